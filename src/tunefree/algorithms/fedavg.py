@@ -1,0 +1,76 @@
+"""FedAvg: local SGD, then the average of the models.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks
+from decentralized data", AISTATS 2017, Algorithm 1 (lines numbered by us).
+
+     1  sample S clients; each starts at θ_i = θ
+     2      θ_i = θ_i - η ∇F(θ_i; ξ)                                 K times
+     3      upload Δ_i = θ - θ_i
+     4  θ = θ - s mean_i Δ_i                                         s = 1 averages the models
+     5  download θ
+
+Wire: d down, d up. Memory: none. Tuning: η (and s).
+Deviations: clients weigh the same, as in the papers we compare with; `weighting = "examples"`
+weighs them by samples held, as published. Local work is K steps, not epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+
+
+class Server(NamedTuple):
+    theta: Vec
+
+
+class Client(NamedTuple):
+    pass
+
+
+class Down(NamedTuple):
+    theta: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    sys: System
+    eta: float = 0.1
+    s: float = 1.0
+    weighting: Literal["uniform", "examples"] = "uniform"
+
+    about: ClassVar[About] = About(
+        title="FedAvg",
+        family="averaging",
+        paper="McMahan et al., AISTATS 2017",
+        grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
+    )
+
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client()
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
+
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+        D = 0 * down.theta  # θ_i = θ - η D
+        for _ in range(self.sys.K):
+            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 2
+        return client, Up(delta=self.eta * D)  # 3
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        weights = [r.n for r in replies] if self.weighting == "examples" else None
+        return Server(s.theta - self.s * mean((r.up.delta for r in replies), weights))  # 4

@@ -1,0 +1,121 @@
+"""PAdaMFed: normalised steps, momentum and control variates, with no step size to tune.
+
+Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, Algorithm 1.
+
+     1  require θ^0; c_i = (1/K) Σ_k ∇F(θ^0; ξ_i^k) for all i; c = mean of all c_i; g = c
+     3  sample S clients; each starts at θ_i = θ
+     7      g_i = β (∇F(θ_i; ξ) - c_i + c) + (1 - β) g
+     8      θ_i = θ_i - η g_i / ||g_i||                              K times
+    10      c_i' = mean of the K gradients of line 7
+    11      upload θ_i and c_i'
+    13  ḡ = (1 / (η S K)) Σ (θ - θ_i)
+    14  θ = θ - γ ḡ
+    15  c = c + (1/N) Σ (c_i' - c_i)
+    16  g = β ((1/S) Σ (c_i' - c_i) + c) + (1 - β) g                 with the old c
+    17  download θ and β c + (1 - β) g
+
+Wire: 2d down, 2d up. Memory: c_i. Tuning: none; the steps are Theorem 1's.
+Deviations: line 10 prints k = 1..K, the text's equation (2) and the other version of the listing
+0..K-1, which we use; line 11 uploads the displacement D/K and the increment c_i' - c_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from tunefree.core import (
+    About,
+    Exchange,
+    Oracle,
+    Reply,
+    System,
+    Vec,
+    clip_momentum,
+    gradient_opening,
+    mean,
+    unit,
+)
+
+
+class Server(NamedTuple):
+    theta: Vec
+    c: Vec
+    g: Vec
+
+
+class Client(NamedTuple):
+    c_i: Vec
+
+
+class Down(NamedTuple):
+    theta: Vec
+    u: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+    dc: Vec
+
+
+@dataclass(frozen=True)
+class PAdaMFed:
+    sys: System
+    eta: float
+    gamma: float
+    beta: float
+
+    about: ClassVar[About] = About(
+        title="PAdaMFed",
+        family="normalised, momentum, control variate",
+        paper="Yan, Zhang, Wang, Cao, ICLR 2025",
+        steps={
+            "eta": "1 / (K sqrt(T))",
+            "gamma": "(S K)^(1/4) / T^(3/4)",
+            "beta": "min(1, sqrt(S K / T))",
+        },
+    )
+
+    @classmethod
+    def theory(cls, sys: System) -> PAdaMFed:
+        _, S, K, T = sys
+        return cls(
+            sys,
+            eta=1 / (K * T**0.5),
+            gamma=(S * K) ** 0.25 / T**0.75,
+            beta=clip_momentum((S * K / T) ** 0.5, sys),
+        )
+
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0, c=0 * theta0, g=0 * theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(c_i=0 * theta0)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(self.broadcast, self.local, self.aggregate),)
+
+    def broadcast(self, s: Server) -> Down:
+        return Down(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 17
+
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+        (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
+        D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
+        for _ in range(K):
+            grad = F.grad(down.theta - eta * D, F.draw())
+            D = D + unit(beta * (grad - c_i) + down.u)  # 7, 8
+            c_new = c_new + grad / K  # 10
+        return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        N, S, beta = self.sys.N, len(replies), self.beta
+        delta, dc = mean(r.up.delta for r in replies), mean(r.up.dc for r in replies)  # 13
+        return Server(
+            theta=s.theta - self.gamma * delta,  # 14
+            c=s.c + S / N * dc,  # 15
+            g=beta * (dc + s.c) + (1 - beta) * s.g,  # 16
+        )

@@ -1,0 +1,113 @@
+"""ParFreFL: local momentum and a normalised server step, half the traffic of PAdaMFed.
+
+Yan et al., the ParFreFL and ComParFreFL paper, under review at ICLR 2026, Algorithm 1.
+
+     1  require θ^0; m_i = (1/K) Σ_k ∇F(θ^0; ξ_i^k) and c_i = m_i for all i; c = mean of all c_i
+     3  sample S clients; each starts at θ_i = θ
+     7      m_i^k = (1 - β) m_i + β ∇F(θ_i; ξ)               m_i stays fixed during the round
+     8      θ_i = θ_i - η m_i^k / ||m_i^k||                          K times
+    10      upload m_i' = (1/K) Σ_k m_i^k
+    13  c = c + (1/N) Σ (m_i' - m_i)
+    14  g = (1/S) Σ (m_i' - m_i) + c                                 with the old c
+    15  θ = θ - γ g / ||g||
+    16  download θ
+
+Wire: d down, d up. Memory: m_i (c_i equals it at all times). Tuning: none; Theorem 1's steps.
+Deviations: line 10 uploads the increment m_i' - m_i, so that the server keeps no table. The
+theorem's formulas are damaged in the available text; ours are restored from Theorem 2, from the
+terms of the bound and from a public review that quotes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from tunefree.core import (
+    About,
+    Exchange,
+    Oracle,
+    Reply,
+    System,
+    Vec,
+    clip_momentum,
+    gradient_opening,
+    mean,
+    unit,
+)
+
+
+class Server(NamedTuple):
+    theta: Vec
+    c: Vec
+
+
+class Client(NamedTuple):
+    m_i: Vec
+
+
+class Down(NamedTuple):
+    theta: Vec
+
+
+class Up(NamedTuple):
+    dm: Vec
+
+
+@dataclass(frozen=True)
+class ParFreFL:
+    sys: System
+    eta: float
+    gamma: float
+    beta: float
+
+    about: ClassVar[About] = About(
+        title="ParFreFL",
+        family="normalised, local momentum",
+        paper="Yan et al., in review, 2026",
+        steps={
+            "eta": "1 / (K (S K T)^(1/4))",
+            "gamma": "(S K)^(1/4) / T^(3/4)",
+            "beta": "min(1, sqrt(S K / T))",
+        },
+    )
+
+    @classmethod
+    def theory(cls, sys: System) -> ParFreFL:
+        _, S, K, T = sys
+        return cls(
+            sys,
+            eta=1 / (K * (S * K * T) ** 0.25),
+            gamma=(S * K) ** 0.25 / T**0.75,
+            beta=clip_momentum((S * K / T) ** 0.5, sys),
+        )
+
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0, c=0 * theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(m_i=0 * theta0)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)  # 1
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 16
+
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+        (m_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
+        D, m_new = 0 * m_i, 0 * m_i  # θ_i = θ - η D
+        for _ in range(K):
+            m_k = (1 - beta) * m_i + beta * F.grad(down.theta - eta * D, F.draw())  # 7
+            D = D + unit(m_k)  # 8
+            m_new = m_new + m_k / K
+        return Client(m_new), Up(m_new - m_i)  # 10
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        N, S = self.sys.N, len(replies)
+        dm = mean(r.up.dm for r in replies)
+        return Server(
+            theta=s.theta - self.gamma * unit(dm + s.c),  # 14, 15
+            c=s.c + S / N * dm,  # 13
+        )

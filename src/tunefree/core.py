@@ -1,0 +1,204 @@
+"""The contract: what an algorithm may see, and what it must give.
+
+A vector is a flat tensor of length d. States and messages are NamedTuples of vectors and scalars.
+An algorithm is a frozen value with pure functions; it never sees a clock, a file or an engine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+
+Vec: TypeAlias = torch.Tensor
+Generator: TypeAlias = np.random.Generator
+Server: TypeAlias = Any  # a NamedTuple with at least .theta
+Client: TypeAlias = Any  # a NamedTuple, may be empty
+Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
+Xi: TypeAlias = Any  # one sample or mini-batch, reusable
+
+
+class ConfigError(ValueError):
+    """A setting that cannot work: names the key, the value, what is allowed and what to do."""
+
+
+class WireError(ValueError):
+    """A message that must not be used: names the client, the field and the reason."""
+
+
+class FleetError(RuntimeError):
+    """A client's work that failed: names the client, the exchange and the step."""
+
+
+class System(NamedTuple):
+    """The only constants a tuning-free method may look at."""
+
+    N: int  # clients
+    S: int  # uploads per server step
+    K: int  # local steps
+    T: int  # server steps
+
+
+class Oracle(Protocol):
+    """A client's only door to its data; it counts what it hands out."""
+
+    @property
+    def n(self) -> int:
+        """Samples held."""
+
+    @property
+    def rng(self) -> Generator:
+        """A stream keyed by (run seed, client, job), never by who ran first."""
+
+    def draw(self) -> Xi:
+        """One mini-batch xi ~ D_i, reusable."""
+
+    def grad(self, theta: Vec, xi: Xi) -> Vec:
+        """∇F(theta; xi)."""
+
+    def loss_and_grad(self, theta: Vec, xi: Xi) -> tuple[Vec, Vec]:
+        """F(theta; xi) and ∇F(theta; xi)."""
+
+    def full_grad(self, theta: Vec) -> Vec:
+        """∇f_i(theta) over all samples held."""
+
+
+class Reply(NamedTuple):
+    """One upload as the server receives it."""
+
+    client: int
+    n: int  # samples the client holds
+    tau: int  # server steps since its download
+    up: Message
+
+
+class Exchange(NamedTuple):
+    """One trip over the wire: the server speaks, clients work, the server listens."""
+
+    down: Callable[[Server], Message]
+    work: Callable[[Client, Message, Oracle], tuple[Client, Message]]
+    up: Callable[[Server, Sequence[Reply]], Server]
+
+
+class Algorithm(Protocol):
+    """Hyper-parameters plus pure functions; tuning-free methods also have `theory(sys)`."""
+
+    @property
+    def sys(self) -> System: ...
+
+    def server(self, theta0: Vec) -> Server:
+        """The server's state before the opening, all fields present."""
+
+    def client(self, theta0: Vec) -> Client:
+        """A client's state before the opening, all fields present."""
+
+    def opening(self) -> tuple[Exchange, ...]:
+        """Exchanges played once by all N clients: the papers' "Require" line."""
+
+    def round(self) -> tuple[Exchange, ...]:
+        """The exchanges of one server step, usually one."""
+
+
+class About(NamedTuple):
+    """What a registered algorithm says of itself, beside its mathematics."""
+
+    title: str  # the name as the paper prints it
+    family: str
+    paper: str
+    steps: Mapping[str, str] = {}  # tuning-free: each step and its formula in N, S, K, T
+    grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
+
+
+class Registered(Algorithm, Protocol):
+    """An algorithm with a place in the registry."""
+
+    about: ClassVar[About]
+
+
+def norm(v: Vec) -> Vec:
+    """The Euclidean norm of the whole flat vector."""
+    length: Vec = torch.linalg.vector_norm(v)
+    return length
+
+
+def unit(v: Vec) -> Vec:
+    """v / ||v||, and zero where v is zero.
+
+    >>> unit(torch.tensor([3.0, 4.0]))
+    tensor([0.6000, 0.8000])
+    """
+    return v / norm(v).clamp_min(1e-12)
+
+
+def mean(vectors: Iterable[Vec], weights: Iterable[float] | None = None) -> Vec:
+    """The average, summed in the order given; with weights, Σ w v / Σ w.
+
+    >>> mean([torch.tensor([1.0, 5.0]), torch.tensor([3.0, 7.0])])
+    tensor([2., 6.])
+    """
+    if weights is None:
+        first, *rest = vectors
+        return sum(rest, start=first) / (1 + len(rest))
+    pairs = list(zip(weights, vectors, strict=True))
+    (w, v), *more = pairs
+    return sum((w * v for w, v in more), start=w * v) / sum(w for w, _ in pairs)
+
+
+class OpeningDown(NamedTuple):
+    theta: Vec
+
+
+class OpeningUp(NamedTuple):
+    grad: Vec
+
+
+def gradient_opening(
+    sys: System, client: Callable[[Vec], Client], server: Callable[[Server, Vec], Server]
+) -> Exchange:
+    """The papers' "Require" line: every client sends the mean of K mini-batch gradients at θ^0.
+
+    `client(c_i)` is what a client then remembers, `server(s, c)` what the server makes of
+    c = (1/N) Σ c_i. A client whose reply is lost counts as c_i = 0, which is what it remembers.
+    """
+
+    def work(_: Client, down: OpeningDown, F: Oracle) -> tuple[Client, OpeningUp]:
+        c_i = mean(F.grad(down.theta, F.draw()) for _ in range(sys.K))
+        return client(c_i), OpeningUp(c_i)
+
+    def up(s: Server, replies: Sequence[Reply]) -> Server:
+        return server(s, len(replies) / sys.N * mean(r.up.grad for r in replies))
+
+    return Exchange(lambda s: OpeningDown(s.theta), work, up)
+
+
+def clip_momentum(beta: float, sys: System) -> float:
+    """min(1, beta), with a warning when nothing is left of the momentum."""
+    if beta >= 1:
+        warnings.warn(
+            f"beta = {beta:.3g} is used as 1, so there is no momentum: T = {sys.T} rounds are too "
+            f"few for S*K = {sys.S * sys.K}; more rounds, or a smaller S or K, bring it back",
+            stacklevel=3,
+        )
+    return min(1.0, beta)
+
+
+def stream(seed: int, purpose: str, *key: int) -> Generator:
+    """A random stream that depends on its name only, never on what ran before.
+
+    >>> bool(stream(7, "cohort", 3).random() == stream(7, "cohort", 3).random())
+    True
+    """
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *key])
+
+
+def unknown(key: str, value: str, allowed: Iterable[str]) -> ConfigError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ConfigError(f"{key} = {value!r} is not known; {hint}choose from {', '.join(names)}")
