@@ -1,0 +1,83 @@
+"""From a model's name to a module; a name with a colon is the user's own function."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tunefree.core import ConfigError, stream, unknown
+from tunefree.models import networks
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "logistic": networks.logistic,
+    "mlp": networks.mlp,
+    "cnn_mnist": networks.cnn_mnist,
+    "cnn_emnist": networks.cnn_emnist,
+    "rnn3_emnist": networks.rnn3_emnist,
+    "resnet18_cifar": networks.resnet18_cifar,
+    "lstm_imdb": networks.lstm_imdb,
+    "quadratic": networks.quadratic,
+}
+
+
+def build(
+    name: str,
+    input_shape: tuple[int, ...],
+    classes: int | None,
+    options: Mapping[str, object] = {},
+    seed: int = 0,
+) -> nn.Module:
+    """The named model for this data, with initial weights that depend on the seed only.
+
+    >>> sum(p.numel() for p in build("cnn_mnist", (1, 28, 28), 10).parameters())
+    21840
+    """
+    builder = user_builder(name) if ":" in name else MODELS.get(name)
+    if builder is None:
+        raise unknown("model.name", name, MODELS)
+    given = {"input_shape": input_shape, "classes": classes}
+    accepted = inspect.signature(builder).parameters
+    choices = [key for key in accepted if key not in given]
+    for key in options:
+        if key not in choices:
+            raise unknown(f"model ({name}) option", key, choices)
+    arguments = {key: value for key, value in given.items() if key in accepted}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "model").integers(2**31)))
+        try:
+            module = builder(**arguments, **options)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"model.name = {name!r} cannot be built for inputs of shape {input_shape} and "
+                f"{classes} classes: {str(error).splitlines()[0]}; choose another model"
+            ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"model.name = {name!r} returned {type(module).__name__}; it must return a torch "
+            "nn.Module"
+        )
+    return module
+
+
+def user_builder(name: str) -> Callable[..., nn.Module]:
+    """`package.module:function`, also found in the current folder."""
+    module_name, _, function = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        builder = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"model.name = {name!r} could not be imported: {error}; write it as "
+            "package.module:function and start where the package can be imported"
+        ) from error
+    if not callable(builder):
+        raise ConfigError(f"model.name = {name!r} is not a function; give one that makes a module")
+    result: Callable[..., nn.Module] = builder
+    return result

@@ -1,0 +1,81 @@
+"""The built-in networks have the sizes that the papers print, and take the inputs they are for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tunefree.core import ConfigError
+from tunefree.models import build
+from tunefree.models.oracle import Objective
+
+IMAGE = (1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "options", "d"),
+    [
+        ("logistic", IMAGE, 10, {}, 7_850),
+        ("mlp", (1, 8, 8), 10, {}, 64 * 64 + 64 + 64 * 10 + 10),
+        ("cnn_mnist", IMAGE, 10, {}, 21_840),
+        ("cnn_emnist", IMAGE, 47, {}, 135_663),
+        ("cnn_emnist", IMAGE, 62, {}, 137_598),
+        ("rnn3_emnist", IMAGE, 47, {}, 92_335),
+        ("resnet18_cifar", (3, 32, 32), 10, {}, 11_173_962),
+        ("lstm_imdb", (200,), 2, {}, 673_410),
+    ],
+)
+def test_parameter_counts(
+    name: str, shape: tuple[int, ...], classes: int, options: dict[str, object], d: int
+) -> None:
+    objective = Objective(build(name, shape, classes, options))
+    assert objective.d == d
+    x = torch.zeros(2, *shape)
+    answer = objective.outputs(objective.theta0, x.long() if name == "lstm_imdb" else x)
+    assert answer.shape == (2, classes)
+
+
+def test_the_lstm_ignores_padding() -> None:
+    module = build("lstm_imdb", (6,), 2, {"vocabulary": 20})
+    words = torch.tensor([[3, 4, 5, 0, 0, 0]])
+    torch.testing.assert_close(module(words), module(words[:, :3]))
+
+
+def test_initial_weights_depend_on_the_seed_only() -> None:
+    torch.manual_seed(5)
+    first = Objective(build("mlp", IMAGE, 10, seed=1)).theta0
+    torch.manual_seed(6)
+    assert torch.equal(first, Objective(build("mlp", IMAGE, 10, seed=1)).theta0)
+    assert not torch.equal(first, Objective(build("mlp", IMAGE, 10, seed=2)).theta0)
+
+
+def test_unknown_names_and_options_get_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'cnn_mnist'\?"):
+        build("cnn-mnst", IMAGE, 10)
+    with pytest.raises(ConfigError, match=r"did you mean 'hidden'\?"):
+        build("mlp", IMAGE, 10, {"hiden": 3})
+
+
+def test_a_model_for_other_inputs_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be built for inputs of shape \(64,\)"):
+        build("cnn_mnist", (64,), 10)
+
+
+def test_a_users_function_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_models.py").write_text(
+        "from torch import nn\n"
+        "def build(classes, hidden=3):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, classes))\n"
+        "def wrong():\n"
+        "    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert Objective(build("my_models:build", (1, 8, 8), 10, {"hidden": 5})).d == 65 * 5 + 60
+    with pytest.raises(ConfigError, match="must return a torch nn.Module"):
+        build("my_models:wrong", (1, 8, 8), 10)
+    with pytest.raises(ConfigError, match="could not be imported"):
+        build("my_models:absent", (1, 8, 8), 10)
