@@ -1,0 +1,109 @@
+"""Imports point one way: a package may use only what stands below it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import tunefree.core
+
+ROOT = Path(tunefree.core.__file__).parent
+
+ALLOWED: dict[str, set[str]] = {
+    "core": set(),
+    "wire": {"core"},
+    "data": {"core", "wire"},
+    "models": {"core", "wire", "data"},
+    "schedule": {"core", "wire"},
+    "algorithms": {"core", "wire"},
+    "fleet": {"core", "wire", "data", "models", "schedule"},
+    "record": {"core"},
+    "evaluate": {"core", "data", "models"},
+    "config": {"core", "algorithms", "data", "models"},
+    "report": {"record"},
+}
+ALLOWED["run"] = set(ALLOWED) - {"report"}
+ALLOWED["catalog"] = {"core", "wire", "algorithms", "schedule", "fleet"}
+ALLOWED["progress"] = {"core", "schedule", "record", "run"}
+ALLOWED["api"] = set(ALLOWED) - {"report"}
+ALLOWED["experiments"] = ALLOWED["api"] | {"api"}
+ALLOWED["__init__"] = set(ALLOWED)
+ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED) | {"cli"}
+
+FORBIDDEN_OUTSIDE = {"algorithms": {"numpy", "torch"}, "report": {"torch"}}
+
+
+def imports(source: str) -> set[str]:
+    """Every module named by an import, wherever it stands in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "write imports in full"
+            if node.module == "tunefree":
+                found |= {f"tunefree.{alias.name}" for alias in node.names}
+            else:
+                found.add(str(node.module))
+    return found
+
+
+def package(module: str) -> str:
+    """The second part of tunefree.wire.message; the root itself is __init__."""
+    return [*module.split("."), "__init__"][1]
+
+
+def own(source: str) -> set[str]:
+    return {package(name) for name in imports(source) if name.split(".")[0] == "tunefree"}
+
+
+def others(source: str) -> set[str]:
+    return {name.split(".")[0] for name in imports(source)} - {"tunefree"}
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+every_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+
+
+@every_file
+def test_imports_point_down(file: Path) -> None:
+    here = file.relative_to(ROOT).with_suffix("").parts[0]
+    assert here in ALLOWED, f"{here} has no place in the order of packages; give it one above"
+    source = file.read_text()
+    above = own(source) - ALLOWED[here] - {here}
+    assert not above, f"{here} must not use {', '.join(sorted(above))}"
+    assert not others(source) & FORBIDDEN_OUTSIDE.get(here, set())
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "algorithms").glob("*.py")), ids=lambda f: f.stem)
+def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
+    source = file.read_text()
+    assert others(source) <= sys.stdlib_module_names
+    if file.stem != "__init__":  # the registry names its siblings
+        assert own(source) <= {"core", "wire"}
+
+
+def test_the_order_has_no_circle() -> None:
+    seen: set[str] = set()
+    while ready := {
+        name for name in ALLOWED if name not in seen and ALLOWED[name] - {name} <= seen
+    }:
+        seen |= ready
+    assert seen == set(ALLOWED)
+
+
+def test_imports_are_seen_in_every_form() -> None:
+    source = """
+import numpy as np, tunefree.fleet.serial
+from tunefree import config
+from tunefree.wire.message import bits
+def later():
+    from tunefree.run import Run
+    import torch.nn
+"""
+    assert own(source) == {"fleet", "config", "wire", "run"}
+    assert others(source) == {"numpy", "torch"}
+    assert package("tunefree") == "__init__"

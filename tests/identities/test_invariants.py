@@ -1,0 +1,91 @@
+"""What holds at every step of every run: c = mean of c_i, bounded moves, no unit of loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.identities.by_hand import by_hand
+from tests.problem import quadratic, simulate
+from tunefree.algorithms import build
+from tunefree.core import Reply, System, stream
+
+SYS = System(N=7, S=4, K=3, T=25)
+STORM: dict[str, object] = {"momentum": "storm"}
+EMA: dict[str, object] = {"momentum": "ema"}
+CONTROL_VARIATES: list[tuple[str, dict[str, object]]] = [
+    ("padamfed", {}),
+    ("padamfed_vr", STORM),
+    ("padamfed_vr", EMA),
+    ("parfrefl", {}),
+    ("scaffold", {"option": "I"}),
+    ("scaffold", {"option": "II"}),
+    ("scaffold", {"option": "II", "start": "gradients"}),
+    ("scaffold_m", {}),
+    ("scaffold_m_vr", {}),
+    ("scaffold_norm", {}),
+]
+
+
+def name_of(value: object) -> str:
+    return value if isinstance(value, str) else "-".join(map(str, dict(value).values()))  # type: ignore[call-overload]
+
+
+def all_arrive(t: int, replies: list[Reply]) -> list[Reply]:
+    return replies
+
+
+def some_are_lost(t: int, replies: list[Reply]) -> list[Reply]:
+    """About half of the replies, at least one, in the opening too."""
+    kept = [reply for reply in replies if stream(5, "lost", t + 1, reply.client).random() < 0.5]
+    return kept or replies[:1]
+
+
+@pytest.mark.parametrize("accept", [all_arrive, some_are_lost])
+@pytest.mark.parametrize(("name", "options"), CONTROL_VARIATES, ids=name_of)
+def test_c_is_the_mean_of_all_c_i(name: str, options: dict[str, object], accept: Any) -> None:
+    moved = False
+    for moment in by_hand(build(name, SYS, options), quadratic(N=SYS.N), accept=accept):
+        c_i = torch.stack([client[0] for client in moment.clients])
+        np.testing.assert_allclose(moment.server.c, c_i.mean(0), rtol=1e-10, atol=1e-12)
+        moved = moved or bool(moment.server.c.norm() > 0.1)
+    assert moved
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("padamfed", {}), ("padamfed_vr", STORM), ("padamfed_vr", EMA), ("scaffold_norm", {})],
+    ids=name_of,
+)
+def test_a_step_moves_at_most_gamma(name: str, options: dict[str, object]) -> None:
+    algo: Any = build(name, SYS, options)
+    thetas = np.array(simulate(algo, quadratic(N=SYS.N)).thetas)
+    moves = np.linalg.norm(np.diff(thetas, axis=0), axis=1)
+    assert np.all(moves <= algo.gamma * (1 + 1e-12))
+    assert np.all(moves > 0.1 * algo.gamma)
+
+
+def test_a_parfrefl_step_moves_exactly_gamma() -> None:
+    algo: Any = build("parfrefl", SYS)
+    thetas = np.array(simulate(algo, quadratic(N=SYS.N)).thetas)
+    np.testing.assert_allclose(np.linalg.norm(np.diff(thetas, axis=0), axis=1), algo.gamma, 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("padamfed", {}), ("padamfed_vr", STORM), ("padamfed_vr", EMA), ("parfrefl", {})],
+    ids=name_of,
+)
+def test_the_unit_of_the_loss_does_not_matter(name: str, options: dict[str, object]) -> None:
+    algo = build(name, SYS, options)
+    one, thousand = (simulate(algo, quadratic(N=SYS.N, scale=scale)).thetas for scale in (1, 1000))
+    np.testing.assert_allclose(np.array(one), np.array(thousand), rtol=1e-10, atol=1e-12)
+
+
+def test_the_unit_of_the_loss_matters_to_fedavg() -> None:
+    algo = build("fedavg", SYS, {"eta": 1e-4})
+    one, thousand = (simulate(algo, quadratic(N=SYS.N, scale=scale)).thetas for scale in (1, 1000))
+    assert np.linalg.norm(one[-1] - thousand[-1]) > 0.1

@@ -1,0 +1,141 @@
+"""Where one method becomes another, or something that can be written down in a few lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.identities.by_hand import CastOracle, by_hand
+from tests.problem import Array, Problem, quadratic, simulate
+from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.algorithms.padamfed_vr import PAdaMFedVR
+from tunefree.algorithms.parfrefl import ParFreFL
+from tunefree.algorithms.scaffold import Scaffold
+from tunefree.algorithms.scaffold_m import ScaffoldM
+from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
+from tunefree.algorithms.scaffold_norm import ScaffoldNorm
+from tunefree.core import System, Vec
+from tunefree.schedule.trip import Job
+
+PARTIAL = System(N=7, S=3, K=4, T=25)
+FULL = System(N=4, S=4, K=3, T=25)
+
+
+def same(a: Any, b: Any) -> None:
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_padamfed_without_momentum_is_normalised_scaffold() -> None:
+    problem = quadratic(N=PARTIAL.N)
+    ours = simulate(PAdaMFed(PARTIAL, eta=0.03, gamma=0.2, beta=1.0), problem)
+    same(ours.thetas, simulate(ScaffoldNorm(PARTIAL, eta=0.03, gamma=0.2), problem).thetas)
+
+
+@pytest.mark.parametrize("s", [1.0, 0.7])
+def test_scaffold_m_without_momentum_is_scaffold(s: float) -> None:
+    problem = quadratic(N=PARTIAL.N)
+    ours = simulate(ScaffoldM(PARTIAL, eta=0.05, beta=1.0, gamma=s * 0.05 * 4), problem)
+    theirs = simulate(Scaffold(PARTIAL, eta=0.05, s=s, option="II", start="gradients"), problem)
+    same(ours.thetas, theirs.thetas)
+
+
+@pytest.mark.parametrize("cls", [PAdaMFed, ParFreFL])
+def test_one_client_with_one_step_is_normalised_sgd_with_momentum(cls: Any) -> None:
+    sys, problem = System(N=1, S=1, K=1, T=40), quadratic(N=1)
+    theta = problem.theta0
+    m = problem.grad(0, theta, problem.draw(problem.noises(0, -1)))
+    expected, gamma, beta = [theta], 1 / 40**0.75, 1 / 40**0.5
+    for t in range(sys.T):
+        grad = problem.grad(0, theta, problem.draw(problem.noises(0, t)))
+        m = beta * grad + (1 - beta) * m
+        theta = theta - gamma * m / np.linalg.norm(m)
+        expected.append(theta)
+    same(simulate(cls.theory(sys), problem).thetas, expected)
+
+
+class Diary:
+    """All gradients a run asks for, by server step, in order."""
+
+    def __init__(self) -> None:
+        self.grads: dict[int, list[Vec]] = {}
+
+    def oracle(self, problem: Problem, job: Job) -> CastOracle:
+        written = self.grads.setdefault(job.t, [])
+
+        class Writing(CastOracle):
+            def grad(self, theta: Vec, xi: Array) -> Vec:
+                written.append(super().grad(theta, xi))
+                return written[-1]
+
+        return Writing(problem, job)
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [PAdaMFed.theory(FULL), ScaffoldNorm.theory(FULL), ScaffoldM(FULL), Scaffold(FULL)],
+    ids=lambda algo: algo.about.title,
+)
+def test_with_all_clients_c_is_the_mean_gradient_of_the_round(algo: Any) -> None:
+    diary = Diary()
+    g = None
+    for moment in by_hand(algo, quadratic(N=FULL.N), oracle=diary.oracle):
+        if moment.t >= 0:
+            grad = torch.stack(diary.grads[moment.t]).mean(0)
+            same(moment.server.c, grad)
+            if g is not None:  # no control variate is left in the momentum
+                same(moment.server.g, algo.beta * grad + (1 - algo.beta) * g)
+        g = getattr(moment.server, "g", None)
+
+
+@pytest.mark.parametrize(
+    ("algo", "storm"),
+    [
+        (PAdaMFedVR.theory(FULL), True),
+        (PAdaMFedVR(FULL, eta=0.02, gamma=0.1, beta=0.3, momentum="ema"), False),
+        (ScaffoldMVR(FULL), True),
+    ],
+    ids=["padamfed_vr-storm", "padamfed_vr-ema", "scaffold_m_vr"],
+)
+def test_with_all_clients_variance_reduction_has_no_control_variate(algo: Any, storm: bool) -> None:
+    diary, beta = Diary(), algo.beta
+    g = torch.zeros(0)
+    for moment in by_hand(algo, quadratic(N=FULL.N), oracle=diary.oracle):
+        if moment.t >= 0:
+            both = torch.stack(diary.grads[moment.t])  # at the local model, at the previous model
+            grad, grad_prev = both[::2].mean(0), both[1::2].mean(0)
+            same(moment.server.c, grad)
+            expected = (
+                grad + (1 - beta) * (g - grad_prev) if storm else beta * grad + (1 - beta) * g
+            )
+            same(moment.server.g, expected)
+        g = moment.server.g
+
+
+def test_the_first_storm_step_is_a_momentum_step() -> None:
+    sys, problem = System(N=5, S=2, K=1, T=6), quadratic(N=5)
+    algo = PAdaMFedVR(sys, eta=0.1, gamma=0.2, beta=0.3)
+    opened = next(by_hand(algo, problem))
+    (exchange,) = algo.round()
+    down = exchange.down(opened.server)
+    for i, (c_i,) in enumerate(opened.clients):
+        xi = problem.draw(problem.noises(i, 0))
+        grad = torch.from_numpy(problem.grad(i, problem.theta0, xi))
+        F = CastOracle(problem, Job(i, 0, "round", 0, down))
+        _, up = exchange.work(opened.clients[i], down, F)
+        same(up.q, 0.3 * grad + down.u - 0.3 * c_i)
+
+
+@pytest.mark.parametrize(
+    ("vr", "plain"),
+    [(PAdaMFedVR, PAdaMFed), (ScaffoldMVR, ScaffoldM)],
+    ids=["padamfed", "scaffold_m"],
+)
+def test_variance_reduction_starts_at_the_second_step(vr: Any, plain: Any) -> None:
+    sys, problem = System(N=5, S=2, K=1, T=4), quadratic(N=5)
+    with_vr = simulate(vr(sys, eta=0.1, gamma=0.2, beta=0.3), problem).thetas
+    without = simulate(plain(sys, eta=0.1, gamma=0.2, beta=0.3), problem).thetas
+    same(with_vr[:2], without[:2])
+    assert not np.allclose(with_vr[2:], without[2:], rtol=1e-3)

@@ -1,0 +1,49 @@
+"""SCAFFOLD as its Algorithm 1 prints it, options I and II."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tests.problem import Array, Problem
+
+
+def scaffold(
+    problem: Problem,
+    cohorts: Sequence[Sequence[int]],
+    K: int,
+    eta: float,
+    s: float,
+    option: str,
+    start: str = "zero",
+) -> list[Array]:
+    N, S = len(problem.b), len(cohorts[0])
+    theta = problem.theta0
+    c_i = [np.zeros(problem.d) for _ in range(N)]
+    if start == "gradients":
+        for i in range(N):
+            rng = problem.noises(i, -1)
+            for _ in range(K):
+                c_i[i] = c_i[i] + problem.grad(i, theta, problem.draw(rng)) / K
+    c = sum(c_i, np.zeros(problem.d)) / N
+
+    thetas = [theta]
+    for t, cohort in enumerate(cohorts):
+        theta_K, c_i_new = {}, list(c_i)
+        for i in cohort:
+            rng = problem.noises(i, t)
+            theta_i = theta
+            for _ in range(K):
+                grad = problem.grad(i, theta_i, problem.draw(rng))
+                theta_i = theta_i - eta * (grad - c_i[i] + c)
+            theta_K[i] = theta_i
+            if option == "I":
+                c_i_new[i] = problem.full_grad(i, theta)
+            else:
+                c_i_new[i] = c_i[i] - c + (theta - theta_i) / (K * eta)
+        moved = sum((theta_K[i] - theta for i in cohort), np.zeros(problem.d)) / S
+        change = sum((c_i_new[i] - c_i[i] for i in cohort), np.zeros(problem.d)) / N
+        theta, c, c_i = theta + s * moved, c + change, c_i_new
+        thetas.append(theta)
+    return thetas

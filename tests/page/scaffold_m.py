@@ -1,0 +1,48 @@
+"""SCAFFOLD-M: SCAFFOLD with client momentum, models and control variates on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tests.problem import Array, Problem
+
+
+def scaffold_m(
+    problem: Problem,
+    cohorts: Sequence[Sequence[int]],
+    K: int,
+    eta: float,
+    gamma: float,
+    beta: float,
+    start: str = "gradients",
+) -> list[Array]:
+    N, S = len(problem.b), len(cohorts[0])
+    theta = problem.theta0
+    c_i = [np.zeros(problem.d) for _ in range(N)]
+    if start == "gradients":
+        for i in range(N):
+            rng = problem.noises(i, -1)
+            for _ in range(K):
+                c_i[i] = c_i[i] + problem.grad(i, theta, problem.draw(rng)) / K
+    c = sum(c_i, np.zeros(problem.d)) / N
+    g = c
+
+    thetas = [theta]
+    for t, cohort in enumerate(cohorts):
+        theta_K, c_i_new = {}, list(c_i)
+        for i in cohort:
+            rng = problem.noises(i, t)
+            theta_i, total = theta, np.zeros(problem.d)
+            for _ in range(K):
+                grad = problem.grad(i, theta_i, problem.draw(rng))
+                theta_i = theta_i - eta * (beta * (grad - c_i[i] + c) + (1 - beta) * g)
+                total = total + grad
+            theta_K[i], c_i_new[i] = theta_i, total / K
+        g = sum((theta - theta_K[i] for i in cohort), np.zeros(problem.d)) / (eta * K * S)
+        theta = theta - gamma * g
+        c = c + sum((c_i_new[i] - c_i[i] for i in cohort), np.zeros(problem.d)) / N
+        c_i = c_i_new
+        thetas.append(theta)
+    return thetas
