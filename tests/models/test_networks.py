@@ -68,7 +68,8 @@ def test_a_users_function_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "my_models.py").write_text(
         "from torch import nn\n"
         "def build(classes, hidden=3):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, classes))\n"
+        "    layers = nn.Linear(64, hidden), nn.Linear(hidden, classes)\n"
+        "    return nn.Sequential(nn.Flatten(), *layers)\n"
         "def wrong():\n"
         "    return 3\n"
     )

@@ -125,6 +125,8 @@ def test_batch_norm_without_running_statistics_and_constant_buffers_are_fine() -
 class Counting(nn.Module):
     """A stranger's layer that remembers something behind everybody's back."""
 
+    seen: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.dense = nn.Linear(784, 10)

@@ -1,0 +1,23 @@
+"""Federated learning without learning rates."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tunefree.api import train
+    from tunefree.core import System
+    from tunefree.data import partition
+
+__all__ = ["System", "partition", "train"]
+
+
+def __getattr__(name: str) -> object:
+    """Import torch only when something is asked for that needs it."""
+    homes = {"train": "tunefree.api", "System": "tunefree.core"}
+    if name == "partition":
+        return importlib.import_module("tunefree.data.partition")
+    if name in homes:
+        return getattr(importlib.import_module(homes[name]), name)
+    raise AttributeError(f"module 'tunefree' has no attribute {name!r}")

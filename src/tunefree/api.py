@@ -1,0 +1,175 @@
+"""The front doors: from settings, or from a model and clients, to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import tunefree.models
+from tunefree import algorithms
+from tunefree.config import Config, SystemSettings, checked_system
+from tunefree.core import Algorithm, ConfigError, System
+from tunefree.data import partition, sources
+from tunefree.data.clients import federation_from
+from tunefree.data.samples import Federation, Samples, check_federation
+from tunefree.models.oracle import Loss, Objective
+from tunefree.progress import shown
+from tunefree.run import Run
+from tunefree.schedule.sync import Opening
+
+
+def train(
+    model: nn.Module,
+    clients: Any,
+    test: Any = None,
+    *,
+    algorithm: str | Callable[[System], Algorithm] = "padamfed",
+    rounds: int = 200,
+    per_round: int | None = None,
+    local_steps: int = 10,
+    batch_size: int = 32,
+    seed: int = 0,
+    eval_every: int = 10,
+    loss: Loss | None = None,
+    opening: Opening = "gradients",
+    grad_norm: bool = False,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    progress: bool = True,
+    **options: object,
+) -> Run:
+    """Train the model on the clients' data and return the run: `.model`, `.history`, `.theta`.
+
+    `clients` is a sequence of (x, y) pairs or data sets, or one data set and a partition.
+    `algorithm` is a name from `tunefree algorithms` or a function of the system constants;
+    further keywords are its options. The model given is left as it is. With `out` the whole run
+    is kept in that file, also when it fails.
+
+    >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+    >>> run = train(nn.Linear(4, 3), clients, rounds=50, local_steps=2, progress=False)
+    >>> len(run.history), run.model
+    (51, Linear(in_features=4, out_features=3, bias=True))
+    """
+    data = federation_from(clients, test)
+    classes = outputs(model, data.train) if is_label(data.train.y) else None
+    federation = check_federation(replace(data, classes=classes))
+    N = len(federation)
+    sys = checked_system(
+        SystemSettings(N, min(10, N) if per_round is None else per_round, local_steps, rounds)
+    )
+    if isinstance(algorithm, str):
+        algo = algorithms.build(algorithm, sys, options)
+    elif options:
+        raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
+    else:
+        algo = algorithm(sys)
+    run = Run(
+        algo,
+        Objective(model, loss or default_loss(classes), usable(device)),
+        federation,
+        batch_size=at_least_one("batch_size", batch_size),
+        seed=seed,
+        eval_every=at_least_one("eval_every", eval_every),
+        opening=opening,
+        grad_norm=grad_norm,
+        out=None if out is None else Path(out),
+    )
+    for _ in shown(run) if progress else run:
+        pass
+    return run
+
+
+def at_least_one(key: str, value: int) -> int:
+    if value < 1:
+        raise ConfigError(f"{key} = {value} is too small; it must be at least 1")
+    return value
+
+
+def prepare(config: Config) -> Run:
+    """Everything a configured run needs, found and checked; nothing is trained yet."""
+    data, settings = config.data, config.run
+    algo = algorithms.build(
+        config.algorithm.name,
+        config.constants,
+        config.algorithm.options,
+        config.algorithm.explicit_steps,
+    )
+    dataset = sources.load(data.name, data.dir or None, **data.options)
+    parts = partition.from_spec(
+        data.partition, dataset.train.y.numpy(), config.system.N, settings.seed, dataset.groups
+    )
+    federation = check_federation(
+        Federation(dataset.train, parts, dataset.test, dataset.classes, data.name)
+    )
+    model = config.model.name or dataset.model
+    module = tunefree.models.build(
+        model,
+        dataset.train.input_shape,
+        dataset.classes,
+        config.model.options,
+        settings.seed,
+    )
+    return Run(
+        algo,
+        Objective(module, default_loss(dataset.classes), usable(settings.device)),
+        federation,
+        batch_size=data.batch_size,
+        seed=settings.seed,
+        eval_every=settings.eval_every,
+        opening=settings.opening,
+        grad_norm=settings.grad_norm,
+        out=Path(settings.out) if settings.out else new_path(config),
+        facts={"config": replace(config, model=replace(config.model, name=model)).asdict()},
+    )
+
+
+def is_label(y: torch.Tensor) -> bool:
+    """One whole number per sample."""
+    return y.dim() == 1 and not y.is_floating_point()
+
+
+def outputs(model: nn.Module, samples: Samples) -> int | None:
+    """How many classes the model tells apart, if it gives one number for each."""
+    x, _ = samples.batch(slice(0, 1))
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            answer = model.eval()(x)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise ConfigError(
+            f"the model cannot take an input of shape {tuple(x.shape)} {x.dtype}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    finally:
+        model.train(was_training)
+    return int(answer.shape[1]) if answer.dim() == 2 else None
+
+
+def default_loss(classes: int | None) -> Loss:
+    return nn.functional.mse_loss if classes is None else nn.functional.cross_entropy
+
+
+def usable(device: str) -> torch.device:
+    """The device, once a tensor could be put there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"run.device = {device!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "use cpu, or cuda where there is a GPU"
+        ) from error
+    return torch.device(device)
+
+
+def new_path(config: Config) -> Path:
+    """The first free name in runs/."""
+    stem = f"{config.algorithm.name}-{config.data.name}-seed{config.run.seed}"
+    number = 1
+    while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
+        number += 1
+    return path

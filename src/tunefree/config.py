@@ -1,0 +1,184 @@
+"""Settings: TOML, flags and `--set key=value` -> frozen dataclasses.
+
+The only place that knows the keys, their defaults and their flags.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from tunefree.core import ConfigError, System, unknown
+
+
+def setting(default: Any, flag: str = "", help: str = "", least: int | None = None) -> Any:
+    """A field with its flag, its help and the smallest value that makes sense."""
+    return field(default=default, metadata={"flag": flag, "help": help, "least": least})
+
+
+@dataclass(frozen=True)
+class SystemSettings:
+    N: int = setting(50, "--clients", "N, clients in the federation", least=1)
+    S: int = setting(10, "--per-round", "S, clients that take part in a round", least=1)
+    K: int = setting(10, "--local-steps", "K, mini-batch steps of a client in a round", least=1)
+    T: int = setting(400, "--rounds", "T, rounds", least=1)
+
+
+@dataclass(frozen=True)
+class AlgorithmSettings:
+    name: str = setting("padamfed", "--algorithm", "see `tunefree algorithms`")
+    explicit_steps: bool = setting(False)
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    name: str = setting("digits", "--data", "see `tunefree data list`")
+    partition: str = setting(
+        "dirichlet:0.1", "--partition", "how samples are dealt out: iid, dirichlet:0.1, ..."
+    )
+    batch_size: int = setting(16, "--batch-size", "samples in a mini-batch", least=1)
+    dir: str = setting("", "--data-dir", "where the data files are, if not in the usual places")
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    name: str = setting("", "--model", "a built-in model or package.module:function")
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    seed: int = setting(0, "--seed", "names every random stream of the run", least=0)
+    eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
+    opening: Literal["gradients", "zero"] = setting(
+        "gradients", "--opening", "first pass over all clients, or states that start at zero"
+    )
+    grad_norm: bool = setting(False, "--grad-norm", "also measure the full gradient norm")
+    device: str = setting("cpu", "--device", "cpu or cuda")
+    out: str = setting("", "--out", "the run file; by default a new one in runs/")
+
+
+@dataclass(frozen=True)
+class Config:
+    system: SystemSettings = field(default_factory=SystemSettings)
+    algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+
+    @property
+    def constants(self) -> System:
+        """N, S, K and T as the algorithms know them."""
+        return checked_system(self.system)
+
+    def asdict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+SECTIONS = {f.name: cast("type[Any]", f.default_factory) for f in fields(Config)}
+
+
+def flags() -> Iterable[tuple[str, str, Field[Any]]]:
+    """(key, type name, field) of every setting that has a flag."""
+    for section, cls in SECTIONS.items():
+        for f in fields(cls):
+            if f.metadata.get("flag"):
+                yield f"{section}.{f.name}", str(f.type), f
+
+
+def load(path: Path | None, settings: Mapping[str, object]) -> Config:
+    """A TOML file (or none), then single settings by key, over the defaults.
+
+    >>> load(None, {"system.T": 100}).constants
+    System(N=50, S=10, K=10, T=100)
+    """
+    tree: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
+    for section, values in read(path).items():
+        if section not in SECTIONS:
+            raise unknown("section", section, SECTIONS)
+        if not isinstance(values, dict):
+            raise ConfigError(f"{section} = {values!r} must be a table; write [{section}] above it")
+        tree[section] |= values
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        if section not in SECTIONS or not name:
+            keys = [f"{s}.{f.name}" for s, cls in SECTIONS.items() for f in fields(cls)]
+            raise unknown("--set key", key, [k for k in keys if not k.endswith(".options")])
+        tree[section][name] = value
+    config = Config(**{section: build(section, tree[section]) for section in SECTIONS})
+    checked_system(config.system)
+    return config
+
+
+def checked_system(system: SystemSettings) -> System:
+    """The constants, once each is a count and no round needs more clients than there are."""
+    for f in fields(system):
+        checked(f"system.{f.name}", getattr(system, f.name), int, f.metadata["least"])
+    if system.S > system.N:
+        raise ConfigError(
+            f"system.S = {system.S} exceeds system.N = {system.N}; lower the clients per round "
+            "(--per-round) or add clients (--clients)"
+        )
+    return System(system.N, system.S, system.K, system.T)
+
+
+def read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+
+
+def build(section: str, values: Mapping[str, object]) -> Any:
+    """A section's dataclass; keys it does not know are options, where it takes any."""
+    cls = SECTIONS[section]
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls) if f.name != "options"}
+    options = {key: value for key, value in values.items() if key not in known}
+    if options and "options" not in hints:
+        raise unknown(f"{section} key", next(iter(options)), known)
+    given = {
+        key: checked(f"{section}.{key}", value, hints[key], known[key].metadata["least"])
+        for key, value in values.items()
+        if key in known
+    }
+    return cls(**given, **({"options": options} if options else {}))
+
+
+def checked(key: str, value: object, hint: object, least: int | None) -> object:
+    """The value, once its type and range are right."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise unknown(key, str(value), get_args(hint))
+        return value
+    if type(value) is not hint:
+        kinds = {int: "a whole number", str: "text", bool: "true or false"}
+        raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}")
+    if least is not None and cast(int, value) < least:
+        raise ConfigError(f"{key} = {value} is too small; it must be at least {least}")
+    return value
+
+
+def parsed(assignment: str) -> tuple[str, object]:
+    """`key=value` with the value in TOML, or as plain text.
+
+    >>> parsed("algorithm.eta=0.1"), parsed("data.partition=iid")
+    (('algorithm.eta', 0.1), ('data.partition', 'iid'))
+    """
+    key, equals, text = assignment.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {assignment!r} must look like key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        value = text.strip()
+    return key.strip(), value

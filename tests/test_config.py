@@ -1,0 +1,69 @@
+"""Settings from TOML, flags and --set; every mistake gets one sentence that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefree.config import Config, load, parsed
+from tunefree.core import ConfigError, System
+
+
+def test_defaults_then_file_then_settings(tmp_path: Path) -> None:
+    file = tmp_path / "exp.toml"
+    file.write_text('[system]\nN = 20\nT = 7\n[algorithm]\nname = "fedavg"\neta = 0.3\n')
+    config = load(file, {"system.T": 9, "data.partition": "iid"})
+    assert config.constants == System(N=20, S=10, K=10, T=9)
+    assert config.algorithm.options == {"eta": 0.3}
+    assert config.data.partition == "iid"
+    assert load(None, {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"system.S": 60}, "system.S = 60 exceeds system.N = 50; lower the clients per round"),
+        ({"system.K": 0}, "system.K = 0 is too small; it must be at least 1"),
+        ({"system.T": 0}, "system.T = 0 is too small; it must be at least 1"),
+        ({"data.batch_size": 0}, "data.batch_size = 0 is too small; it must be at least 1"),
+        ({"run.eval_every": 0}, "run.eval_every = 0 is too small; it must be at least 1"),
+        ({"run.seed": -1}, "run.seed = -1 is too small; it must be at least 0"),
+        ({"system.T": 1.5}, "system.T = 1.5 must be a whole number"),
+        ({"system.T": True}, "system.T = True must be a whole number"),
+        ({"run.grad_norm": 1}, "run.grad_norm = 1 must be true or false"),
+        ({"data.name": 3}, "data.name = 3 must be text"),
+        ({"run.opening": "gradient"}, "did you mean 'gradients'?"),
+        ({"system.M": 3}, "system key = 'M' is not known"),
+        ({"sytem.N": 3}, "did you mean 'system.N'?"),
+        ({"seed": 3}, "--set key = 'seed' is not known; did you mean 'run.seed'?"),
+    ],
+)
+def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(None, settings)
+    assert sentence in str(error.value)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    file = tmp_path / "exp.toml"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(file, {})
+    file.write_text("[system\nN=3")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load(file, {})
+    file.write_text("[sistem]\nN=3")
+    with pytest.raises(ConfigError, match="did you mean 'system'?"):
+        load(file, {})
+    file.write_text("system = 3")
+    with pytest.raises(ConfigError, match="must be a table"):
+        load(file, {})
+
+
+def test_assignments() -> None:
+    assert parsed("a.b=true") == ("a.b", True)
+    assert parsed("a.b=dirichlet:0.1") == ("a.b", "dirichlet:0.1")
+    assert parsed('a.b="3"') == ("a.b", "3")
+    for wrong in ("a.b", "=3"):
+        with pytest.raises(ConfigError, match="must look like key=value"):
+            parsed(wrong)
