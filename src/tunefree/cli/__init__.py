@@ -1,0 +1,80 @@
+"""argv -> settings -> run; prints results to stdout and progress to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tunefree.cli import algorithms, data, run
+
+START = """tunefree: federated learning without learning rates
+
+  tunefree run                       train on the embedded digits data, nothing to tune
+  tunefree run --algorithm parfrefl  the same with another method
+  tunefree algorithms                all methods: what they cost, what they need tuned
+  tunefree data list                 data sets by name
+  tunefree COMMAND --help            every setting of a command
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes flags by their whole names; says what is wrong in one sentence and exits with 2."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        wrong = [word for word in message.split() if word.startswith("--")]
+        near = difflib.get_close_matches(wrong[0], flags_of(self), n=1) if wrong else []
+        hint = f"; did you mean {near[0]}?" if near else ""
+        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The flags of a parser and of its commands."""
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            flags += [flag for command in action.choices.values() for flag in flags_of(command)]
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; exit code 0 done, 1 failed, 2 bad usage."""
+    args = parser().parse_args(argv)
+    if args.command is None:
+        print(START, end="")
+        return 0
+    from tunefree.core import ConfigError, FleetError, WireError
+
+    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    try:
+        code: int = args.act(args)
+        return code
+    except ConfigError as error:
+        print(f"tunefree: {error}", file=sys.stderr)
+        return 2
+    except (WireError, FleetError) as error:
+        print(f"tunefree: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> Parser:
+    top = Parser(prog="tunefree", description="Federated learning without learning rates.")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    for name, module, about in (
+        ("run", run, "train a model on a federation"),
+        ("algorithms", algorithms, "the methods and what they cost"),
+        ("data", data, "data sets: list them, get one, look at one"),
+    ):
+        command = commands.add_parser(name, help=about)
+        module.add_to(command)
+        command.add_argument(
+            "--format", choices=("text", "json"), default="text", help="of results"
+        )
+    return top

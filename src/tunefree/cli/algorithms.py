@@ -1,0 +1,35 @@
+"""`tunefree algorithms`: the methods, what they cost and what they need tuned."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tunefree.cli.tables import print_table
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(act=algorithms_command)
+
+
+def algorithms_command(args: argparse.Namespace) -> int:
+    from tunefree.catalog import catalog
+
+    entries = catalog()
+    if args.format == "json":
+        rows = [{"name": name, **a._asdict(), **price._asdict()} for name, a, price in entries]
+        print(json.dumps(rows))
+        return 0
+    print_table(
+        ("name", "needs tuned", "up", "down", "memory", "family", "paper"),
+        [
+            (
+                *(name, "nothing" if about.steps else ", ".join(about.grid)),
+                *(f"{number:g}d" for number in (price.up, price.down, price.memory)),
+                *(about.family, about.paper),
+            )
+            for name, about, price in entries
+        ],
+        wrapped=("family", "paper"),
+    )
+    return 0

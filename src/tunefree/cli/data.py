@@ -1,0 +1,124 @@
+"""`tunefree data`: data sets by name, fetched, counted and pictured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tunefree.cli.tables import print_table
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument("what", choices=("list", "get", "show"))
+    command.add_argument("name", nargs="?", metavar="NAME", help="see `tunefree data list`")
+    command.add_argument("--data-dir", default="", metavar="X", help="where its files are")
+    command.add_argument("--partition", metavar="X", help="also show who gets what: dirichlet:0.1")
+    command.add_argument("--clients", type=int, default=100, metavar="X", help="(default 100)")
+    command.add_argument("--seed", type=int, default=0, metavar="X", help="(default 0)")
+    command.add_argument(
+        "--out", type=Path, default=Path(), metavar="X", help="folder for pictures"
+    )
+    command.set_defaults(act=data_command)
+
+
+def data_command(args: argparse.Namespace) -> int:
+    from tunefree.core import ConfigError
+
+    if args.what == "list":
+        return list_data(args)
+    if args.name is None:
+        raise ConfigError(f"`tunefree data {args.what}` needs a NAME; see `tunefree data list`")
+    return get_data(args) if args.what == "get" else show_data(args)
+
+
+def list_data(args: argparse.Namespace) -> int:
+    from tunefree.data.sources import SOURCES, at_hand
+
+    if args.format == "json":
+        rows = [
+            {
+                **{"name": s.name, "train": s.train, "test": s.test, "classes": s.classes},
+                **{"model": s.model, "here": at_hand(s.name), "about": s.about},
+                **{"citation": s.citation, "licence": s.licence},
+            }
+            for s in SOURCES.values()
+        ]
+        print(json.dumps(rows))
+        return 0
+    print_table(
+        ("name", "train", "test", "classes", "model", "here"),
+        [
+            (
+                *(s.name, f"{s.train:,}", f"{s.test:,}", str(s.classes or "-"), s.model),
+                "yes" if at_hand(s.name) else "no",
+            )
+            for s in SOURCES.values()
+        ],
+        right=("train", "test", "classes"),
+    )
+    return 0
+
+
+def get_data(args: argparse.Namespace) -> int:
+    from tunefree.data.sources import load
+
+    data = load(args.name, args.data_dir or None)
+    sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
+    print(
+        json.dumps(sizes)
+        if args.format == "json"
+        else "{name}: {train:,} train, {test:,} test samples".format(**sizes)
+    )
+    return 0
+
+
+def show_data(args: argparse.Namespace) -> int:
+    from tunefree.data import picture
+    from tunefree.data.heterogeneity import heterogeneity
+    from tunefree.data.partition import from_spec
+    from tunefree.data.sources import SOURCES, load
+
+    data, source = load(args.name, args.data_dir or None), SOURCES[args.name]
+    labels = data.train.y.numpy()
+    facts: dict[str, Any] = {
+        "name": data.name,
+        "about": source.about,
+        "train": len(data.train),
+        "test": len(data.test),
+        "input": list(data.train.input_shape),
+        "classes": data.classes,
+        "model": data.model,
+        "citation": source.citation,
+        "licence": source.licence,
+    }
+    if data.words:
+        facts["samples"] = picture.first_words(data)
+    elif data.classes is not None:
+        facts["picture"] = str(picture.draw_samples(data, args.out / f"{data.name}-samples.png"))
+    if args.partition:
+        parts = from_spec(args.partition, labels, args.clients, args.seed, data.groups)
+        summary = heterogeneity(parts, labels, data.classes)
+        title = f"{data.name}, {args.partition}, {args.clients} clients"
+        path = args.out / f"{data.name}-clients.png"
+        facts |= {
+            "partition": args.partition,
+            "smallest client": summary.smallest,
+            "median client": summary.median,
+            "largest client": summary.largest,
+            "classes per client": round(summary.classes_per_client, 2),
+            "distance to all": round(summary.distance, 3),
+            "clients' picture": str(picture.draw_counts(summary.counts, path, data.names, title)),
+        }
+    if args.format == "json":
+        print(json.dumps(facts))
+        return 0
+    for name, value in facts.items():
+        shown = (
+            "\n".join(f"{'':<18} {a}: {b} ..." for a, b in value)[19:]
+            if name == "samples"
+            else value
+        )
+        print(f"{name:<18} {shown}")
+    return 0

@@ -1,0 +1,147 @@
+"""`tunefree run`: train, and say what was done and what it cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from tunefree import config
+
+if TYPE_CHECKING:
+    from tunefree.run import Run
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    """The flags are the settings that config knows."""
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings")
+    for key, kind, f in config.flags():
+        flag, about = f.metadata["flag"], f.metadata["help"]
+        default = f" (default {f.default})" if f.default not in ("", False) else ""
+        if kind == "bool":
+            command.add_argument(flag, dest=key, action="store_const", const=True, help=about)
+        else:
+            to = int if kind == "int" else str
+            command.add_argument(flag, dest=key, type=to, metavar="X", help=f"{about}{default}")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
+    )
+    command.set_defaults(act=run_command)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    flags = {key: getattr(args, key) for key, *_ in config.flags()}
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = config.load(args.file, given | dict(config.parsed(each) for each in args.set))
+    from tunefree.api import prepare
+    from tunefree.core import WireError
+    from tunefree.progress import shown
+
+    run = prepare(settings)
+    if args.format == "text":
+        print(introduction(run))
+    try:
+        for _ in shown(run):
+            pass
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; what was done is kept in {run.record.path}", file=sys.stderr)
+        return 130
+    except WireError as error:
+        print(f"tunefree: {error}; what came before is kept in {run.record.path}", file=sys.stderr)
+        return 1
+    result = summary(run)
+    print(json.dumps(result) if args.format == "json" else closing(result))
+    return 0
+
+
+def introduction(run: Run) -> str:
+    """What will be done, with every step size and the formula it came from."""
+    from tunefree.algorithms import REGISTRY
+    from tunefree.catalog import cost
+
+    settings = run.record.facts()["config"]
+    N, S, K, T = run.algo.sys
+    about = REGISTRY[settings["algorithm"]["name"]].about
+    price, d = cost(run.algo), run.objective.d
+    down, up = size(32 * d * S * price.down), size(32 * d * S * price.up)
+    lines = [
+        f"{about.title} ({about.paper})",
+        f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
+    ]
+    for name, value in steps(run).items():
+        theory = name in about.steps and name not in settings["algorithm"]["options"]
+        source = f"= {about.steps[name]}" if theory else "chosen by hand"
+        lines.append(f"  {name:<5} = {value:<9.4g} {source}")
+    data, model = settings["data"], settings["model"]
+    lines += [
+        f"  data {data['name']}, {data['partition']}, batches of {data['batch_size']}",
+        f"  model {model['name']}, d = {d:,} parameters; a round sends {down} down and {up} up",
+        f"  run file {run.record.path}",
+    ]
+    return "\n".join(lines)
+
+
+def steps(run: Run) -> dict[str, float]:
+    """The algorithm's numbers: its step sizes and weights."""
+    values = {f.name: getattr(run.algo, f.name) for f in fields(cast("Any", run.algo))}
+    return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The result as one object."""
+    settings, last = run.record.facts()["config"], run.history[-1]
+    return {
+        "algorithm": settings["algorithm"]["name"],
+        "data": settings["data"]["name"],
+        "partition": settings["data"]["partition"],
+        "model": settings["model"]["name"],
+        "parameters": run.objective.d,
+        "system": run.algo.sys._asdict(),
+        "steps": steps(run),
+        "seed": settings["run"]["seed"],
+        "accuracy": last.get("accuracy"),
+        "loss": last["loss"],
+        "train_loss": last["train_loss"],
+        "grad_norm": last.get("grad_norm"),
+        "bits_up": last["bits_up"],
+        "bits_down": last["bits_down"],
+        "samples": last["drawn"],
+        "seconds": last["seconds"],
+        "seconds_per_round": last["seconds"] / run.algo.sys.T,
+        "theta_sha256": run.theta_sha256,
+        "run": str(run.record.path),
+    }
+
+
+def closing(result: dict[str, Any]) -> str:
+    """The result in a few lines, and what to type next."""
+    accuracy = result["accuracy"]
+    score = f"loss {result['loss']:.4f}, training loss {result['train_loss']:.4f}"
+    return "\n".join(
+        [
+            score if accuracy is None else f"test accuracy {accuracy:.4f}, {score}",
+            f"  sent {size(result['bits_up'])} up and {size(result['bits_down'])} down, opening "
+            f"included; drew {result['samples']:,} samples",
+            f"  {result['seconds']:.1f} s, {result['seconds_per_round']:.3f} s a round",
+            f"  run file {result['run']}, theta {result['theta_sha256'][:12]}",
+            "next: the same with a method that needs tuning, at a step size of your choice:",
+            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {result['data']}",
+        ]
+    )
+
+
+def size(bits: float) -> str:
+    """Bits in bytes that people read.
+
+    >>> size(8_000_000)
+    '1.0 MB'
+    """
+    amount = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,77 @@
+"""`tunefree data` as its user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunefree.cli import main
+from tunefree.data.sources import SOURCES
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows.keys() == SOURCES.keys()
+    assert rows["digits"]["here"] is True
+    assert main(["data", "list"]) == 0
+    assert "emnist-part-balanced" in capsys.readouterr().out
+
+
+def test_get(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "get", "digits"]) == 0
+    assert capsys.readouterr().out == "digits: 1,438 train, 359 test samples\n"
+
+
+def test_show_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["data", "show", "digits", "--partition", "dirichlet:0.1", "--clients", "20"]
+    assert main([*argv, "--out", str(tmp_path), "--format", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["train"], facts["input"], facts["classes"]) == (1438, [1, 8, 8], 10)
+    assert facts["smallest client"] >= 10
+    for key in ("picture", "clients' picture"):
+        assert Path(facts[key]).read_bytes().startswith(b"\x89PNG")
+    assert main([*argv, "--out", str(tmp_path)]) == 0
+    assert "classes per client" in capsys.readouterr().out
+
+
+def test_show_the_synthetic_quadratic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["data", "show", "synthetic-quadratic", "--partition", "natural"]
+    assert main([*argv, "--out", str(tmp_path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["get"], "needs a NAME"),
+        (["show", "mnits"], "did you mean 'mnist'?"),
+        (["show", "digits", "--partition", "natural"], "needs data that names its clients"),
+    ],
+)
+def test_bad_input(
+    argv: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", *argv]) == 2
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_train_on_the_synthetic_quadratic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["run", "--data", "synthetic-quadratic", "--partition", "natural", "--clients", "20"]
+    dials = ["--set", "data.clients=20", "--set", "data.heterogeneity=3.0"]
+    short = ["--rounds", "200", "--local-steps", "5", "--out", str(tmp_path / "run.sqlite")]
+    assert main([*argv, *dials, *short, "--grad-norm", "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["accuracy"] is None
+    assert result["grad_norm"] < 0.1

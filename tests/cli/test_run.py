@@ -1,0 +1,186 @@
+"""The command line as its user types it: results on stdout, one sentence on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunefree.algorithms import REGISTRY
+from tunefree.cli import main
+from tunefree.cli.run import size
+from tunefree.record import Record
+
+SMALL = (
+    *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
+    *("--eval-every", "4"),
+)
+
+
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_arguments_show_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "tunefree run " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--algorithm", name, "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["algorithm"] == name
+    assert result["system"] == {"N": 6, "S": 3, "K": 2, "T": 8}
+    keys = {"data", "model", "steps", "accuracy", "loss", "bits_up", "bits_down", "seconds"}
+    assert keys | {"seconds_per_round", "theta_sha256", "run"} <= result.keys()
+    record = Record.open(Path(result["run"]))
+    assert record.history()[-1]["accuracy"] == result["accuracy"]
+    assert record.facts()["config"]["model"]["name"] == result["model"] == "mlp"
+
+
+def test_text_says_the_steps_and_their_formulas_then_the_bill(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SMALL, "--out", "mine.sqlite"]) == 0
+    out, err = capsys.readouterr()
+    for words in (
+        "PAdaMFed (Yan",
+        "N = 6 clients, S = 3 a round, K = 2 local steps, T = 8 rounds",
+        "eta   = 0.1768    = 1 / (K sqrt(T))",
+        "gamma = 0.329     = (S K)^(1/4) / T^(3/4)",
+        "beta  = 0.866     = min(1, sqrt(S K / T))",
+        "run file mine.sqlite",
+        "test accuracy",
+        "next: ",
+    ):
+        assert words in out
+    assert "round 4/8  accuracy" in err
+
+
+def test_same_command_same_bits_in_a_new_file(capsys: pytest.CaptureFixture[str]) -> None:
+    results = []
+    for _ in range(2):
+        assert main([*SMALL, "--format", "json"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    assert results[0]["theta_sha256"] == results[1]["theta_sha256"]
+    assert results[0]["run"] != results[1]["run"]
+
+
+def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("exp.toml").write_text(
+        "[system]\nN = 7\nS = 3\nK = 2\nT = 5\n"
+        '[algorithm]\nname = "fedavg"\neta = 0.3\n[model]\nname = "mlp"\nhidden = 9\n'
+    )
+    assert (
+        main(["run", "exp.toml", "--rounds", "6", "--set", "system.K=1", "--format", "json"]) == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["system"] == {"N": 7, "S": 3, "K": 1, "T": 6}
+    assert result["steps"] == {"eta": 0.3, "s": 1.0}
+    assert result["parameters"] == 65 * 9 + 10 * 10
+
+
+def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
+    study = ["--set", "algorithm.eta=0.01", "--set", "algorithm.explicit_steps=true"]
+    assert main([*SMALL, *study]) == 0
+    assert "eta   = 0.01      chosen by hand" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("always")
+def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--rounds", "3"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("beta = 1.41 is used as 1, so there is no momentum") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--algorithm", "padamfd"], "did you mean 'padamfed'?"),
+        (["--data", "digit"], "did you mean 'digits'?"),
+        (["--model", "cnn_mnst"], "did you mean 'cnn_mnist'?"),
+        (["--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
+        (["--local-steps", "0"], "system.K = 0 is too small"),
+        (["--rounds", "0"], "system.T = 0 is too small"),
+        (["--batch-size", "0"], "data.batch_size = 0 is too small"),
+        (["--clients", "5000"], "1438 samples cannot be dealt out to 5000 clients"),
+        (["--partition", "dirichlet:0"], "alpha"),
+        (["--partition", "dirichlet:-1"], "alpha"),
+        (["--partition", "diriclet:0.1"], "did you mean 'dirichlet'?"),
+        (["--partition", "dirichlet"], "dirichlet"),
+        (["--set", "algorithm.eta=0.1"], "PAdaMFed takes no step size"),
+        (["--set", "algorithm.lr=0.1"], "PAdaMFed takes no step size"),
+        (["--set", "nonsense"], "must look like key=value"),
+        (["--out", "/proc/nowhere/run.sqlite"], "cannot be written"),
+        (["--device", "warp"], "run.device = 'warp' cannot be used here"),
+        (["--model", "nowhere:build"], "could not be imported"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("tunefree: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert not list(Path().rglob("*.sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["run", "--round", "3"], "did you mean --rounds?"),
+        (["run", "--algorthm", "fedavg"], "did you mean --algorithm?"),
+        (["run", "--rounds", "many"], "invalid int value: 'many'"),
+        (["rnu"], "invalid choice: 'rnu'"),
+    ],
+)
+def test_bad_usage_exits_with_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(argv)
+    assert stopped.value.code == 2
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_diverged_baseline_is_reported_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--algorithm", "fedavg", "--set", "algorithm.eta=1e30", "--out", "run.sqlite"]
+    assert main([*SMALL, *argv]) == 1
+    out, err = capsys.readouterr()
+    assert "test accuracy" not in out
+    assert "training has diverged; what came before is kept in run.sqlite" in err
+    record = Record.open(Path("run.sqlite"))
+    assert record.facts()["state"] == "diverged"
+    assert record.history()
+
+
+def test_an_existing_run_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.sqlite").write_text("mine")
+    assert main([*SMALL, "--out", "run.sqlite"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert Path("run.sqlite").read_text() == "mine"
+
+
+def test_algorithms_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["algorithms", "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows.keys() == REGISTRY.keys()
+    assert (rows["padamfed"]["down"], rows["padamfed"]["up"]) == (2, 2)
+    assert (rows["padamfed"]["opening_down"], rows["padamfed"]["opening_up"]) == (1, 1)
+    assert (rows["fedavg"]["up"], rows["fedavg"]["memory"]) == (1, 0)
+    assert main(["algorithms"]) == 0
+    assert "scaffold_m_vr" in capsys.readouterr().out
+
+
+def test_sizes_that_people_read() -> None:
+    assert [size(8 * n) for n in (1, 999, 1e3, 2.5e6, 1e16)] == [
+        *("1.0 B", "999.0 B", "1.0 kB", "2.5 MB", "10000.0 TB"),
+    ]
