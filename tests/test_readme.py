@@ -1,0 +1,61 @@
+"""What the README tells people to type really works, and what the project points to is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tunefree.algorithms import REGISTRY
+from tunefree.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^tunefree (.+?)(?: {2,}#.*)?$", README, flags=re.MULTILINE)
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = ["--rounds", "101", "--local-steps", "1"] if command.startswith("run") else []
+    assert main([*shlex.split(command), *short]) == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples(example: str) -> None:
+    namespace: dict[str, object] = {}
+    exec(example, namespace)
+    assert namespace["run"]
+
+
+def test_there_are_commands_and_examples() -> None:
+    assert len(COMMANDS) >= 5
+    assert EXAMPLES
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(((?!http)[^)#]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_algorithm_has_a_card_and_a_line() -> None:
+    for name in REGISTRY:
+        assert (ROOT / "cards" / f"{name}.md").is_file()
+        assert f"cards/{name}.md" in README
+
+
+def test_configured_paths_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    paths = [
+        *project["tool"]["pytest"]["ini_options"]["testpaths"],
+        *project["tool"]["mypy"]["files"],
+    ]
+    paths += [
+        pattern.lstrip("!") for pattern in project["tool"]["ruff"]["lint"]["per-file-ignores"]
+    ]
+    assert [path for path in paths if not list(ROOT.glob(path))] == []
