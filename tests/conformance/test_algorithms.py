@@ -13,6 +13,7 @@ from tests.conformance.variants import SYS, every_algorithm
 from tests.identities.by_hand import by_hand
 from tests.problem import quadratic
 from tunefree.core import Algorithm, Reply, Server
+from tunefree.wire import Compressed
 
 PROBLEM = quadratic(N=SYS.N)
 
@@ -21,6 +22,8 @@ def content(value: Any) -> Any:
     """Everything in a value down to the bytes of its vectors; oracles are left out."""
     if isinstance(value, torch.Tensor):
         return (str(value.dtype), tuple(value.shape), value.numpy().tobytes())
+    if isinstance(value, Compressed):
+        return (value.bits, value.value_bits, value.to_bytes(), content(value.dense()))
     if isinstance(value, tuple | list):
         return (type(value).__name__, [content(part) for part in value])
     return value if isinstance(value, int | float | str) else None
@@ -29,6 +32,8 @@ def content(value: Any) -> Any:
 def vectors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
+    if isinstance(value, Compressed):
+        return [value.dense()]
     return [v for part in value for v in vectors(part)] if isinstance(value, tuple | list) else []
 
 

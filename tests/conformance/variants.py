@@ -12,6 +12,12 @@ from tunefree.algorithms import REGISTRY, build
 from tunefree.core import System
 
 SYS = System(N=6, S=3, K=2, T=8)
+EVERYONE = SYS._replace(S=SYS.N, K=1)
+SIZES = (3, 2)  # of the tensors that make up the problem's vector
+MIXED = {
+    "contractive": "any:top:0.5|rand:0.5|sign|qsgd-contractive:4|identity@whole",
+    "unbiased": "any:rand-unbiased:0.5|qsgd:4|rand-unbiased:0.2@whole",
+}
 
 
 def variants() -> Iterator[Any]:
@@ -23,6 +29,11 @@ def variants() -> Iterator[Any]:
         for choice in product(*literal.values()):
             options = dict(zip(literal, choice, strict=True))
             yield pytest.param(build(name, SYS, options), id="-".join([name, *choice]))
+        if "C" in hints:
+            kind = "contractive" if cls.C.contractive else "unbiased"
+            for sys in (SYS, EVERYONE):
+                algo = build(name, sys, {"compressor": MIXED[kind]}, sizes=SIZES)
+                yield pytest.param(algo, id=f"{name}-mixed-{sys.S}-of-{sys.N}")
 
 
 every_algorithm = pytest.mark.parametrize("algo", list(variants()))

@@ -27,6 +27,16 @@ CONTROL_VARIATES: list[tuple[str, dict[str, object]]] = [
     ("scaffold_m", {}),
     ("scaffold_m_vr", {}),
     ("scaffold_norm", {}),
+    ("comparfrefl", {"compressor": "top:0.3"}),
+    ("comparfrefl", {"compressor": "sign"}),
+    ("comparfrefl", {"compressor": "any:rand:0.5|identity"}),
+    ("scafcom", {"start": "zero"}),
+    ("scafcom", {"start": "gradients"}),
+    ("scafcom", {"compressor": "qsgd-contractive:3"}),
+    ("scallion", {"compressor": "rand-unbiased:0.5"}),
+    ("scallion", {"compressor": "qsgd:4"}),
+    ("adamasfl", {}),
+    ("masfl", {"eta": 0.02, "gamma": 0.1}),
 ]
 
 
@@ -68,15 +78,23 @@ def test_a_step_moves_at_most_gamma(name: str, options: dict[str, object]) -> No
     assert np.all(moves > 0.1 * algo.gamma)
 
 
-def test_a_parfrefl_step_moves_exactly_gamma() -> None:
-    algo: Any = build("parfrefl", SYS)
+@pytest.mark.parametrize("name", ["parfrefl", "comparfrefl"])
+def test_a_parfrefl_step_moves_exactly_gamma(name: str) -> None:
+    algo: Any = build(name, SYS)
     thetas = np.array(simulate(algo, quadratic(N=SYS.N)).thetas)
     np.testing.assert_allclose(np.linalg.norm(np.diff(thetas, axis=0), axis=1), algo.gamma, 1e-10)
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("padamfed", {}), ("padamfed_vr", STORM), ("padamfed_vr", EMA), ("parfrefl", {})],
+    [
+        ("padamfed", {}),
+        ("padamfed_vr", STORM),
+        ("padamfed_vr", EMA),
+        ("parfrefl", {}),
+        ("comparfrefl", {"compressor": "top:0.4"}),
+        ("comparfrefl", {"compressor": "sign"}),
+    ],
     ids=name_of,
 )
 def test_the_unit_of_the_loss_does_not_matter(name: str, options: dict[str, object]) -> None:

@@ -12,6 +12,12 @@ from tunefree.schedule.trip import Step
 SYS = System(N=7, S=3, K=2, T=8)
 PROBLEM = quadratic(N=SYS.N)
 
+ONE = 1 / (64 * PROBLEM.d)  # one bit
+TOP = (64 + 3) * ONE  # one of five numbers, and which
+RAND = (64 + 32) * ONE  # one number and a seed
+SIGN = (64 + 5) * ONE  # the scale and five signs
+QSGD = (64 + 5 * (1 + 3)) * ONE  # the norm, and five times a sign and a level from 0 to 4
+
 COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, float]]] = [
     # name, options, (down, up) of a client in a round, (down, up) of a client in the opening
     ("padamfed", {}, (2, 2), (1, 1)),
@@ -27,6 +33,25 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("scaffold_m", {}, (2, 2), (1, 1)),
     ("scaffold_m_vr", {}, (3, 2), (1, 1)),
     ("scaffold_norm", {}, (2, 2), (1, 1)),
+    ("comparfrefl", {}, (1, TOP), (1, 1)),
+    ("comparfrefl", {"compressor": "identity"}, (1, 1), (1, 1)),
+    ("comparfrefl", {"compressor": "sign"}, (1, SIGN), (1, 1)),
+    ("comparfrefl", {"compressor": "qsgd-contractive:4"}, (1, QSGD), (1, 1)),
+    ("scafcom", {}, (2, TOP), (0, 0)),
+    ("scafcom", {"start": "gradients"}, (2, TOP), (1, 1)),
+    ("scallion", {}, (2, RAND), (0, 0)),
+    ("scallion", {"compressor": "qsgd:4"}, (2, QSGD), (0, 0)),
+    ("fed_ef_sgd", {}, (1, TOP), (0, 0)),
+    ("fed_ef_ams", {}, (1, TOP), (0, 0)),
+    ("local_sgd_c", {}, (1, TOP), (0, 0)),
+    ("adamasfl", {}, (2, 2), (1, 1)),
+    ("masfl", {}, (2, 1), (1, 1)),
+    ("fedbuff", {"weight": "sqrt"}, (1, 1), (0, 0)),
+    ("fedbuff", {"weight": "one"}, (1, 1), (0, 0)),
+    ("ca2fl", {}, (1, 1), (0, 0)),
+    ("defedavg_niid", {}, (1, 1), (0, 0)),
+    ("fadas", {"delay": "plain"}, (1, 1), (0, 0)),
+    ("fadas", {"delay": "adaptive"}, (1, 1), (0, 0)),
 ]
 
 
@@ -51,7 +76,8 @@ def test_traffic(
     assert opening.t == -1
     assert vectors_per_client(opening, SYS.N) == per_opening
     assert [step.t for step in rounds] == list(range(SYS.T))
-    assert {vectors_per_client(step, SYS.S) for step in rounds} == {per_round}
+    for step in rounds:
+        assert vectors_per_client(step, SYS.S) == pytest.approx(per_round, rel=1e-14)
 
 
 def test_every_algorithm_has_its_price() -> None:
@@ -61,3 +87,23 @@ def test_every_algorithm_has_its_price() -> None:
 def test_a_zero_opening_sends_nothing() -> None:
     opening, *_ = simulate(build("padamfed", SYS), PROBLEM, "zero").steps
     assert (opening.t, opening.traffic, opening.drawn) == (-1, (), 0)
+
+
+def test_local_sgd_c_with_all_clients_sends_no_model() -> None:
+    everyone = SYS._replace(S=SYS.N)
+    opening, *rounds = simulate(build("local_sgd_c", everyone), PROBLEM).steps
+    assert opening.traffic == ()
+    for step in rounds:  # the download also says which step it corrects
+        assert vectors_per_client(step, SYS.N) == pytest.approx((TOP + 32 * ONE, TOP), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("compressor", "values"), [("top:0.4", 2 * 64), ("rand:0.4", 2 * 64), ("sign", 64 + 5)]
+)
+def test_the_papers_count_leaves_positions_out(compressor: str, values: int) -> None:
+    _, *rounds = simulate(build("comparfrefl", SYS, {"compressor": compressor}), PROBLEM).steps
+    for step in rounds:
+        down, up = step.traffic
+        assert down.value_bits == down.bits == SYS.S * 64 * PROBLEM.d
+        assert up.value_bits == SYS.S * values
+        assert up.bits >= up.value_bits

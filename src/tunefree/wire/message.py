@@ -7,6 +7,7 @@ import math
 import torch
 
 from tunefree.core import Message, Reply, Vec, WireError
+from tunefree.wire.compressed import Compressed
 
 SCALAR_BITS = 32
 
@@ -21,10 +22,18 @@ def bits(message: Message) -> int:
     return sum(field_bits(value) for value in message)
 
 
-def field_bits(value: Vec | float) -> int:
+def value_bits(message: Message) -> int:
+    """The same as the papers count: the positions of sparse values are left out."""
+    return sum(
+        value.value_bits if isinstance(value, Compressed) else field_bits(value)
+        for value in message
+    )
+
+
+def field_bits(value: Vec | Compressed | float) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size() * 8
-    return SCALAR_BITS
+    return value.bits if isinstance(value, Compressed) else SCALAR_BITS
 
 
 def refuse_non_finite(replies: list[Reply], t: int) -> None:
@@ -38,7 +47,7 @@ def refuse_non_finite(replies: list[Reply], t: int) -> None:
                 )
 
 
-def is_finite(value: Vec | float) -> bool:
+def is_finite(value: Vec | Compressed | float) -> bool:
     if isinstance(value, torch.Tensor):
         return bool(torch.isfinite(value).all())
-    return math.isfinite(value)
+    return value.is_finite() if isinstance(value, Compressed) else math.isfinite(value)

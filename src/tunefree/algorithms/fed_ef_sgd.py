@@ -1,0 +1,83 @@
+"""Fed-EF-SGD: FedAvg with compressed uploads and error feedback on the client.
+
+Li, Li, "Analysis of error feedback in federated non-convex optimization with biased compression:
+fast convergence and partial participation", ICML 2023 (lines numbered by us).
+
+     1  require θ^0; e_i = 0
+     2  sample S clients; each starts at θ_i = θ
+     3      θ_i = θ_i - η ∇F(θ_i; ξ)                                 K times
+     4      u_i = θ - θ_i + e_i
+     5      upload C(u_i)
+     6      e_i = u_i - C(u_i)
+     7  θ = θ - s (1/S) Σ C(u_i)
+     8  download θ
+
+Wire: d down, C(d) up. Memory: e_i, which is left as it is while the client is away. Tuning: η, s.
+Deviations: none in the formulas; the paper's local and global steps are η and s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
+
+
+class Server(NamedTuple):
+    theta: Vec
+
+
+class Client(NamedTuple):
+    e_i: Vec
+
+
+class Down(NamedTuple):
+    theta: Vec
+
+
+class Up(NamedTuple):
+    delta: Compressed
+
+
+@dataclass(frozen=True)
+class FedEFSGD:
+    sys: System
+    eta: float = 0.1
+    s: float = 1.0
+    C: Compressor = TOP_5_PERCENT
+
+    about: ClassVar[About] = About(
+        title="Fed-EF-SGD",
+        family="averaging, error feedback, compressed",
+        paper="Li, Li, ICML 2023",
+        grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "s": (0.3, 1.0)},
+    )
+
+    def __post_init__(self) -> None:
+        demand(self.C, "contractive", self.about.title)
+
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(e_i=0 * theta0)  # 1
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
+
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+        D = 0 * down.theta  # θ_i = θ - η D
+        for _ in range(self.sys.K):
+            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
+        u = self.eta * D + client.e_i  # 4
+        delta = self.C(u, F.rng)  # 5
+        return Client(u - delta.dense()), Up(delta)  # 6
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        return Server(s.theta - self.s * mean(r.up.delta.dense() for r in replies))  # 7

@@ -1,0 +1,202 @@
+"""A compressed vector: an immutable value that knows its bits, its bytes and the vector it means.
+
+It has one part per parameter tensor. A part is made of numbers (values, scales), which weigh as
+much as an element of the vector, and of bits (positions, signs, levels, seeds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+
+from tunefree.core import Vec
+from tunefree.wire.packing import Bits, Numbers, pack, to_bits, width
+
+SEED_BITS = 32
+MOST_LEVELS = 65_535
+
+
+class Part(Protocol):
+    """What stands for one tensor."""
+
+    @property
+    def d(self) -> int:
+        """Elements of the tensor."""
+
+    @property
+    def numbers(self) -> Vec:
+        """What is sent at the vector's precision."""
+
+    @property
+    def extra(self) -> int:
+        """Bits sent beside the numbers."""
+
+    @property
+    def positions(self) -> int:
+        """Those of them that only say where the values stand; the papers leave them out."""
+
+    def dense(self) -> Vec: ...
+
+    def bits(self) -> Bits:
+        """The extra bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A tensor as it is."""
+
+    numbers: Vec
+    extra: ClassVar[int] = 0
+    positions: ClassVar[int] = 0
+
+    @property
+    def d(self) -> int:
+        return self.numbers.numel()
+
+    def dense(self) -> Vec:
+        return self.numbers
+
+    def bits(self) -> Bits:
+        return np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Some elements, with their positions in rising order."""
+
+    d: int
+    index: Vec
+    numbers: Vec
+
+    @property
+    def extra(self) -> int:
+        return self.index.numel() * width(self.d)
+
+    @property
+    def positions(self) -> int:
+        return self.extra
+
+    def dense(self) -> Vec:
+        return self.numbers.new_zeros(self.d).index_copy_(0, self.index, self.numbers)
+
+    def bits(self) -> Bits:
+        return to_bits(self.index.cpu().numpy(), width(self.d))
+
+
+@dataclass(frozen=True, eq=False)
+class Seeded:
+    """Some elements, at positions that sender and receiver draw from one seed."""
+
+    d: int
+    seed: int
+    numbers: Vec
+    extra: ClassVar[int] = SEED_BITS
+    positions: ClassVar[int] = SEED_BITS
+
+    def dense(self) -> Vec:
+        index = torch.from_numpy(drawn(self.seed, self.d, self.numbers.numel()))
+        index = index.to(self.numbers.device)
+        return self.numbers.new_zeros(self.d).index_copy_(0, index, self.numbers)
+
+    def bits(self) -> Bits:
+        return to_bits(np.array([self.seed]), SEED_BITS)
+
+
+@dataclass(frozen=True, eq=False)
+class Signs:
+    """One scale, and one sign per element."""
+
+    numbers: Vec  # the scale
+    negative: Vec
+    positions: ClassVar[int] = 0
+
+    @property
+    def d(self) -> int:
+        return self.negative.numel()
+
+    @property
+    def extra(self) -> int:
+        return self.d
+
+    def dense(self) -> Vec:
+        return torch.where(self.negative, -self.numbers, self.numbers)
+
+    def bits(self) -> Bits:
+        return self.negative.cpu().numpy().view(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """One norm, and per element a sign and one of the levels 0, ..., s."""
+
+    s: int
+    numbers: Vec  # the norm
+    levels: Vec  # -s, ..., s
+    positions: ClassVar[int] = 0
+
+    @property
+    def d(self) -> int:
+        return self.levels.numel()
+
+    @property
+    def extra(self) -> int:
+        return self.d * (1 + width(self.s + 1))
+
+    def dense(self) -> Vec:
+        return self.levels.to(self.numbers.dtype) * (self.numbers / self.s)
+
+    def bits(self) -> Bits:
+        levels = self.levels.cpu().numpy()
+        return to_bits(2 * np.abs(levels) + (levels < 0), 1 + width(self.s + 1))
+
+
+def drawn(seed: int, d: int, k: int) -> Numbers:
+    """k of d positions, in rising order: those of the k smallest of d raw words of PCG64.
+
+    A generator's words are the same in every version of numpy; its `choice` need not be.
+
+    >>> drawn(seed=1, d=10, k=3).tolist() == drawn(seed=1, d=10, k=3).tolist()
+    True
+    """
+    words = np.random.PCG64(seed).random_raw(d)
+    return np.flatnonzero(words <= np.partition(words, k - 1)[k - 1])[:k]
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """What C(v) sends: one part per tensor."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def bits(self) -> int:
+        """Everything: values, scales, signs, levels, positions and seeds."""
+        return sum(weight(part) for part in self.parts)
+
+    @property
+    def value_bits(self) -> int:
+        """The papers' count, which leaves positions out."""
+        return sum(weight(part) - part.positions for part in self.parts)
+
+    def dense(self) -> Vec:
+        """The vector it stands for."""
+        if len(self.parts) == 1:
+            return self.parts[0].dense()
+        return torch.cat([part.dense() for part in self.parts])
+
+    def to_bytes(self) -> bytes:
+        """All numbers, then all bits, filled up to a whole byte."""
+        numbers = torch.cat([part.numbers for part in self.parts]).cpu().numpy()
+        little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
+        return little.tobytes() + pack([part.bits() for part in self.parts])
+
+    def is_finite(self) -> bool:
+        return all(bool(torch.isfinite(part.numbers).all()) for part in self.parts)
+
+
+def weight(part: Part) -> int:
+    """The bits of one part."""
+    return part.numbers.numel() * part.numbers.element_size() * 8 + part.extra

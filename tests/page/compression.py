@@ -1,0 +1,58 @@
+"""Compressors written naively on plain arrays: C(x, rng) -> C(x), tensor after tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.problem import Array
+from tunefree.core import Generator
+
+Naive = Callable[[Array, Generator], Array]
+
+
+def identity(x: Array, rng: Generator) -> Array:
+    return x
+
+
+def top(fraction: float) -> Naive:
+    """The k = max(1, floor(fraction d)) largest magnitudes; of equals the first."""
+
+    def apply(x: Array, rng: Generator) -> Array:
+        k = max(1, int(fraction * len(x)))
+        order = sorted(range(len(x)), key=lambda j: (-abs(x[j]), j))
+        return np.array([x[j] if j in order[:k] else 0.0 for j in range(len(x))])
+
+    return apply
+
+
+def sign(x: Array, rng: Generator) -> Array:
+    scale = sum(abs(x)) / len(x)
+    return np.array([scale if x_j >= 0 else -scale for x_j in x])
+
+
+def qsgd(s: int, contractive: bool = False) -> Naive:
+    """Each |x_j| / ||x|| goes to one of the two nearest of s + 1 levels, at random."""
+
+    def apply(x: Array, rng: Generator) -> Array:
+        d, size, chance = len(x), np.linalg.norm(x), rng.random(len(x))
+        omega = min(d / s**2, d**0.5 / s)
+        if d == 1:
+            return x  # one number is cheaper sent as it is
+        out = np.zeros(d)
+        for j in range(d):
+            level = np.floor(s * abs(x[j]) / size)
+            up = chance[j] >= 1 - (s * abs(x[j]) / size - level)
+            out[j] = size * np.sign(x[j]) * (level + up) / s
+        return out / (1 + omega) if contractive else out
+
+    return apply
+
+
+def per_tensor(C: Naive, sizes: Sequence[int]) -> Naive:
+    def whole(x: Array, rng: Generator) -> Array:
+        ends = np.cumsum(sizes)
+        return np.concatenate([C(x[e - d : e], rng) for d, e in zip(sizes, ends, strict=True)])
+
+    return whole

@@ -1,0 +1,141 @@
+"""Compressors by name: each spelling, each refusal, and which method takes which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.wire.specs import every_spec
+from tunefree.algorithms import COMPRESSING, REGISTRY, build
+from tunefree.core import ConfigError, System
+from tunefree.wire import from_spec
+from tunefree.wire.compressors import AnyOf, Identity, PerTensor, Qsgd, Rand, Rule, Sign, Top
+
+SYS = System(N=6, S=3, K=2, T=8)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        ("identity", Identity()),
+        ("top:0.05", Top(0.05)),
+        ("top:1", Top(1.0)),
+        ("top:5e-2", Top(0.05)),
+        ("rand:0.05", Rand(0.05)),
+        ("rand-unbiased:0.05", Rand(0.05, unbiased=True)),
+        ("sign", Sign()),
+        ("qsgd:4", Qsgd(4)),
+        ("qsgd-contractive:4", Qsgd(4, unbiased=False)),
+        ("qsgd:65535", Qsgd(65535)),
+    ],
+)
+def test_names(spec: str, rule: Rule) -> None:
+    assert from_spec(spec) == PerTensor(rule)
+    assert from_spec(spec, [3, 0, 2]) == PerTensor(rule, (3, 2))
+    assert from_spec(f"{spec}@whole", [3, 2]) == PerTensor(rule)
+
+
+@every_spec
+def test_a_compressor_as_text_is_its_spec(spec: str) -> None:
+    assert str(from_spec(spec, [3, 2])) == spec
+
+
+def test_any_takes_each_with_its_own_layout() -> None:
+    C = from_spec("any:top:0.02|sign@whole|qsgd-contractive:4", [3, 2])
+    assert (
+        AnyOf((PerTensor(Top(0.02), (3, 2)), PerTensor(Sign()), PerTensor(Qsgd(4, False), (3, 2))))
+        == C
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("topp:0.05", "algorithm.compressor = 'topp' is not known; did you mean 'top'?"),
+        ("Top:0.05", "did you mean 'top'?"),
+        ("", "algorithm.compressor = '' is not known"),
+        ("top", "'top' is out of range; give the share of elements to keep, above 0 and at most 1"),
+        ("top:0", "'top:0' is out of range"),
+        ("top:-0.1", "out of range"),
+        ("top:1.01", "out of range"),
+        ("top:nan", "out of range"),
+        ("rand:five", "'rand:five' is out of range"),
+        ("top:0.05@layer", "algorithm.compressor layout = 'layer' is not known"),
+        ("sign:4", "'sign:4' has a number too many; write 'sign'"),
+        ("identity:1", "write 'identity'"),
+        ("qsgd", "'qsgd' is out of range; give a whole number of levels from 1 to 65535"),
+        ("qsgd:0", "out of range"),
+        ("qsgd:2.5", "out of range"),
+        ("qsgd:65536", "out of range"),
+        ("qsgd:²", "out of range"),
+        ("qsgd:1000000004", "out of range"),
+        ("any:", "algorithm.compressor = '' is not known"),
+        ("any:top:0.1|sing", "did you mean 'sign'?"),
+        (0.05, "algorithm.compressor = 0.05 is not a compressor; write one as in 'top:0.05'"),
+    ],
+)
+def test_refusals(spec: object, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        from_spec(spec)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def compressor(name: str, options: dict[str, object], sizes: list[int] | None = None) -> Any:
+    algo: Any = build(name, SYS, options, sizes=sizes)
+    return algo.C
+
+
+@pytest.mark.parametrize("name", COMPRESSING)
+def test_a_method_has_a_compressor_of_its_own_kind(name: str) -> None:
+    own = Rand(0.05, unbiased=True) if name == "scallion" else Top(0.05)
+    assert PerTensor(own) == REGISTRY[name].C
+    assert compressor(name, {}) == PerTensor(own)
+    assert compressor(name, {}, [3, 2]) == PerTensor(own, (3, 2))
+    assert compressor(name, {"compressor": "identity"}, [3, 2]) == PerTensor(Identity(), (3, 2))
+
+
+def test_these_methods_compress() -> None:
+    assert sorted(COMPRESSING) == [
+        *("comparfrefl", "fed_ef_ams", "fed_ef_sgd", "local_sgd_c", "scafcom", "scallion")
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - set(COMPRESSING)))
+def test_others_refuse_a_compressor(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"'top:0.05' was given, but .* sends whole vectors"):
+        build(name, SYS, {"compressor": "top:0.05"})
+
+
+@pytest.mark.parametrize("name", COMPRESSING)
+def test_the_wrong_kind_is_refused(name: str) -> None:
+    wrong, need = ("top:0.1", "unbiased") if name == "scallion" else ("qsgd:4", "contractive")
+    for spec in (wrong, f"any:identity|{wrong}"):
+        with pytest.raises(ConfigError) as error:
+            build(name, SYS, {"compressor": spec})
+        assert f"compressor = '{spec}' is not {need}, as " in str(error.value)
+
+
+def test_other_options_go_with_a_compressor() -> None:
+    algo: Any = build("scafcom", SYS, {"compressor": "sign", "beta": 0.5, "start": "gradients"})
+    assert (algo.C, algo.beta, algo.start) == (PerTensor(Sign()), 0.5, "gradients")
+
+
+@pytest.mark.parametrize("option", ["C", "compresor"])
+def test_the_option_has_one_name(option: str) -> None:
+    with pytest.raises(ConfigError, match=r"not known"):
+        build("comparfrefl", SYS, {option: "sign"})
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("scallion", "alpha"), ("fed_ef_ams", "beta1"), ("fed_ef_ams", "beta2")]
+)
+def test_weights_lie_between_0_and_1(name: str, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"algorithm.{option} = 1.5 is out of range"):
+        build(name, SYS, {option: 1.5})
+
+
+def test_comparfrefl_takes_no_step_size() -> None:
+    with pytest.raises(ConfigError, match="ComParFreFL takes no step size"):
+        build("comparfrefl", SYS, {"eta": 0.1})
