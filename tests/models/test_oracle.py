@@ -30,7 +30,7 @@ def oracle(objective: Objective, data: Samples, batch_size: int = 5, seed: int =
 def test_gradient_is_autograds(name: str, dtype: torch.dtype) -> None:
     module = build(name, (1, 28, 28), 10).to(dtype)
     data = samples(dtype=dtype)
-    objective = Objective(module)
+    objective = Objective(module, kernels="plain")
     theta = objective.theta0 + 0.01
     loss, grad = objective.loss_and_grad(theta, data.x, data.y, seed=0)
 

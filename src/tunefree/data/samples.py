@@ -32,8 +32,10 @@ class Samples:
 
     def batch(self, index: Index | slice) -> tuple[torch.Tensor, torch.Tensor]:
         """The samples at these places, ready for the network."""
-        at = index if isinstance(index, slice) else torch.from_numpy(index)
-        return self.prepare(self.x[at]), self.y[at]
+        if isinstance(index, slice):
+            return self.prepare(self.x[index]), self.y[index]
+        at = torch.from_numpy(index)  # index_select is ten times quicker than x[at] here
+        return self.prepare(self.x.index_select(0, at)), self.y.index_select(0, at)
 
     def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All samples in order, `size` at a time."""
@@ -115,12 +117,12 @@ class Images:
     std: tuple[float, ...]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        x = (x.unsqueeze(1) if x.dim() == 3 else x).float()
+        x = (x.unsqueeze(1) if x.dim() == 3 else x).to(torch.float32, copy=True)
         if len(self.mean) == 1:
-            return x.mul(1 / (self.white * self.std[0])).sub_(self.mean[0] / self.std[0])
+            return x.mul_(1 / (self.white * self.std[0])).sub_(self.mean[0] / self.std[0])
         mean = torch.tensor(self.mean, device=x.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=x.device).view(1, -1, 1, 1)
-        return x.div(self.white * std).sub_(mean / std)
+        return x.div_(self.white * std).sub_(mean / std)
 
 
 @dataclass(frozen=True)

@@ -2,57 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
-import torch
-
-from tunefree.core import Algorithm, Client, FleetError, Oracle, Vec
-from tunefree.schedule.trip import Done, Job, exchanges
+from tunefree.core import Algorithm, Client, Oracle, Vec
+from tunefree.fleet.states import States
+from tunefree.fleet.work import do, keep_memory, one_thread
+from tunefree.schedule.trip import Done, Job
 
 
 class Serial:
-    """Runs jobs in order; keeps the state of every client that has taken part."""
+    """Runs jobs in order."""
 
-    def __init__(self, algo: Algorithm, theta0: Vec, oracle: Callable[[Job], Oracle]) -> None:
-        self._algo, self._oracle = algo, oracle
-        self._first = algo.client(theta0)
-        self._pending: dict[int, Client] = {}
-        self._states: dict[int, Client] = {}
+    def __init__(self, algo: Algorithm, theta0: Vec, oracle_of: Callable[[Job], Oracle]) -> None:
+        self._algo, self._oracle_of = algo, oracle_of
+        self._states = States(algo, theta0)
+        keep_memory()
 
     def state(self, client: int) -> Client:
         """The client's last accepted state."""
-        return self._states.get(client, self._first)
+        return self._states[client]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         with one_thread():
             return [self._do(job) for job in jobs]
 
-    def accept(self, clients: Sequence[int]) -> None:
-        for client in clients:
-            self._states[client] = self._pending.pop(client)
-
     def _do(self, job: Job) -> Done:
-        exchange = exchanges(self._algo, job.stage)[job.exchange]
-        oracle = self._oracle(job)
-        try:
-            state, up = exchange.work(self.state(job.client), job.down, oracle)
-        except Exception as error:
-            raise FleetError(
-                f"client {job.client} failed in exchange {job.exchange} of the {job.stage} "
-                f"at t = {job.t}: {error}"
-            ) from error
-        self._pending[job.client] = state
-        return Done(up, oracle.n, getattr(oracle, "drawn", 0))
+        state, done = do(self._algo, self._oracle_of, self._states[job.client], job)
+        self._states.propose(job.client, state)
+        return done
 
+    def accept(self, clients: Sequence[int]) -> None:
+        self._states.accept(clients)
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread, so that sums come out the same on any fleet; own noise streams."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,106 @@
+"""Values passed between processes of one run: tensors lie in shared memory, the rest is small.
+
+The memory has no name, only a file descriptor, so nothing is left behind when processes die.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import sys
+import tempfile
+from typing import Any, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import torch
+
+ALIGNMENT = 64  # bytes, as torch's own allocator does
+
+
+class Parcel(NamedTuple):
+    """What crosses the pipe: a value without its arrays, and how much memory those take."""
+
+    data: bytes
+    size: int
+
+
+class Arena:
+    """A stretch of shared memory that holds the tensors and arrays of one value at a time."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map(os.fstat(fd).st_size)
+
+    @classmethod
+    def create(cls) -> Arena:
+        if sys.platform == "linux":
+            fd = os.memfd_create("tunefree")
+        else:
+            with tempfile.TemporaryFile() as file:
+                fd = os.dup(file.fileno())
+        os.ftruncate(fd, mmap.PAGESIZE)
+        return cls(fd)
+
+    def _map(self, size: int) -> None:
+        self._bytes = torch.frombuffer(mmap.mmap(self.fd, size), dtype=torch.uint8)
+
+    def pack(self, value: Any) -> Parcel:
+        """Put the value's arrays here; what was here before is gone."""
+        file = io.BytesIO()
+        packer = Packer(file)
+        packer.dump(value)
+        if packer.size > len(self._bytes):
+            os.ftruncate(self.fd, packer.size)
+            self._map(packer.size)
+        for offset, tensor in packer.tensors:
+            self.view(offset, tensor.dtype, tensor.shape).copy_(tensor)
+        return Parcel(file.getvalue(), packer.size)
+
+    def unpack(self, parcel: Parcel, copy: bool) -> Any:
+        """The value; its arrays are views into the shared memory, or copies of them."""
+        if parcel.size > len(self._bytes):
+            self._map(parcel.size)
+        return Unpacker(io.BytesIO(parcel.data), self, copy).load()
+
+    def view(self, offset: int, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+        size = shape.numel() * dtype.itemsize
+        return self._bytes[offset : offset + size].view(dtype).view(shape)
+
+
+class Packer(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles a value by its parts; arrays are set aside, a user's functions go by value."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[tuple[int, torch.Tensor]] = []
+        self.size = 0
+
+    def persistent_id(self, value: Any) -> Any:
+        """Where the value will lie, if it is a plain tensor or array."""
+        if type(value) is np.ndarray and value.dtype.kind in "iuf":
+            tensor = torch.from_numpy(value)
+        elif type(value) is torch.Tensor and not value.requires_grad:
+            tensor = value
+        else:
+            return None
+        place = (self.size, tensor.dtype, tensor.shape, tensor is value)
+        self.tensors.append((self.size, tensor))
+        self.size += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+        return place
+
+
+class Unpacker(pickle.Unpickler):
+    """Reads what a Packer of the same run wrote."""
+
+    def __init__(self, file: io.BytesIO, arena: Arena, copy: bool) -> None:
+        super().__init__(file)
+        self._arena, self._copy = arena, copy
+
+    def persistent_load(self, place: Any) -> Any:
+        *where, is_tensor = place
+        tensor = self._arena.view(*where)
+        tensor = tensor.clone() if self._copy else tensor
+        return tensor if is_tensor else tensor.numpy()

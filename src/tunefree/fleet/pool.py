@@ -1,0 +1,147 @@
+"""The pool fleet: persistent worker processes, one thread each; the same bits as the serial fleet.
+
+Processes and not threads: Python's lock would make small models wait for each other. Workers are
+started as commands of their own, so a user's script needs no `if __name__ == "__main__"`. The data
+set and all vectors lie in shared memory; only job descriptions cross the pipes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import cast
+
+from tunefree.core import Algorithm, Client, FleetError, Oracle, Vec
+from tunefree.fleet.arena import Arena, Parcel
+from tunefree.fleet.states import States
+from tunefree.schedule.trip import Done, Job
+
+TRIES = 3  # a job that has ended so many workers is not tried again
+PATIENCE = 10  # seconds for a worker to end by itself
+
+
+class Worker:
+    """One process with its pipe and its two stretches of memory."""
+
+    def __init__(self, common: Arena, setup: Parcel) -> None:
+        self.inbox, self.outbox = Arena.create(), Arena.create()
+        self.pipe, theirs = Pipe()
+        fds = [theirs.fileno(), common.fd, self.inbox.fd, self.outbox.fd]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tunefree.fleet.worker", *map(str, fds)],
+            pass_fds=fds,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        theirs.close()
+        self._send(setup)
+
+    def give(self, state: Client, job: Job) -> None:
+        self._send(self.inbox.pack((state, job)))
+
+    def _send(self, parcel: Parcel) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # `answer` will notice
+            self.pipe.send(parcel)
+
+    def answer(self) -> tuple[Client, Done] | str | None:
+        """What the job gave, a sentence if it failed, or nothing if the process has died."""
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+        if isinstance(answer, str):
+            return answer
+        result: tuple[Client, Done] = self.outbox.unpack(answer, copy=True)
+        return result
+
+    def close(self) -> None:
+        self.pipe.close()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.inbox.fd)
+        os.close(self.outbox.fd)
+
+
+class Pool:
+    """Runs jobs on all workers at once; replaces a worker that dies and does its job again."""
+
+    def __init__(
+        self,
+        algo: Algorithm,
+        theta0: Vec,
+        oracle_of: Callable[[Job], Oracle],
+        workers: int | None = None,
+    ) -> None:
+        self._states = States(algo, theta0)
+        self._common = Arena.create()
+        self._setup = self._common.pack((algo, oracle_of))
+        self._idle = [self._hire() for _ in range(workers or cores())]
+
+    def _hire(self) -> Worker:
+        return Worker(self._common, self._setup)
+
+    def state(self, client: int) -> Client:
+        """The client's last accepted state."""
+        return self._states[client]
+
+    def work(self, jobs: Sequence[Job]) -> list[Done]:
+        waiting = deque(enumerate(jobs))
+        busy: dict[Connection, tuple[Worker, int, Job]] = {}
+        done: dict[int, Done] = {}
+        deaths, failure = Counter[int](), ""
+        while busy or (waiting and not failure):
+            while waiting and self._idle and not failure:
+                worker, (place, job) = self._idle.pop(), waiting.popleft()
+                busy[worker.pipe] = (worker, place, job)
+                worker.give(self._states[job.client], job)
+            for pipe in wait(list(busy)):
+                worker, place, job = busy.pop(cast("Connection", pipe))
+                answer = worker.answer()
+                if answer is None:
+                    worker.close()
+                    worker = self._hire()
+                    waiting.appendleft((place, job))
+                    deaths[place] += 1
+                    if deaths[place] == TRIES:
+                        failure = failure or deadly(job)
+                elif isinstance(answer, str):
+                    failure = failure or answer
+                else:
+                    state, done[place] = answer
+                    self._states.propose(job.client, state)
+                self._idle.append(worker)
+        if failure:
+            raise FleetError(failure)
+        return [done[place] for place in range(len(jobs))]
+
+    def accept(self, clients: Sequence[int]) -> None:
+        self._states.accept(clients)
+
+    def close(self) -> None:
+        """End all workers; they are idle between calls of `work`."""
+        while self._idle:
+            self._idle.pop().close()
+        os.close(self._common.fd)
+
+
+def deadly(job: Job) -> str:
+    return (
+        f"client {job.client} ended {TRIES} worker processes in exchange {job.exchange} of the "
+        f"{job.stage} at t = {job.t}, perhaps for lack of memory; use fewer workers or a smaller "
+        "model"
+    )
+
+
+def cores() -> int:
+    """The processors that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

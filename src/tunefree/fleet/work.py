@@ -1,0 +1,73 @@
+"""One job done, in whatever process: the same code, the same bits."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from tunefree.core import Algorithm, Client, FleetError, Oracle, stream
+from tunefree.data.samples import Partition, Samples
+from tunefree.models.oracle import DataOracle, Objective
+from tunefree.schedule.trip import Done, Job, exchanges
+
+MAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**31 - 1)  # glibc's numbers, largest values
+
+
+@dataclass(frozen=True)
+class DataClients:
+    """Makes the oracle of a job: its client's samples, and a stream named by the job."""
+
+    objective: Objective
+    samples: Samples
+    parts: Partition
+    batch_size: int
+    seed: int
+
+    def __call__(self, job: Job) -> DataOracle:
+        rng = stream(self.seed, "client", *job.key)
+        part = self.parts[job.client]
+        return DataOracle(self.objective, self.samples, part, self.batch_size, rng)
+
+
+def do(
+    algo: Algorithm, oracle_of: Callable[[Job], Oracle], state: Client, job: Job
+) -> tuple[Client, Done]:
+    """The client's new state and what its work gave."""
+    exchange = exchanges(algo, job.stage)[job.exchange]
+    oracle = oracle_of(job)
+    try:
+        state, up = exchange.work(state, job.down, oracle)
+    except Exception as error:
+        raise FleetError(
+            f"client {job.client} failed in exchange {job.exchange} of the {job.stage} "
+            f"at t = {job.t}: {error}"
+        ) from error
+    return state, Done(up, oracle.n, getattr(oracle, "drawn", 0))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread, so that sums come out the same on any fleet; own noise streams."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def keep_memory() -> None:
+    """Tell glibc not to give memory back between steps: getting it again costs half the time."""
+    if sys.platform == "linux":
+        try:
+            mallopt = ctypes.CDLL("libc.so.6").mallopt
+        except (OSError, AttributeError):
+            return
+        for setting in (MAP_THRESHOLD, TRIM_THRESHOLD):
+            mallopt(*setting)

@@ -1,0 +1,231 @@
+"""Faster gradients for chains of common layers, the same numbers to rounding.
+
+On a CPU, small convolutions spend their time outside the arithmetic. Here a chain of layers keeps
+the batch as the innermost axis ("batch-minor"): a convolution is one copy of patches and one matrix
+product, pooling and ReLU run along the batch, and every parameter's gradient is written straight
+into its place in the flat vector. A layer is a pair of functions; nothing else is traced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import nn
+
+from tunefree.core import Vec
+
+SMALL = 256  # inputs of one output of a convolution; above, torch's own layers win
+Saved: TypeAlias = Any  # what a layer's forward leaves for its backward
+Views: TypeAlias = Sequence[torch.Tensor]  # one per parameter, in order
+
+
+class Layer(Protocol):
+    """One link: images are (channels, height, width, batch), flat features (features, batch)."""
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        """The output, and what backward needs."""
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        """Write the parameters' gradients; return the input's, which the first layer may skip."""
+
+
+class Dense(NamedTuple):
+    """W x + b."""
+
+    at: int  # place of the weight among the parameters; the bias follows
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        weight = theta[self.at]
+        return torch.addmm(theta[self.at + 1].unsqueeze(1), weight, x), (x, weight)
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        x, weight = saved
+        torch.mm(g, x.t(), out=grads[self.at])
+        torch.sum(g, dim=1, out=grads[self.at + 1])
+        return g if first else weight.t() @ g
+
+
+class Conv(NamedTuple):
+    """A convolution with stride 1 as one product of the weights with all patches."""
+
+    at: int
+    padding: tuple[int, int]
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        weight = theta[self.at]
+        out_channels, channels, high, wide = weight.shape
+        rows, columns = self.padding
+        if rows or columns:
+            x = nn.functional.pad(x, (0, 0, columns, columns, rows, rows))
+        height, width, batch = x.shape[1] - high + 1, x.shape[2] - wide + 1, x.shape[3]
+        c, h, w, b = x.stride()
+        patches = x.as_strided(
+            (channels, high, wide, height, width, batch), (c, h, w, h, w, b)
+        ).reshape(channels * high * wide, height * width * batch)
+        flat = weight.view(out_channels, -1)
+        out = torch.addmm(theta[self.at + 1].unsqueeze(1), flat, patches)
+        return out.view(out_channels, height, width, batch), (x.shape, weight, patches)
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        shape, weight, patches = saved
+        out_channels, channels, high, wide = weight.shape
+        _, height, width, batch = g.shape
+        g = g.reshape(out_channels, -1)
+        torch.mm(g, patches.t(), out=grads[self.at].view(out_channels, -1))
+        torch.sum(g, dim=1, out=grads[self.at + 1])
+        if first:
+            return g
+        spread = torch.mm(weight.view(out_channels, -1).t(), g)
+        spread = spread.view(channels, high, wide, height, width, batch)
+        back = g.new_zeros(shape)
+        for i in range(high):
+            for j in range(wide):
+                back[:, i : i + height, j : j + width].add_(spread[:, i, j])
+        rows, columns = self.padding
+        return back[:, rows : shape[1] - rows, columns : shape[2] - columns]
+
+
+class Relu(NamedTuple):
+    """max(x, 0)."""
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        y = x.clamp_min(0)
+        return y, y
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        back: torch.Tensor = torch.ops.aten.threshold_backward(g, saved, 0)
+        return back
+
+
+class MaxPool(NamedTuple):
+    """The largest of each square; the batch takes the place of torch's channels-last channels."""
+
+    size: int
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        x = x.permute(0, 3, 1, 2)
+        y, places = nn.functional.max_pool2d(x, self.size, return_indices=True)
+        return y.permute(0, 2, 3, 1), (x, places)
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        x, places = saved
+        size = [self.size, self.size]
+        back: torch.Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
+            g.permute(0, 3, 1, 2), x, size, size, [0, 0], [1, 1], False, places
+        )
+        return back.permute(0, 2, 3, 1)
+
+
+class Flatten(NamedTuple):
+    """Images to features; only the view changes."""
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        return x.reshape(-1, x.shape[-1]), x.shape
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        return g.view(saved)
+
+
+class Chain:
+    """A module as a list of layers."""
+
+    def __init__(self, layers: Sequence[Layer], shapes: Sequence[torch.Size]) -> None:
+        self._layers = layers
+        self._shapes = shapes
+        self._sizes = [shape.numel() for shape in shapes]
+        self._starts_with_images = isinstance(layers[0], Conv | MaxPool)
+
+    @property
+    def pays(self) -> bool:
+        """Whether this is faster than torch's own layers: for dense and small convolutions."""
+        return all(math.prod(shape[1:]) <= SMALL for shape in self._shapes if len(shape) == 4)
+
+    def _views(self, flat: Vec) -> Views:
+        parts = torch.split(flat, self._sizes)
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def _enter(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(1, 2, 3, 0).contiguous() if self._starts_with_images else x.flatten(1).t()
+
+    def outputs(self, theta: Vec, x: torch.Tensor) -> torch.Tensor:
+        """What the module answers, batch first."""
+        views, x = self._views(theta), self._enter(x)
+        for layer in self._layers:
+            x, _ = layer.forward(x, views)
+        return x.t()
+
+    def loss_and_grad(self, theta: Vec, x: torch.Tensor, y: torch.Tensor) -> tuple[Vec, Vec]:
+        """Mean cross-entropy and its gradient, which is softmax minus one at the right class."""
+        views, x = self._views(theta), self._enter(x)
+        saved = []
+        for layer in self._layers:
+            x, kept = layer.forward(x, views)
+            saved.append(kept)
+        log_p = torch.log_softmax(x, dim=0)
+        loss = nn.functional.nll_loss(log_p.t(), y)
+        right = y.unsqueeze(0)
+        g = log_p.exp_().scatter_add_(0, right, log_p.new_full((1, 1), -1.0).expand_as(right))
+        g.div_(len(y))
+        grad = torch.empty_like(theta)
+        grads = self._views(grad)
+        for place in reversed(range(len(saved))):
+            g = self._layers[place].backward(g, saved[place], grads, place == 0)
+        return loss, grad
+
+
+def chain_of(module: nn.Module) -> Chain | None:
+    """The module as a chain, if it is a sequence of layers that are known here."""
+    if not isinstance(module, nn.Sequential):
+        return None
+    layers: list[Layer] = []
+    at, images = 0, False
+    for number, part in enumerate(parts_of(module)):
+        layer = layer_of(part, at)
+        if layer is None or not all(p.requires_grad for p in part.parameters()):
+            return None
+        images = images or isinstance(layer, Conv)
+        if isinstance(layer, Flatten) and not images:
+            if number:
+                return None
+            continue  # entering flattens already
+        images = images and not isinstance(layer, Flatten)
+        if isinstance(layer, Dense) == images and isinstance(layer, Dense | Conv | MaxPool):
+            return None
+        layers.append(layer)
+        at += len(list(part.parameters()))
+    shapes = [p.shape for p in module.parameters()]
+    ends_in_classes = bool(layers) and not images and len(shapes) == at
+    return Chain(layers, shapes) if ends_in_classes else None
+
+
+def parts_of(module: nn.Sequential) -> Iterator[nn.Module]:
+    for part in module:
+        if isinstance(part, nn.Sequential):
+            yield from parts_of(part)
+        else:
+            yield part
+
+
+def layer_of(part: nn.Module, at: int) -> Layer | None:
+    """The layer that does exactly what this module does, if there is one."""
+    match part:
+        case nn.Linear(bias=torch.Tensor()):
+            return Dense(at)
+        case nn.Conv2d(
+            stride=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros",
+            bias=torch.Tensor(), padding=(int(rows), int(columns)),
+        ):  # fmt: skip
+            return Conv(at, (rows, columns))
+        case nn.MaxPool2d(
+            kernel_size=int(size), stride=stride, padding=0, dilation=1,
+            ceil_mode=False, return_indices=False,
+        ) if stride == size:  # fmt: skip
+            return MaxPool(size)
+        case nn.ReLU():
+            return Relu()
+        case nn.Flatten(start_dim=1, end_dim=-1):
+            return Flatten()
+    return None
