@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tunefree.cli import algorithms, data, run
+from tunefree.cli import algorithms, bench, data, run
 
 START = """tunefree: federated learning without learning rates
 
@@ -71,6 +71,7 @@ def parser() -> Parser:
         ("run", run, "train a model on a federation"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),
+        ("bench", bench, "measure our speed on this machine"),
     ):
         command = commands.add_parser(name, help=about)
         module.add_to(command)

@@ -24,8 +24,8 @@ def algorithms_command(args: argparse.Namespace) -> int:
         ("name", "needs tuned", "up", "down", "memory", "family", "paper"),
         [
             (
-                *(name, "nothing" if about.steps else ", ".join(about.grid)),
-                *(f"{number:g}d" for number in (price.up, price.down, price.memory)),
+                *(name, ", ".join(about.grid) or "nothing"),
+                *(f"{number:.3g}d" for number in (price.up, price.down, price.memory)),
                 *(about.family, about.paper),
             )
             for name, about, price in entries

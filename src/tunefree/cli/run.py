@@ -20,12 +20,13 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings")
     for key, kind, f in config.flags():
         flag, about = f.metadata["flag"], f.metadata["help"]
-        default = f" (default {f.default})" if f.default not in ("", False) else ""
+        default = f" (default {f.default})" if f.default else ""
         if kind == "bool":
             command.add_argument(flag, dest=key, action="store_const", const=True, help=about)
         else:
-            to = int if kind == "int" else str
-            command.add_argument(flag, dest=key, type=to, metavar="X", help=f"{about}{default}")
+            to = {"int": int, "float": float}.get(kind, str)
+            names = flag.split()
+            command.add_argument(*names, dest=key, type=to, metavar="X", help=f"{about}{default}")
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
     )
@@ -65,7 +66,8 @@ def introduction(run: Run) -> str:
     settings = run.record.facts()["config"]
     N, S, K, T = run.algo.sys
     about = REGISTRY[settings["algorithm"]["name"]].about
-    price, d = cost(run.algo), run.objective.d
+    d = run.objective.d
+    price = cost(run.algo, d)
     down, up = size(32 * d * S * price.down), size(32 * d * S * price.up)
     lines = [
         f"{about.title} ({about.paper})",
@@ -108,6 +110,8 @@ def summary(run: Run) -> dict[str, Any]:
         "grad_norm": last.get("grad_norm"),
         "bits_up": last["bits_up"],
         "bits_down": last["bits_down"],
+        "value_bits_up": last["value_bits_up"],
+        "value_bits_down": last["value_bits_down"],
         "samples": last["drawn"],
         "seconds": last["seconds"],
         "seconds_per_round": last["seconds"] / run.algo.sys.T,
@@ -118,14 +122,21 @@ def summary(run: Run) -> dict[str, Any]:
 
 def closing(result: dict[str, Any]) -> str:
     """The result in a few lines, and what to type next."""
-    accuracy = result["accuracy"]
+    accuracy, whole = result["accuracy"], 32 * result["parameters"]
     score = f"loss {result['loss']:.4f}, training loss {result['train_loss']:.4f}"
+    up, down, values = result["bits_up"], result["bits_down"], result["value_bits_up"]
+    lines = [
+        score if accuracy is None else f"test accuracy {accuracy:.4f}, {score}",
+        f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
+        f"{up / whole:,.0f} and {down / whole:,.0f} models",
+    ]
+    if values != up:
+        lines.append(f"  without the positions of values, as some papers count: {size(values)} up")
     return "\n".join(
         [
-            score if accuracy is None else f"test accuracy {accuracy:.4f}, {score}",
-            f"  sent {size(result['bits_up'])} up and {size(result['bits_down'])} down, opening "
-            f"included; drew {result['samples']:,} samples",
-            f"  {result['seconds']:.1f} s, {result['seconds_per_round']:.3f} s a round",
+            *lines,
+            f"  drew {result['samples']:,} samples in {result['seconds']:.1f} s, "
+            f"{result['seconds_per_round']:.3f} s a round",
             f"  run file {result['run']}, theta {result['theta_sha256'][:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
             f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {result['data']}",

@@ -18,7 +18,12 @@ def print_table(
     table = Table(box=None, header_style="bold")
     for column in columns:
         justify = "right" if column in right else "left"
-        table.add_column(column, no_wrap=column not in wrapped, justify=justify)  # type: ignore[arg-type]
+        table.add_column(
+            column,
+            no_wrap=column not in wrapped,
+            overflow="fold",
+            justify=justify,  # type: ignore[arg-type]
+        )
     for row in rows:
         table.add_row(*row)
     Console().print(table)

@@ -1,0 +1,117 @@
+"""`tunefree bench`: our speed beside the bare loop's, as ratios in one run on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefree.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from tunefree.experiments.bench import Times
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument("workload", nargs="?", default="A", help="A, B, C, C2, D or E (default A)")
+    command.add_argument("--rounds", type=int, default=3, metavar="X", help="a turn (default 3)")
+    command.add_argument("--turns", type=int, default=5, metavar="X", help="of each (default 5)")
+    command.add_argument("--toy", action="store_true", help="tiny sizes: only see that it runs")
+    command.add_argument(
+        "--out", type=Path, metavar="X", help="folder for bench-NAME.json and .png"
+    )
+    command.set_defaults(act=bench_command)
+
+
+def bench_command(args: argparse.Namespace) -> int:
+    from tunefree.core import ConfigError
+
+    if min(args.rounds, args.turns) < 1:
+        raise ConfigError("--rounds and --turns must be at least 1")
+    return scaling_bench(args) if args.workload == "E" else speed_bench(args)
+
+
+def speed_bench(args: argparse.Namespace) -> int:
+    from tunefree.experiments.bench import measure, shares
+    from tunefree.experiments.workloads import workload
+
+    w = workload(args.workload, args.toy)
+    times = measure(w, args.rounds, args.turns)
+    parts = shares(w, args.rounds)
+    best = min(t.median for t in times if t.name.startswith("bare"))
+    result = {
+        "workload": {**w._asdict(), "options": dict(w.options)},
+        "contestants": [
+            {
+                **{"name": t.name, "first": t.first, "median": t.median, "ratio": t.median / best},
+                **{"low": min(t.rounds), "high": max(t.rounds), "rounds": t.rounds},
+            }
+            for t in times
+        ],
+        "shares": parts._asdict(),
+    }
+    if args.out:
+        save(result, times, args.out, w.name)
+    if args.format == "json":
+        print(json.dumps(result))
+        return 0
+    print(f"{w.name}: {w.about}; S = {w.S}, K = {w.K}, batch {w.batch}")
+    print_table(
+        ("", "s a round", "low-high", "ratio", "first after"),
+        [
+            (
+                *(t.name, f"{t.median:.4f}", f"{min(t.rounds):.4f}-{max(t.rounds):.4f}"),
+                *(f"{t.median / best:.2f}", f"{t.first:.1f} s"),
+            )
+            for t in times
+        ],
+        right=("s a round",),
+    )
+    print(
+        f"ratio: to the best bare loop. A serial round: {parts.gradients:.0%} gradients, "
+        f"{parts.batches:.0%} making batches, {parts.rest:.1%} all else"
+    )
+    return 0
+
+
+def scaling_bench(args: argparse.Namespace) -> int:
+    from tunefree.experiments.bench import scaling
+
+    sizes = (100, 1000) if args.toy else (10**3, 10**4, 10**5, 10**6)
+    rows = list(scaling(sizes, args.rounds * args.turns))
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "bench-E.json").write_text(json.dumps([row._asdict() for row in rows]))
+    if args.format == "json":
+        print(json.dumps([row._asdict() for row in rows]))
+        return 0
+    print("E: softmax regression, S = 100, K = 2, states starting at zero, serial")
+    print_table(
+        ("clients", "s a round", "peak memory"),
+        [(f"{row.N:,}", f"{row.seconds:.4f}", f"{row.peak:,.0f} MiB") for row in rows],
+        right=("clients", "s a round", "peak memory"),
+    )
+    return 0
+
+
+def save(result: dict[str, Any], times: list[Times], folder: Path, name: str) -> None:
+    """The numbers as JSON; the medians as bars, with a whisker from lowest to highest."""
+    from tunefree.data.picture import new_figure
+    from tunefree.data.picture import save as save_figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"bench-{name}.json").write_text(json.dumps(result, indent=1))
+    figure = new_figure(8, 0.6 * len(times) + 1.2)
+    axes = figure.add_subplot()
+    for place, t in enumerate(reversed(times)):
+        colour = "#0072b2" if t.name.startswith("tunefree") else "#999999"
+        axes.barh(place, t.median, color=colour, height=0.6)
+        axes.plot([min(t.rounds), max(t.rounds)], [place, place], color="#1f2933", linewidth=1)
+        axes.annotate(f" {t.median:.3g} s", (max(t.rounds), place), va="center")
+    axes.set_yticks(range(len(times)), [t.name for t in reversed(times)])
+    axes.set_xlabel("seconds per round, median and range")
+    axes.set_xlim(0, 1.2 * max(max(t.rounds) for t in times))
+    axes.set_title(f"Workload {name}: {result['workload']['about']}")
+    axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, folder / f"bench-{name}.png")

@@ -1,0 +1,1 @@
+"""Measurements and comparisons made of whole runs."""

@@ -1,0 +1,176 @@
+"""Seconds per round, ours against the loop that everybody writes, interleaved in one run.
+
+Absolute times are noise on a shared machine; the ratios are the result.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from tunefree import algorithms, models
+from tunefree.core import System, Vec
+from tunefree.experiments import bare
+from tunefree.experiments.workloads import Workload, federation
+from tunefree.fleet.pool import cores
+from tunefree.models.oracle import Objective
+from tunefree.run import FleetName, Run
+from tunefree.schedule.choice import Schedule
+
+FOREVER = 10**6  # rounds; the measurement stops long before
+
+
+class Times(NamedTuple):
+    """What one contestant took."""
+
+    name: str
+    first: float  # seconds until its first round was done, everything included
+    rounds: list[float]  # seconds of each later round
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+
+def ours(
+    w: Workload, fleet: FleetName, folder: Path, algorithm: str = "padamfed"
+) -> Iterator[None]:
+    """Rounds for ever of a whole run, recorded in a file as any run is."""
+    run = make_run(w, w.system(FOREVER), fleet, algorithm, folder / f"{algorithm}-{fleet}.sqlite")
+    steps = iter(run)
+    next(steps)  # the opening, and an evaluation
+    for _ in steps:
+        yield
+
+
+def make_run(
+    w: Workload, sys: System, fleet: FleetName, algorithm: str, out: Path | None, **more: Any
+) -> Run:
+    data = federation(w)
+    module = models.build(w.model, data.train.input_shape, w.classes, w.options)
+    return Run(
+        algorithms.build(algorithm, sys),
+        Objective(module),
+        data,
+        batch_size=w.batch,
+        seed=0,
+        eval_every=FOREVER,
+        fleet=fleet,
+        out=out,
+        **more,
+    )
+
+
+def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
+    """All contestants take turns, `rounds` at a time, so that a busy machine is busy for all."""
+    workers = cores()
+    with tempfile.TemporaryDirectory() as folder:
+        contestants: dict[str, Callable[[], Iterator[None]]] = {
+            f"bare loop, {torch.get_num_threads()} threads": lambda: bare.in_one_process(w),
+            f"bare loop, {workers} processes": lambda: bare.in_processes(w, workers),
+            "tunefree serial": lambda: ours(w, "serial", Path(folder)),
+            f"tunefree pool, {workers} workers": lambda: ours(w, "pool", Path(folder)),
+        }
+        turns: dict[str, Iterator[None]] = {}
+        times = {}
+        for name, start in contestants.items():
+            began = time.perf_counter()
+            turns[name] = start()
+            next(turns[name])
+            times[name] = Times(name, time.perf_counter() - began, [])
+        for _ in range(repetitions):
+            for name, turn in turns.items():
+                next(turn)  # warm the caches after the others' turns
+                for _ in range(rounds):
+                    began = time.perf_counter()
+                    next(turn)
+                    times[name].rounds.append(time.perf_counter() - began)
+        for turn in turns.values():
+            turn.close()  # type: ignore[attr-defined]
+    if find_spec("flwr") and find_spec("ray"):  # an engine of its own: it cannot take turns
+        from tunefree.experiments.flower_simulation import seconds_per_round
+
+        name = "Flower simulation, FedAvg"
+        times[name] = Times(name, *seconds_per_round(w, rounds * repetitions))
+    return list(times.values())
+
+
+class Shares(NamedTuple):
+    """Where a serial round's time goes, as shares of the whole."""
+
+    gradients: float  # forward and backward passes
+    batches: float  # gathering and standardising samples
+    rest: float  # the algorithm's arithmetic, schedule, wire, record
+
+
+def shares(w: Workload, rounds: int) -> Shares:
+    """Clocks around the oracle's two parts, during whole recorded rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
+        clock = {"gradients": 0.0, "batches": 0.0}
+        objective, samples = run.objective, run.federation.train
+        gradient, batch = objective.loss_and_grad, type(samples).batch
+
+        def timed_gradient(*args: Any) -> tuple[Vec, Vec]:
+            began = time.perf_counter()
+            result = gradient(*args)
+            clock["gradients"] += time.perf_counter() - began
+            return result
+
+        def timed_batch(self: Any, index: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            began = time.perf_counter()
+            result = batch(self, index)
+            clock["batches"] += time.perf_counter() - began
+            return result
+
+        objective.loss_and_grad = timed_gradient  # type: ignore[method-assign, assignment]
+        type(samples).batch = timed_batch  # type: ignore[method-assign]
+        try:
+            steps = iter(run)
+            next(steps)
+            next(steps)
+            clock.update(gradients=0.0, batches=0.0)
+            began = time.perf_counter()
+            for _ in range(rounds):
+                next(steps)
+            whole = time.perf_counter() - began
+            steps.close()  # type: ignore[attr-defined]
+        finally:
+            type(samples).batch = batch  # type: ignore[method-assign]
+    used = {name: seconds / whole for name, seconds in clock.items()}
+    return Shares(**used, rest=1 - sum(used.values()))
+
+
+class Scale(NamedTuple):
+    """Cost at a number of clients."""
+
+    N: int
+    seconds: float  # per round, median
+    peak: float  # MiB of this process
+
+
+def scaling(clients: tuple[int, ...], rounds: int) -> Iterator[Scale]:
+    """Softmax regression with ever more clients and the same cohort, states starting at zero."""
+    for N in clients:
+        w = Workload("E", "", "logistic", {}, (8, 8), 10, N=N, held=2, S=100, K=2, batch=2)
+        run = make_run(
+            w, w.system(FOREVER), "serial", "padamfed", None, schedule=Schedule(opening="zero")
+        )
+        steps = iter(run)
+        next(steps)
+        times = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            next(steps)
+            times.append(time.perf_counter() - began)
+        steps.close()  # type: ignore[attr-defined]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield Scale(N, statistics.median(times), peak)
