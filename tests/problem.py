@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Generator, Server, Vec, stream
 from tunefree.fleet.serial import Serial
+from tunefree.schedule.buffered import buffered
+from tunefree.schedule.delays import LAWS, Delays
 from tunefree.schedule.sync import Opening, synchronous
+from tunefree.schedule.timeline import Dispatch
 from tunefree.schedule.trip import Job, Step
 
 Array = NDArray[np.float64]
@@ -90,8 +93,8 @@ class QuadraticOracle:
         return torch.from_numpy(self._problem.grad(self._client, theta.numpy(), xi))
 
     def loss_and_grad(self, theta: Vec, xi: Array) -> tuple[Vec, Vec]:
-        loss = torch.tensor(self._problem.loss(self._client, theta.numpy(), xi))
-        return loss, self.grad(theta, xi)
+        loss = self._problem.loss(self._client, theta.numpy(), xi)
+        return torch.tensor(loss, dtype=theta.dtype), self.grad(theta, xi)
 
     def full_grad(self, theta: Vec) -> Vec:
         return torch.from_numpy(self._problem.full_grad(self._client, theta.numpy()))
@@ -117,9 +120,46 @@ class Trace(NamedTuple):
         """S_0, ..., S_{T-1}, for a twin to follow."""
         return [step.clients for step in self.steps if step.t >= 0]
 
+    @property
+    def uploads(self) -> list[list[tuple[int, int]]]:
+        """The same with the step of each client's download, for a twin to replay."""
+        return [
+            [(i, step.t - tau) for i, tau in zip(step.clients, step.staleness, strict=True)]
+            for step in self.steps
+            if step.t >= 0
+        ]
+
 
 def simulate(algo: Algorithm, problem: Problem, opening: Opening = "gradients") -> Trace:
     """The library's own run of an algorithm on the problem."""
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
     return Trace(list(synchronous(algo, fleet, theta0, problem.seed, opening)), fleet)
+
+
+def simulate_buffered(
+    algo: Algorithm,
+    problem: Problem,
+    concurrency: int,
+    dispatch: Dispatch = "flush",
+    delays: Delays = LAWS["mild"],
+    dropout: float = 0.0,
+    timeout: float | None = None,
+    opening: Opening = "gradients",
+) -> Trace:
+    """The same with clients that are late, and some that never answer."""
+    theta0 = torch.from_numpy(problem.theta0)
+    fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
+    steps = buffered(
+        algo,
+        fleet,
+        theta0,
+        problem.seed,
+        concurrency=concurrency,
+        dispatch=dispatch,
+        delays=delays,
+        dropout=dropout,
+        timeout=timeout,
+        opening=opening,
+    )
+    return Trace(list(steps), fleet)

@@ -66,7 +66,7 @@ def test_typical_values(
     T: int, K: int, beta: str, gamma: str, eta: str, eta_parfrefl: str, vr: str, eta_vr: str
 ) -> None:
     sys = System(N=100, S=10, K=K, T=T)
-    for name, eta_expected in [("padamfed", eta), ("parfrefl", eta_parfrefl)]:
+    for name, eta_expected in [("padamfed", eta), ("adamasfl", eta), ("parfrefl", eta_parfrefl)]:
         algo, _ = theory(name, sys)
         shown = (f"{algo.beta:.3f}", f"{algo.gamma:.4f}", f"{algo.eta:.5f}")
         assert shown == (beta, gamma, eta_expected)
@@ -76,7 +76,10 @@ def test_typical_values(
     assert (f"{algo.gamma:.4f}", f"{algo.eta:.5f}") == (gamma, eta)
 
 
-@pytest.mark.parametrize(("name", "power"), [("padamfed", 1), ("parfrefl", 1), ("padamfed_vr", 2)])
+@pytest.mark.parametrize(
+    ("name", "power"),
+    [("padamfed", 1), ("parfrefl", 1), ("padamfed_vr", 2), ("adamasfl", 1), ("masfl", 1)],
+)
 @given(sys=systems())
 def test_beta_is_clipped_with_one_warning(name: str, power: int, sys: System) -> None:
     work, room = sys.S * sys.K, sys.T**power

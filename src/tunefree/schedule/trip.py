@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from tunefree.core import Algorithm, Exchange, Message, Reply, Server
-from tunefree.wire.message import bits, refuse_non_finite
+from tunefree.wire.message import bits, refuse_non_finite, value_bits
 
 Stage = Literal["opening", "round"]
+Direction = Literal["down", "up"]
 
 
 class Job(NamedTuple):
@@ -43,14 +44,18 @@ class Fleet(Protocol):
     def accept(self, clients: Sequence[int]) -> None:
         """The server has used these clients' last replies: their new states are now the old."""
 
+    def close(self) -> None:
+        """End what was started."""
+
 
 class Traffic(NamedTuple):
     """What one exchange sent in one direction."""
 
     exchange: int
-    direction: Literal["down", "up"]
+    direction: Direction
     messages: int
     bits: int  # of all messages together
+    value_bits: int  # the same as the papers count, without the positions of sparse values
 
 
 class Step(NamedTuple):
@@ -61,10 +66,30 @@ class Step(NamedTuple):
     clients: Sequence[int]
     traffic: tuple[Traffic, ...]
     drawn: int  # samples drawn by all clients
+    time: float = 0.0  # virtual seconds since the start; 0 where nobody has a delay
+    staleness: tuple[int, ...] = ()  # of each client's reply: server steps since its download
 
 
 def exchanges(algo: Algorithm, stage: Stage) -> tuple[Exchange, ...]:
     return algo.opening() if stage == "opening" else algo.round()
+
+
+def sent(exchange: int, direction: Direction, messages: Sequence[Message]) -> Traffic:
+    whole, values = sum(map(bits, messages)), sum(map(value_bits, messages))
+    return Traffic(exchange, direction, len(messages), whole, values)
+
+
+def listen(
+    exchange: Exchange, fleet: Fleet, server: Server, t: int, jobs: Sequence[Job]
+) -> tuple[Server, Traffic, int]:
+    """Do the jobs and use their replies: the server after, the uploads, the samples drawn."""
+    done = fleet.work(jobs)
+    replies = [Reply(job.client, d.n, t - job.t, d.up) for job, d in zip(jobs, done, strict=True)]
+    refuse_non_finite(replies, t)
+    server = exchange.up(server, replies)
+    fleet.accept([job.client for job in jobs])
+    number = jobs[0].exchange
+    return server, sent(number, "up", [r.up for r in replies]), sum(d.drawn for d in done)
 
 
 def play(
@@ -75,14 +100,8 @@ def play(
     drawn = 0
     for number, exchange in enumerate(exchanges(algo, stage)):
         down = exchange.down(server)
-        done = fleet.work([Job(client, t, stage, number, down) for client in clients])
-        replies = [Reply(i, d.n, 0, d.up) for i, d in zip(clients, done, strict=True)]
-        refuse_non_finite(replies, t)
-        server = exchange.up(server, replies)
-        fleet.accept(clients)
-        traffic += [
-            Traffic(number, "down", len(clients), len(clients) * bits(down)),
-            Traffic(number, "up", len(replies), sum(bits(reply.up) for reply in replies)),
-        ]
-        drawn += sum(d.drawn for d in done)
-    return Step(t, server, clients, tuple(traffic), drawn)
+        jobs = [Job(client, t, stage, number, down) for client in clients]
+        server, up, samples = listen(exchange, fleet, server, t, jobs)
+        traffic += [sent(number, "down", [down] * len(clients)), up]
+        drawn += samples
+    return Step(t, server, clients, tuple(traffic), drawn, staleness=(0,) * len(clients))

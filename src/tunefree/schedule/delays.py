@@ -1,0 +1,138 @@
+"""How long clients take: laws of virtual seconds, or a trace that was measured."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tunefree.core import ConfigError, stream
+
+CLASSES = (3.0, 2.0, 1.0)  # Dirichlet weights of fast, medium and slow clients
+
+
+class Delays(Protocol):
+    """How many seconds a job takes: always the same for the same seed, client and job."""
+
+    @property
+    def longest(self) -> float:
+        """No job is expected to take longer."""
+
+    def duration(self, seed: int, client: int, number: int) -> float:
+        """The seconds of a client's job, its jobs being numbered from 0."""
+
+
+@dataclass(frozen=True)
+class SpeedClasses:
+    """FADAS: a client is fast, medium or slow for good; each job is uniform within its class."""
+
+    fast: tuple[float, float] = (1, 2)
+    medium: tuple[float, float] = (3, 5)
+    slow: tuple[float, float] = (5, 8)
+
+    @property
+    def longest(self) -> float:
+        return self.slow[1]
+
+    def duration(self, seed: int, client: int, number: int) -> float:
+        drawn = stream(seed, "speed", client).dirichlet(CLASSES)
+        low, high = (self.fast, self.medium, self.slow)[int(drawn.argmax())]
+        return float(stream(seed, "delay", client, number).uniform(low, high))
+
+
+@dataclass(frozen=True)
+class HalfNormal:
+    """FedBuff: |N(0, 1)| for every job of every client."""
+
+    longest: float = 6.0  # exceeded once in 500 million jobs
+
+    def duration(self, seed: int, client: int, number: int) -> float:
+        return abs(float(stream(seed, "delay", client, number).normal()))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Measured seconds: a client's jobs take its own in turn, then again from the first."""
+
+    seconds: tuple[tuple[float, ...], ...]  # of each client
+
+    @property
+    def longest(self) -> float:
+        return max(map(max, self.seconds))
+
+    def duration(self, seed: int, client: int, number: int) -> float:
+        own = self.seconds[client]
+        return own[number % len(own)]
+
+
+LAWS: dict[str, Delays] = {
+    "mild": SpeedClasses(),
+    "large": SpeedClasses(slow=(50, 80)),
+    "half-normal": HalfNormal(),
+}
+
+
+def from_spec(text: str, N: int) -> Delays:
+    """A law by name, or the trace in a file of lines `client,seconds`.
+
+    >>> from_spec("half-normal", N=10).longest
+    6.0
+    """
+    if text in LAWS:
+        return LAWS[text]
+    try:
+        lines = Path(text).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"delays = {text!r} is neither a law nor a file that can be read; choose from "
+            f"{', '.join(LAWS)}, or give a file of lines `client,seconds`"
+        ) from error
+    return Trace(read_trace(text, lines, N))
+
+
+def read_trace(name: str, lines: Sequence[str], N: int) -> tuple[tuple[float, ...], ...]:
+    """Each client's seconds in the order of the lines; a heading `client,seconds` is allowed."""
+    seconds: list[list[float]] = [[] for _ in range(N)]
+    for number, row in enumerate(csv.reader(lines), start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (number == 1 and cells == ["client", "seconds"]):
+            continue
+        try:
+            client, value = int(cells[0]), float(cells[1])
+            good = len(cells) == 2 and 0 <= client < N and 0 <= value < math.inf
+        except (ValueError, IndexError):
+            good = False
+        if not good:
+            raise ConfigError(
+                f"delays = {name!r}, line {number}, is {','.join(row)!r}; a line is "
+                f"`client,seconds`, clients from 0 to {N - 1} and seconds not negative"
+            )
+        seconds[client].append(value)
+    for client, own in enumerate(seconds):
+        if not own:
+            raise ConfigError(
+                f"delays = {name!r} has no line for client {client}; give every client from 0 "
+                f"to {N - 1} at least one"
+            )
+    return tuple(map(tuple, seconds))
+
+
+class Stopwatch:
+    """Counts every client's jobs and says how long each takes."""
+
+    def __init__(self, delays: Delays, seed: int) -> None:
+        self._delays, self._seed = delays, seed
+        self._jobs = Counter[int]()
+
+    def next(self, client: int) -> float:
+        """The seconds of the client's next job."""
+        self._jobs[client] += 1
+        return self._delays.duration(self._seed, client, self._jobs[client] - 1)
+
+    def slowest(self, clients: Iterable[int], trips: int) -> float:
+        """The seconds until all have answered, so many times one after the other."""
+        return sum(max(map(self.next, clients)) for _ in range(trips))

@@ -1,0 +1,133 @@
+"""The virtual clock of the buffered schedule: who works on which model, and when it is heard.
+
+Nothing here touches a vector, so the order of events depends on seed, delays and settings only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple
+
+from tunefree.core import ConfigError, System, stream
+from tunefree.schedule.cohort import draw
+from tunefree.schedule.delays import Stopwatch
+
+Dispatch = Literal["flush", "immediate", "queue"]
+PATIENCE = 1000  # jobs lost in a row, after which nobody will ever answer
+
+
+class Ticket(NamedTuple):
+    """One client's job, and the server step whose model it got."""
+
+    number: int  # counts all downloads, and settles who comes first at the same moment
+    client: int
+    t: int
+
+
+class Arrivals(NamedTuple):
+    """What fills one buffer: S uploads in client order, no client twice."""
+
+    time: float
+    tickets: list[Ticket]
+    downloads: int  # since the last buffer, those of lost jobs too
+    awaited: set[int]  # steps whose models clients still work on
+
+
+class Timeline:
+    """Jobs that have been given out and not yet been used; a client's own come one by one."""
+
+    def __init__(
+        self,
+        seed: int,
+        sys: System,
+        *,
+        concurrency: int,
+        dispatch: Dispatch,
+        watch: Stopwatch,
+        dropout: float,
+        timeout: float,
+        start: float,
+    ) -> None:
+        self._seed, self._sys, self._watch = seed, sys, watch
+        self._concurrency, self._dispatch = concurrency, dispatch
+        self._dropout, self._timeout = dropout, timeout
+        self._now, self._t, self._number = start, 0, 0
+        self._held: dict[int, deque[Ticket]] = {}  # each client's jobs; it works on the first
+        self._events: list[tuple[float, Ticket, bool]] = []  # when a first job ends, and if lost
+
+    def __iter__(self) -> Iterator[Arrivals]:
+        """Yield the buffers as they fill, without end."""
+        self._send(self._concurrency)
+        before = 0
+        while True:
+            tickets = sorted(self._fill(), key=lambda ticket: ticket.client)
+            used = set(tickets)
+            awaited = {job.t for jobs in self._held.values() for job in jobs if job not in used}
+            yield Arrivals(self._now, tickets, self._number - before, awaited)
+            before, self._t = self._number, self._t + 1
+            for ticket in tickets:
+                self._release(ticket)
+            if self._dispatch == "immediate":
+                self._replace()
+            else:
+                self._send(self._sys.S)
+
+    def _fill(self) -> list[Ticket]:
+        """Let time pass until S uploads have come."""
+        buffer: list[Ticket] = []
+        lost_in_a_row = 0
+        while len(buffer) < self._sys.S:
+            self._now, ticket, lost = heappop(self._events)
+            lost_in_a_row = lost_in_a_row + 1 if lost else 0
+            if lost_in_a_row == PATIENCE:
+                raise ConfigError(
+                    f"{PATIENCE} jobs in a row went unanswered for dropout = {self._dropout:g} and "
+                    f"timeout = {self._timeout:g}; lower the first or raise the second"
+                )
+            if lost:
+                self._release(ticket)
+                self._replace()
+            else:
+                buffer.append(ticket)
+                if self._dispatch == "immediate" and len(buffer) < self._sys.S:
+                    self._replace()
+        return buffer
+
+    def _send(self, count: int) -> None:
+        """Give the model to clients drawn as a synchronous cohort is, from those it may go to."""
+        clients = range(self._sys.N) if self._dispatch == "queue" else self._idle()
+        for client in draw(stream(self._seed, "cohort", self._t), clients, count):
+            self._assign(client)
+
+    def _replace(self) -> None:
+        """Give the model to one client that has nothing to do."""
+        (client,) = draw(stream(self._seed, "refill", self._number), self._idle(), 1)
+        self._assign(client)
+
+    def _idle(self) -> list[int]:
+        return [client for client in range(self._sys.N) if client not in self._held]
+
+    def _assign(self, client: int) -> None:
+        ticket = Ticket(self._number, client, self._t)
+        self._number += 1
+        jobs = self._held.setdefault(client, deque())
+        jobs.append(ticket)
+        if len(jobs) == 1:
+            self._start(ticket)
+
+    def _start(self, ticket: Ticket) -> None:
+        seconds = self._watch.next(ticket.client)
+        silent = stream(self._seed, "dropout", ticket.number).random() < self._dropout
+        lost = silent or seconds > self._timeout
+        heappush(self._events, (self._now + (self._timeout if lost else seconds), ticket, lost))
+
+    def _release(self, ticket: Ticket) -> None:
+        """The job is over: the client takes its next one, or has nothing to do."""
+        jobs = self._held[ticket.client]
+        jobs.popleft()
+        if jobs:
+            self._start(jobs[0])
+        else:
+            del self._held[ticket.client]

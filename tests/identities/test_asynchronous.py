@@ -1,0 +1,185 @@
+"""Asynchronous methods: what they are without delay, and what no delay or loss can break."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.identities.by_hand import Moment
+from tests.problem import Problem, QuadraticOracle, Trace, quadratic, simulate, simulate_buffered
+from tunefree.algorithms.adamasfl import AdaMasFL
+from tunefree.algorithms.ca2fl import CA2FL
+from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
+from tunefree.algorithms.fadas import FADAS
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.algorithms.fedbuff import FedBuff
+from tunefree.algorithms.masfl import MasFL
+from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.algorithms.scaffold_m import ScaffoldM
+from tunefree.core import Algorithm, System
+from tunefree.fleet.serial import Serial
+from tunefree.schedule.buffered import buffered
+from tunefree.schedule.delays import LAWS
+
+SYS = System(N=9, S=3, K=4, T=40)
+both_starts = pytest.mark.parametrize("start", ["gradients", "zero"])
+
+
+def same_bits(ours: Trace, theirs: Trace) -> None:
+    assert len(ours.thetas) == len(theirs.thetas) == SYS.T + 1
+    assert not np.allclose(ours.thetas[0], ours.thetas[-1], rtol=1e-3)
+    for a, b in zip(ours.steps, theirs.steps, strict=True):
+        assert torch.equal(a.server.theta, b.server.theta)
+
+
+def late(algo: Algorithm, dispatch: Any = "flush", scale: float = 1) -> Trace:
+    trace = simulate_buffered(algo, quadratic(N=SYS.N, scale=scale), 7, dispatch)
+    assert max(tau for step in trace.steps for tau in step.staleness) > 2
+    return trace
+
+
+@both_starts
+def test_adamasfl_without_delay_is_padamfed(start: Any) -> None:
+    problem, algo = quadratic(N=SYS.N), AdaMasFL.theory(SYS)
+    expected = simulate(PAdaMFed.theory(SYS), problem, start)
+    for ours in (
+        simulate_buffered(algo, problem, SYS.S, opening=start),
+        simulate(algo, problem, start),
+    ):
+        same_bits(ours, expected)
+        for a, b in zip(ours.server, expected.server, strict=True):
+            assert torch.equal(a, b)
+        for client in range(SYS.N):
+            assert torch.equal(ours.fleet.state(client).c_i, expected.fleet.state(client).c_i)
+    assert not np.allclose(late(algo).thetas[-1], expected.thetas[-1], rtol=1e-3)
+
+
+@both_starts
+def test_masfl_without_delay_is_scaffold_m(start: Any) -> None:
+    """Up to rounding: from the same uploads the one forms g with c, the other with θ - θ_i."""
+    problem, (eta, gamma, beta) = quadratic(N=SYS.N), (0.03, 0.1, 0.3)
+    expected = simulate(ScaffoldM(SYS, eta, beta, gamma=gamma), problem, start).thetas
+    ours = simulate_buffered(MasFL(SYS, beta, eta, gamma), problem, SYS.S, opening=start).thetas
+    assert not np.allclose(ours[0], ours[-1], rtol=1e-3)
+    np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("s", [1.0, 0.6])
+def test_fedbuff_without_delay_is_fedavg(s: float) -> None:
+    problem = quadratic(N=SYS.N)
+    expected = simulate(FedAvg(SYS, eta=0.05, s=s), problem)
+    for ours in (  # no reply is late, so none weighs less
+        FedBuff(SYS, eta=0.05, s=s, weight="one"),
+        FedBuff(SYS, eta=0.05, s=s, weight="sqrt"),
+    ):
+        same_bits(simulate_buffered(ours, problem, SYS.S), expected)
+
+
+@pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
+def test_defedavg_niid_is_fedbuff_without_weights(dispatch: Any) -> None:
+    plain = late(FedBuff(SYS, eta=0.05, s=0.7, weight="one"), dispatch)
+    same_bits(late(DeFedAvgNIID(SYS, eta=0.05, s=0.7), dispatch), plain)
+    weighed = late(FedBuff(SYS, eta=0.05, s=0.7, weight="sqrt"), dispatch)
+    assert not np.allclose(weighed.thetas[-1], plain.thetas[-1], rtol=1e-3)
+
+
+def test_the_first_step_of_ca2fl_is_fedbuffs() -> None:
+    (_, ours, second, *_), _ = late(CA2FL(SYS, eta=0.05, s=0.7))
+    (_, theirs, other, *_), _ = late(FedBuff(SYS, eta=0.05, s=0.7, weight="one"))
+    assert torch.equal(ours.server.theta, theirs.server.theta)
+    assert not torch.equal(second.server.theta, other.server.theta)
+
+
+def test_fadas_heeds_delays_only_where_there_are_some() -> None:
+    problem = quadratic(N=SYS.N)
+    plain = FADAS(SYS, eta=0.05, gamma=0.4)
+    for adaptive in (
+        FADAS(SYS, eta=0.05, gamma=0.4, delay="adaptive", rule="code"),
+        FADAS(SYS, eta=0.05, gamma=0.4, delay="adaptive", rule="paper"),
+    ):
+        fresh = simulate_buffered(adaptive, problem, SYS.S)
+        same_bits(fresh, simulate(plain, problem))
+        assert not np.allclose(late(adaptive).thetas[-1], late(plain).thetas[-1], rtol=1e-3)
+
+
+def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
+    """The server and all clients' accepted states after every step."""
+    theta0 = torch.from_numpy(problem.theta0)
+    fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
+    steps = buffered(algo, fleet, theta0, 2, delays=LAWS["mild"], **setting)
+    return [
+        Moment(step.t, step.server, [fleet.state(i) for i in range(algo.sys.N)]) for step in steps
+    ]
+
+
+@pytest.mark.parametrize(("dropout", "timeout"), [(0.0, None), (0.4, None), (0.2, 4.5)])
+@pytest.mark.parametrize(
+    ("dispatch", "concurrency"), [("flush", 8), ("immediate", 7), ("queue", 9)]
+)
+@pytest.mark.parametrize(
+    ("algo", "field"),
+    [
+        (AdaMasFL.theory(SYS), "c"),
+        (MasFL(SYS, beta=0.4, eta=0.02, gamma=0.1), "c"),
+        (ScaffoldM(SYS, eta=0.02), "c"),
+        (CA2FL(SYS, eta=0.05), "h"),
+    ],
+    ids=["adamasfl", "masfl", "scaffold_m", "ca2fl"],
+)
+def test_the_server_knows_the_mean_of_what_clients_hold(
+    algo: Any, field: str, dispatch: Any, concurrency: int, dropout: float, timeout: float | None
+) -> None:
+    """However late the replies, and however many never come: c = mean c_i, h = mean h_i."""
+    setting = {"dropout": dropout, "timeout": timeout, "dispatch": dispatch}
+    largest = 0.0
+    for moment in moments(algo, quadratic(N=SYS.N), concurrency=concurrency, **setting):
+        held = torch.stack([client[0] for client in moment.clients]).mean(0)
+        known = getattr(moment.server, field)
+        np.testing.assert_allclose(known, held, rtol=1e-10, atol=1e-12)
+        largest = max(largest, float(known.norm()))
+    assert largest > 0.1
+    changed = [not torch.equal(client[0], 0 * client[0]) for client in moment.clients]
+    assert sum(changed) >= SYS.S
+
+
+@pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
+def test_a_step_of_adamasfl_moves_at_most_gamma(dispatch: Any) -> None:
+    algo = AdaMasFL.theory(SYS)
+    thetas = late(algo, dispatch).thetas
+    moves = np.array([np.linalg.norm(b - a) for a, b in pairwise(thetas)])
+    assert np.all(moves <= algo.gamma * (1 + 1e-12))
+    assert np.all(moves > 0.1 * algo.gamma)
+
+
+@pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
+def test_the_unit_of_the_loss_does_not_matter_to_adamasfl(dispatch: Any) -> None:
+    algo = AdaMasFL.theory(SYS)
+    one, thousand = (late(algo, dispatch, scale).thetas for scale in (1, 1000))
+    np.testing.assert_allclose(one, thousand, rtol=1e-10, atol=1e-12)
+    masfl = MasFL.theory(SYS)
+    assert not np.allclose(late(masfl).thetas[-1], late(masfl, scale=1.5).thetas[-1], rtol=1e-2)
+
+
+def mean_gradient(trace: Trace, problem: Problem) -> float:
+    A, Ab = problem.A.mean(axis=0), np.einsum("nij,nj->i", problem.A, problem.b) / len(problem.b)
+    return float(np.linalg.norm(np.array(trace.thetas[:-1]) @ A - Ab, axis=1).mean())
+
+
+def test_adamasfl_converges_at_the_theorems_rate_though_replies_are_late() -> None:
+    """Sixteen times the steps divide the mean gradient norm by 2, with mean staleness 2."""
+    shrunk = []
+    for seed in range(5):
+        problem = quadratic(N=6, seed=seed)
+        short, long = (
+            mean_gradient(
+                simulate_buffered(AdaMasFL.theory(System(6, 2, 2, T)), problem, 6), problem
+            )
+            for T in (20, 320)
+        )
+        assert long < 0.7 * short
+        shrunk.append(long / short)
+    assert np.mean(shrunk) < 1.15 / 2

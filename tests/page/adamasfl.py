@@ -1,0 +1,51 @@
+"""AdaMasFL as Algorithms 3 and 4 print it; numbers are the lines of 3, c-numbers those of 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tests.problem import Array, Problem
+
+
+def adamasfl(
+    problem: Problem,
+    uploads: Sequence[Sequence[tuple[int, int]]],
+    K: int,
+    start: str = "gradients",
+) -> list[Array]:
+    """`uploads[t]` are the (client, step of its download) that aggregation t uses."""
+    N, S, T = len(problem.b), len(uploads[0]), len(uploads)
+    gamma, eta = (S * K) ** (1 / 4) / T ** (3 / 4), 1 / (K * np.sqrt(T))  # Theorem 2
+    beta = min(1.0, np.sqrt(S * K / T))
+
+    theta, c, g = [problem.theta0], [np.zeros(problem.d)], [np.zeros(problem.d)]
+    c_i = [np.zeros(problem.d) for _ in range(N)]
+    if start == "gradients":  # 1
+        for i in range(N):
+            rng = problem.noises(i, -1)
+            for _ in range(K):
+                c_i[i] = c_i[i] + problem.grad(i, theta[0], problem.draw(rng)) / K
+        c[0] = sum(c_i, np.zeros(problem.d)) / N
+        g[0] = c[0]
+
+    for t in range(T):  # 2
+        c_i_new, delta = list(c_i), {}
+        for i, then in uploads[t]:  # 3; then = t - tau
+            rng = problem.noises(i, then)
+            theta_i, total = theta[then], np.zeros(problem.d)  # c1
+            for _ in range(K):  # c2
+                grad = problem.grad(i, theta_i, problem.draw(rng))
+                g_i = beta * (grad - c_i[i] + c[then]) + (1 - beta) * g[then]  # c3
+                theta_i = theta_i - eta * g_i / np.linalg.norm(g_i)  # c4
+                total = total + grad
+            delta[i] = (theta[then] - theta_i) / (eta * K)  # c6
+            c_i_new[i] = total / K  # c6, 4
+        g_bar = sum(delta.values(), np.zeros(problem.d)) / S  # 5
+        theta.append(theta[t] - gamma * g_bar)  # 6
+        change = sum((c_i_new[i] - c_i[i] for i, _ in uploads[t]), np.zeros(problem.d))
+        g.append(beta * (change / S + c[t]) + (1 - beta) * g[t])  # 7
+        c.append(c[t] + change / N)  # 8
+        c_i = c_i_new
+    return theta

@@ -1,0 +1,105 @@
+"""The buffered schedule written naively: every job is worked on at the moment it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from tests.problem import Problem, QuadraticOracle
+from tunefree.core import Algorithm, Client, Reply, Server, stream
+from tunefree.schedule.delays import Delays
+from tunefree.schedule.trip import Job
+
+
+class Moment(NamedTuple):
+    """The server and all N clients after aggregation t, and what it used."""
+
+    time: float
+    heard: list[tuple[int, int]]  # (client, step of its download)
+    server: Server
+    clients: list[Client]
+
+
+def eager(
+    algo: Algorithm,
+    problem: Problem,
+    concurrency: int,
+    dispatch: str,
+    delays: Delays,
+    dropout: float,
+    timeout: float,
+) -> Iterator[Moment]:
+    """Only for algorithms without an opening."""
+    (N, S, _, T), seed = algo.sys, problem.seed
+    theta0 = torch.from_numpy(problem.theta0)
+    server, clients = algo.server(theta0), [algo.client(theta0) for _ in range(N)]
+    (exchange,) = algo.round()
+    now, t, number = 0.0, 0, 0
+    jobs: list[dict[str, Any]] = []  # all that are out: running, waiting to begin, or in the buffer
+    begun = [0] * N
+
+    def choose(among: list[int], count: int, *name: Any) -> list[int]:
+        places = stream(seed, *name).choice(len(among), count, replace=False)
+        return sorted(among[place] for place in places)
+
+    def idle() -> list[int]:
+        return [i for i in range(N) if all(job["client"] != i for job in jobs)]
+
+    def give(i: int) -> None:
+        nonlocal number
+        job = {"client": i, "t": t, "number": number, "state": "waiting"}
+        jobs.append(job | {"down": exchange.down(server)})
+        number += 1
+        begin()
+
+    def begin() -> None:
+        """Every client without a job in hand takes its oldest, and does it at once."""
+        for job in jobs:
+            i = job["client"]
+            if job["state"] != "waiting" or any(
+                other["client"] == i and other["state"] != "waiting" for other in jobs
+            ):
+                continue
+            seconds = delays.duration(seed, i, begun[i])
+            begun[i] += 1
+            drop = stream(seed, "dropout", job["number"]).random() < dropout
+            job["lost"] = drop or seconds > timeout
+            job["ends"] = now + (timeout if job["lost"] else seconds)
+            F = QuadraticOracle(problem, Job(i, job["t"], "round", 0, None))
+            job["new"], job["up"] = exchange.work(clients[i], job["down"], F)
+            job["state"] = "running"
+
+    for i in choose(list(range(N)), concurrency, "cohort", 0):
+        give(i)
+    while t < T:
+        job = min(
+            (job for job in jobs if job["state"] == "running"),
+            key=lambda job: (job["ends"], job["number"]),
+        )
+        now = job["ends"]
+        if job["lost"]:
+            jobs.remove(job)
+            begin()
+            give(*choose(idle(), 1, "refill", number))
+            continue
+        job["state"] = "buffered"
+        buffer = [job for job in jobs if job["state"] == "buffered"]
+        if len(buffer) == S:
+            buffer.sort(key=lambda job: job["client"])
+            server = exchange.up(
+                server, [Reply(job["client"], 1, t - job["t"], job["up"]) for job in buffer]
+            )
+            for job in buffer:
+                clients[job["client"]] = job["new"]
+                jobs.remove(job)
+            yield Moment(now, [(j["client"], j["t"]) for j in buffer], server, list(clients))
+            t += 1
+            begin()
+        if dispatch == "immediate":
+            give(*choose(idle(), 1, "refill", number))
+        elif len(buffer) == S:
+            among = idle() if dispatch == "flush" else list(range(N))
+            for i in choose(among, S, "cohort", t):
+                give(i)

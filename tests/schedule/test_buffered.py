@@ -1,0 +1,272 @@
+"""The buffered schedule: fresh it is the synchronous one; when work is done is no matter."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conformance.variants import every_algorithm
+from tests.problem import Problem, QuadraticOracle, quadratic, simulate_buffered
+from tests.schedule.naive import eager
+from tunefree.algorithms.ca2fl import CA2FL
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.algorithms.fedbuff import FedBuff
+from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.core import Algorithm, ConfigError, Exchange, System, Vec, WireError
+from tunefree.fleet.pool import Pool
+from tunefree.fleet.serial import Serial
+from tunefree.schedule.buffered import buffered, check_buffered
+from tunefree.schedule.delays import LAWS, Trace
+from tunefree.schedule.sync import synchronous
+from tunefree.schedule.trip import Done, Job, Step
+
+SYS = System(N=9, S=3, K=2, T=25)
+MILD = LAWS["mild"]
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    return all(
+        torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def serial(algo: Algorithm, problem: Problem) -> tuple[Serial, Vec]:
+    theta0 = torch.from_numpy(problem.theta0)
+    return Serial(algo, theta0, lambda job: QuadraticOracle(problem, job)), theta0
+
+
+@every_algorithm
+def test_with_no_more_jobs_than_a_step_takes_it_is_synchronous(algo: Algorithm) -> None:
+    """To the bit: cohorts, noise, server, clients' states, traffic and virtual time."""
+    problem, S = quadratic(N=algo.sys.N), algo.sys.S
+    fleets = [serial(algo, problem)[0] for _ in range(2)]
+    theta0 = torch.from_numpy(problem.theta0)
+    together = zip(
+        synchronous(algo, fleets[0], theta0, seed=3, delays=MILD),
+        buffered(algo, fleets[1], theta0, seed=3, concurrency=S, delays=MILD),
+        strict=True,
+    )
+    for expected, ours in together:
+        assert equal(ours.server, expected.server)
+        assert ours._replace(server=None) == expected._replace(server=None)
+        for client in range(algo.sys.N):
+            assert equal(fleets[1].state(client), fleets[0].state(client))
+    assert ours.t == algo.sys.T - 1
+    assert ours.time > algo.sys.T
+
+
+@pytest.mark.parametrize(("dropout", "timeout"), [(0.0, 8.0), (0.3, 8.0), (0.2, 4.0)])
+@pytest.mark.parametrize("delays", [MILD, Trace(((1.0,), (1.0, 3.0), (2.0, 5.0)) * 3)])
+@pytest.mark.parametrize(
+    ("dispatch", "concurrency"), [("flush", 3), ("flush", 7), ("immediate", 7), ("queue", 8)]
+)
+def test_work_done_at_the_download_gives_the_same(
+    dispatch: Any, concurrency: int, delays: Any, dropout: float, timeout: float
+) -> None:
+    """And so does a simulator written naively; the trace makes many uploads come together."""
+    problem, algo = quadratic(N=SYS.N, seed=4), CA2FL(SYS, eta=0.05)
+    setting = (concurrency, dispatch, delays, dropout, timeout)
+    (opening, *steps), fleet = simulate_buffered(algo, problem, *setting)
+    assert (opening.t, opening.traffic, opening.time) == (-1, (), 0)
+    for step, moment in zip(steps, eager(algo, problem, *setting), strict=True):
+        assert step.time == moment.time
+        heard = [(i, step.t - tau) for i, tau in zip(step.clients, step.staleness, strict=True)]
+        assert heard == moment.heard
+        assert equal(step.server, moment.server)
+    for client, state in enumerate(moment.clients):
+        assert equal(fleet.state(client), state)
+
+
+def test_worker_processes_change_nothing() -> None:
+    problem, algo = quadratic(N=SYS.N), PAdaMFed.theory(SYS)
+    theta0 = torch.from_numpy(problem.theta0)
+    expected = simulate_buffered(algo, problem, 7, dropout=0.2).steps
+    pool = Pool(algo, theta0, lambda job: QuadraticOracle(problem, job), workers=2)
+    try:
+        steps = list(buffered(algo, pool, theta0, 0, concurrency=7, delays=MILD, dropout=0.2))
+    finally:
+        pool.close()
+    for mine, theirs in zip(steps, expected, strict=True):
+        assert equal(mine.server, theirs.server)
+        assert mine._replace(server=None) == theirs._replace(server=None)
+
+
+class Watched:
+    """A fleet that looks at the jobs before it passes them on."""
+
+    def __init__(self, fleet: Serial) -> None:
+        self._fleet, self.jobs = fleet, list[Job]()
+        self.accepted = list[int]()
+
+    def work(self, jobs: Sequence[Job]) -> list[Done]:
+        self.jobs += jobs
+        return self._fleet.work(jobs)
+
+    def accept(self, clients: Sequence[int]) -> None:
+        self.accepted += clients
+        self._fleet.accept(clients)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
+def test_jobs_carry_the_model_of_their_download(dispatch: Any) -> None:
+    problem, algo = quadratic(N=SYS.N), FedAvg(SYS, eta=0.05)
+    fleet, theta0 = serial(algo, problem)
+    watched = Watched(fleet)
+    thetas = [theta0]
+    for step in buffered(
+        algo, watched, theta0, 1, concurrency=7, delays=MILD, dispatch=dispatch, dropout=0.4
+    ):
+        if step.t >= 0:
+            thetas.append(step.server.theta)
+            assert step.clients == sorted(set(step.clients))
+    assert [len(thetas) - 1, len(watched.jobs)] == [SYS.T, SYS.T * SYS.S]
+    assert all(torch.equal(job.down.theta, thetas[job.t]) for job in watched.jobs)
+    assert watched.accepted == [job.client for job in watched.jobs]
+    assert len({job.key for job in watched.jobs}) == len(watched.jobs)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "downloads"),
+    [("flush", [7, 3, 3, 3]), ("queue", [7, 3, 3, 3]), ("immediate", [9, 3, 3, 3])],
+)
+def test_downloads_count_where_their_model_was_made(dispatch: Any, downloads: list[int]) -> None:
+    sys = SYS._replace(T=4)
+    _, *steps = simulate_buffered(FedAvg(sys), quadratic(N=sys.N), 7, dispatch).steps
+    one = 64 * quadratic().d
+    for step, expected in zip(steps, downloads, strict=True):
+        down, up = step.traffic
+        assert (down.direction, down.messages, down.bits) == ("down", expected, expected * one)
+        assert (up.direction, up.messages, up.bits) == ("up", 3, 3 * one)
+        assert step.drawn == sys.S * sys.K
+
+
+def test_lost_jobs_cost_downloads_but_no_samples() -> None:
+    _, *steps = simulate_buffered(FedAvg(SYS), quadratic(N=SYS.N), 7, dropout=0.5).steps
+    assert sum(step.traffic[0].messages for step in steps) > 1.5 * SYS.T * SYS.S
+    assert {step.drawn for step in steps} == {SYS.S * SYS.K}
+
+
+def test_only_models_still_worked_on_are_kept() -> None:
+    """One client takes forever; the others' old models are let go."""
+    sys = System(N=9, S=3, K=1, T=60)
+    problem, algo = quadratic(N=sys.N), FedAvg(sys)
+    fleet, theta0 = serial(algo, problem)
+    delays = Trace(((1e9,), *((1.0 + i / 8,) for i in range(8))))
+    models: list[weakref.ref[Vec]] = []
+    for step in buffered(algo, fleet, theta0, 0, concurrency=9, delays=delays):
+        models.append(weakref.ref(step.server.theta))
+        del step
+        alive = sum(model() is not None for model in models)
+        assert alive <= 9 + 2  # each job's, the first and the last
+    assert len(models) == sys.T + 1
+
+
+@dataclass(frozen=True)
+class TwoTrips(FedAvg):
+    def round(self) -> tuple[Exchange, ...]:
+        return super().round() * 2
+
+
+class Bare(NamedTuple):
+    """An algorithm that says nothing of itself."""
+
+    sys: System
+
+    def round(self) -> tuple[None, ...]:
+        return (None,) * 3
+
+
+def test_two_exchanges_a_round_are_refused() -> None:
+    with pytest.raises(ConfigError, match="^FedAvg needs 2 exchanges a round; the buffered sched"):
+        simulate_buffered(TwoTrips(SYS), quadratic(N=SYS.N), 5)
+    with pytest.raises(ConfigError, match="^Bare needs 3 exchanges a round"):
+        check_buffered(Bare(SYS), 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"concurrency": 2}, "concurrency = 2 is out of range; .*'flush'.* from S = 3 to N = 9$"),
+        ({"concurrency": 10}, "concurrency = 10 is out of range; .* from S = 3 to N = 9$"),
+        (
+            {"concurrency": 8, "dispatch": "immediate"},
+            "concurrency = 8 is out of range; .* from S = 3 to N - S \\+ 1 = 7$",
+        ),
+        ({"dropout": 1.0}, "dropout = 1 is out of range; give a number from 0 to below 1$"),
+        ({"dropout": -0.1}, "dropout = -0.1 is out of range"),
+        ({"timeout": 0.0}, "timeout = 0 is out of range; give a positive number$"),
+        ({"timeout": float("inf")}, "timeout = inf is out of range"),
+        ({"timeout": 0.5}, "1000 jobs in a row went unanswered for dropout = 0 and timeout = 0.5"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate_buffered(FedAvg(SYS), quadratic(N=SYS.N), **({"concurrency": 5} | setting))
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "most"), [("flush", SYS.N), ("queue", SYS.N), ("immediate", SYS.N - SYS.S + 1)]
+)
+def test_all_clients_can_be_busy(dispatch: Any, most: int) -> None:
+    for concurrency in (SYS.S, most):
+        trace = simulate_buffered(
+            FedAvg(SYS), quadratic(N=SYS.N), concurrency, dispatch, dropout=0.3
+        )
+        assert trace.steps[-1].t == SYS.T - 1
+
+
+def test_divergence_names_client_and_step() -> None:
+    problem = quadratic(N=SYS.N)
+    problem.b[4] = np.nan
+    first = next(t for t, jobs in enumerate(heard(FedBuff(SYS))) if 4 in jobs)
+    with pytest.raises(WireError, match=f"client 4 uploaded a non-finite `delta` at t = {first}:"):
+        simulate_buffered(FedBuff(SYS), problem, 7)
+
+
+def heard(algo: Algorithm) -> list[Sequence[int]]:
+    return simulate_buffered(algo, quadratic(N=SYS.N), 7).cohorts
+
+
+def test_the_opening_waits_for_the_slowest_of_all() -> None:
+    delays = Trace(tuple((float(i), 1.0) for i in range(1, 10)))
+    steps = simulate_buffered(PAdaMFed.theory(SYS), quadratic(N=SYS.N), 3, delays=delays).steps
+    assert [step.time for step in steps[:2]] == [9, 10]
+    steps = simulate_buffered(
+        PAdaMFed.theory(SYS), quadratic(N=SYS.N), 3, delays=delays, opening="zero"
+    ).steps
+    assert [steps[0].time, steps[0].traffic] == [0, ()]
+    assert steps[1].time == 1 + max(steps[1].clients)
+
+
+def test_synchronous_time_is_that_of_the_slowest() -> None:
+    delays = Trace(tuple((float(i + 1),) for i in range(9)))
+
+    def times(algo: Algorithm) -> list[Step]:
+        fleet, theta0 = serial(algo, quadratic(N=SYS.N))
+        return list(synchronous(algo, fleet, theta0, 0, delays=delays))
+
+    for algo, trips in [(FedAvg(SYS), 1), (TwoTrips(SYS), 2)]:
+        steps = times(algo)
+        waits = np.diff([step.time for step in steps])
+        assert waits.tolist() == [trips * (1 + max(step.clients)) for step in steps[1:]]
+        assert steps[0].time == 0
+    fleet, theta0 = serial(FedAvg(SYS), quadratic(N=SYS.N))
+    assert {step.time for step in synchronous(FedAvg(SYS), fleet, theta0, 0)} == {0.0}
+
+
+def test_more_jobs_at_once_make_steps_more_frequent() -> None:
+    def hours(concurrency: int) -> float:
+        algo = FedAvg(System(N=20, S=4, K=1, T=50))
+        return simulate_buffered(algo, quadratic(N=20), concurrency).steps[-1].time
+
+    assert hours(4) > 1.8 * hours(8) > 1.8 * 1.5 * hours(16)
