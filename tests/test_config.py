@@ -33,7 +33,7 @@ def test_defaults_then_file_then_settings(tmp_path: Path) -> None:
         ({"system.T": True}, "system.T = True must be a whole number"),
         ({"run.grad_norm": 1}, "run.grad_norm = 1 must be true or false"),
         ({"data.name": 3}, "data.name = 3 must be text"),
-        ({"run.opening": "gradient"}, "did you mean 'gradients'?"),
+        ({"schedule.opening": "gradient"}, "did you mean 'gradients'?"),
         ({"system.M": 3}, "system key = 'M' is not known"),
         ({"sytem.N": 3}, "did you mean 'system.N'?"),
         ({"seed": 3}, "--set key = 'seed' is not known; did you mean 'run.seed'?"),

@@ -15,11 +15,12 @@ from tunefree.record import Record
 def commit(record: Record, t: int, value: float) -> None:
     record.commit(
         t,
-        clients=2,
+        replies=[(3, 0), (7, 2 * (t + 1))],
         drawn=10,
         seconds=0.5,
+        time=t + 3.0,
         scores={"loss": value},
-        traffic=[(0, "down", 2, 64), (0, "up", 2, 32)],
+        traffic=[(0, "down", 2, 64, 64), (0, "up", 2, 32, 20)],
         states={-1: {"theta": np.full(3, value, np.float32)}, 7: {"c_i": np.full(3, -value)}},
     )
 
@@ -31,14 +32,20 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
     reader = Record.open(tmp_path / "run.sqlite")  # while it is still open for writing
     first, second = reader.history()
     assert first == {
-        **{"t": -1, "clients": 2, "drawn": 10, "seconds": 0.5},
-        **{"bits_up": 32, "bits_down": 64, "loss": 3.0},
+        **{"t": -1, "drawn": 10, "seconds": 0.5, "time": 2.0},
+        **{"clients": 2, "tau_mean": 0.0, "tau_max": 0},
+        **{"bits_up": 32, "bits_down": 64, "value_bits_up": 20, "value_bits_down": 64},
+        "loss": 3.0,
     }
     assert second == {
-        **{"t": 0, "clients": 2, "drawn": 20, "seconds": 1.0},
-        **{"bits_up": 64, "bits_down": 128, "loss": 2.0},
+        **{"t": 0, "drawn": 20, "seconds": 1.0, "time": 3.0},
+        **{"clients": 2, "tau_mean": 1.0, "tau_max": 2},
+        **{"bits_up": 64, "bits_down": 128, "value_bits_up": 40, "value_bits_down": 128},
+        "loss": 2.0,
     }
     assert reader.facts() == {"state": "running"}
+    assert reader.uploads() == {3: 1, 7: 1}
+    assert reader.staleness() == {0: 1, 2: 1}
     theta, c_7 = reader.vectors()["theta"], reader.vectors(7)["c_i"]
     assert theta.dtype == np.float32
     assert theta.tolist() == [2, 2, 2]
@@ -51,7 +58,14 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     commit(record, 0, 1.0)
     with pytest.raises(sqlite3.IntegrityError):
         record.commit(
-            1, clients=1, drawn=1, seconds=0, scores={"loss": float("nan")}, traffic=[], states={}
+            1,
+            replies=[(1, 0)],
+            drawn=1,
+            seconds=0,
+            time=0,
+            scores={"loss": float("nan")},
+            traffic=[],
+            states={},
         )
     assert [row["t"] for row in record.history()] == [0]
     commit(record, 1, 2.0)

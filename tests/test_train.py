@@ -90,7 +90,7 @@ def test_history_counts_samples_and_bits_from_the_opening_on() -> None:
 
 
 def test_opening_zero_skips_the_first_pass() -> None:
-    run = fit(opening="zero", rounds=40)
+    run = fit(schedule=tunefree.Schedule(opening="zero"), rounds=40)
     assert run.history[0]["bits_up"] == 0
     assert run.history[-1]["accuracy"] > 0.9
 

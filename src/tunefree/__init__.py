@@ -9,13 +9,18 @@ if TYPE_CHECKING:
     from tunefree.api import train
     from tunefree.core import System
     from tunefree.data import partition
+    from tunefree.schedule.choice import Schedule
 
-__all__ = ["System", "partition", "train"]
+__all__ = ["Schedule", "System", "partition", "train"]
 
 
 def __getattr__(name: str) -> object:
     """Import torch only when something is asked for that needs it."""
-    homes = {"train": "tunefree.api", "System": "tunefree.core"}
+    homes = {
+        "Schedule": "tunefree.schedule.choice",
+        "System": "tunefree.core",
+        "train": "tunefree.api",
+    }
     if name == "partition":
         return importlib.import_module("tunefree.data.partition")
     if name in homes:

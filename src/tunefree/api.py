@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from tunefree.core import Algorithm, ConfigError, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, Samples, check_federation
-from tunefree.models.oracle import Loss, Objective
+from tunefree.models.oracle import Kernels, Loss, Objective
 from tunefree.progress import shown
-from tunefree.run import Run
-from tunefree.schedule.sync import Opening
+from tunefree.run import FleetName, Run
+from tunefree.schedule.choice import SYNCHRONOUS, Schedule
 
 
 def train(
@@ -36,9 +36,12 @@ def train(
     seed: int = 0,
     eval_every: int = 10,
     loss: Loss | None = None,
-    opening: Opening = "gradients",
+    schedule: Schedule = SYNCHRONOUS,
     grad_norm: bool = False,
     device: str = "cpu",
+    fleet: FleetName = "auto",
+    workers: int = 0,
+    kernels: Kernels = "auto",
     out: str | Path | None = None,
     progress: bool = True,
     **options: object,
@@ -47,8 +50,9 @@ def train(
 
     `clients` is a sequence of (x, y) pairs or data sets, or one data set and a partition.
     `algorithm` is a name from `tunefree algorithms` or a function of the system constants;
-    further keywords are its options. The model given is left as it is. With `out` the whole run
-    is kept in that file, also when it fails.
+    further keywords are its options. `schedule = Schedule("buffered", concurrency=20)` lets
+    clients work asynchronously. The model given is left as it is. With `out` the whole run is kept
+    in that file, also when it fails.
 
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
     >>> run = train(nn.Linear(4, 3), clients, rounds=50, local_steps=2, progress=False)
@@ -62,21 +66,24 @@ def train(
     sys = checked_system(
         SystemSettings(N, min(10, N) if per_round is None else per_round, local_steps, rounds)
     )
+    objective = Objective(model, loss or default_loss(classes), usable(device), kernels)
     if isinstance(algorithm, str):
-        algo = algorithms.build(algorithm, sys, options)
+        algo = algorithms.build(algorithm, sys, options, sizes=objective.sizes)
     elif options:
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
     else:
         algo = algorithm(sys)
     run = Run(
         algo,
-        Objective(model, loss or default_loss(classes), usable(device)),
+        objective,
         federation,
         batch_size=at_least_one("batch_size", batch_size),
         seed=seed,
         eval_every=at_least_one("eval_every", eval_every),
-        opening=opening,
+        schedule=schedule,
         grad_norm=grad_norm,
+        fleet=fleet,
+        workers=workers,
         out=None if out is None else Path(out),
     )
     for _ in shown(run) if progress else run:
@@ -92,13 +99,9 @@ def at_least_one(key: str, value: int) -> int:
 
 def prepare(config: Config) -> Run:
     """Everything a configured run needs, found and checked; nothing is trained yet."""
-    data, settings = config.data, config.run
-    algo = algorithms.build(
-        config.algorithm.name,
-        config.constants,
-        config.algorithm.options,
-        config.algorithm.explicit_steps,
-    )
+    data, settings, chosen = config.data, config.run, config.algorithm
+    options = {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
+    algorithms.check(chosen.name, options, chosen.explicit_steps)
     dataset = sources.load(data.name, data.dir or None, **data.options)
     parts = partition.from_spec(
         data.partition, dataset.train.y.numpy(), config.system.N, settings.seed, dataset.groups
@@ -114,15 +117,21 @@ def prepare(config: Config) -> Run:
         config.model.options,
         settings.seed,
     )
+    loss, device = default_loss(dataset.classes), usable(settings.device)
+    objective = Objective(module, loss, device, settings.kernels)
     return Run(
-        algo,
-        Objective(module, default_loss(dataset.classes), usable(settings.device)),
+        algorithms.build(
+            chosen.name, config.constants, options, chosen.explicit_steps, objective.sizes
+        ),
+        objective,
         federation,
         batch_size=data.batch_size,
         seed=settings.seed,
         eval_every=settings.eval_every,
-        opening=settings.opening,
+        schedule=Schedule(**asdict(config.schedule)),
         grad_norm=settings.grad_norm,
+        fleet=settings.fleet,
+        workers=settings.workers,
         out=Path(settings.out) if settings.out else new_path(config),
         facts={"config": replace(config, model=replace(config.model, name=model)).asdict()},
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -10,8 +11,7 @@ import torch
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import About, Algorithm, Generator, System, Vec
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.sync import synchronous
-from tunefree.schedule.trip import Job, Step
+from tunefree.schedule.trip import Job, Step, play
 from tunefree.wire import bits
 
 D = 1000
@@ -57,21 +57,23 @@ class Entry(NamedTuple):
     cost: Cost
 
 
-def cost(algo: Algorithm) -> Cost:
-    """What the algorithm really sends and keeps, per client."""
-    theta0 = torch.ones(D)
+def cost(algo: Algorithm, d: int = D) -> Cost:
+    """What the algorithm really sends to and from one client, and what that client keeps."""
+    theta0 = torch.zeros(d)
+    algo = replace(cast("Any", algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
     fleet = Serial(algo, theta0, Probe)
-    steps = synchronous(algo, fleet, theta0, seed=0)
-    opening, first = next(steps), next(steps)
-    memory = bits(fleet.state(first.clients[0])) / 32 / D
-    return Cost(*per_client(first), *per_client(opening), memory)
+    server = algo.server(theta0)
+    opening = play(algo, fleet, server, -1, "opening", [0])
+    step = play(algo, fleet, server, 0, "round", [0])
+    memory = bits(fleet.state(0)) / 32 / d
+    return Cost(*in_vectors(step, d), *in_vectors(opening, d), memory)
 
 
-def per_client(step: Step) -> tuple[float, float]:
-    """Vectors (down, up) that one client receives and sends in a step."""
+def in_vectors(step: Step, d: int) -> tuple[float, float]:
+    """Vectors (down, up) that the one client of a step received and sent."""
     totals = {"down": 0.0, "up": 0.0}
     for line in step.traffic:
-        totals[line.direction] += line.bits / line.messages / 32 / D
+        totals[line.direction] += line.bits / 32 / d
     return totals["down"], totals["up"]
 
 

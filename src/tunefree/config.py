@@ -22,7 +22,9 @@ def setting(default: Any, flag: str = "", help: str = "", least: int | None = No
 @dataclass(frozen=True)
 class SystemSettings:
     N: int = setting(50, "--clients", "N, clients in the federation", least=1)
-    S: int = setting(10, "--per-round", "S, clients that take part in a round", least=1)
+    S: int = setting(
+        10, "--per-round --buffer", "S, clients in a round, or uploads in a buffer", least=1
+    )
     K: int = setting(10, "--local-steps", "K, mini-batch steps of a client in a round", least=1)
     T: int = setting(400, "--rounds", "T, rounds", least=1)
 
@@ -30,6 +32,7 @@ class SystemSettings:
 @dataclass(frozen=True)
 class AlgorithmSettings:
     name: str = setting("padamfed", "--algorithm", "see `tunefree algorithms`")
+    compressor: str = setting("", "--compressor", "of methods that compress: top:0.05, sign, ...")
     explicit_steps: bool = setting(False)
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -52,14 +55,37 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    seed: int = setting(0, "--seed", "names every random stream of the run", least=0)
-    eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
+class ScheduleSettings:
+    name: Literal["synchronous", "buffered"] = setting(
+        "synchronous", "--schedule", "synchronous or buffered (asynchronous)"
+    )
+    concurrency: int = setting(0, "--concurrency", "buffered: jobs out at a time; 0 is S", least=0)
+    dispatch: Literal["flush", "immediate", "queue"] = setting(
+        "flush", "--dispatch", "buffered: who gets a model when"
+    )
+    delays: str = setting(
+        "", "--delays", "virtual clock: mild, large, half-normal or a CSV of client,seconds"
+    )
+    dropout: float = setting(0.0, "--dropout", "buffered: chance that a job is never answered")
+    timeout: float = setting(0.0, "--timeout", "buffered: virtual seconds until it is given up")
     opening: Literal["gradients", "zero"] = setting(
         "gradients", "--opening", "first pass over all clients, or states that start at zero"
     )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    seed: int = setting(0, "--seed", "names every random stream of the run", least=0)
+    eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
     grad_norm: bool = setting(False, "--grad-norm", "also measure the full gradient norm")
     device: str = setting("cpu", "--device", "cpu or cuda")
+    fleet: Literal["auto", "serial", "pool"] = setting(
+        "auto", "--fleet", "where clients run: serial, pool (all cores), or what is quicker"
+    )
+    workers: int = setting(0, "--workers", "processes of the pool; 0 is one per core", least=0)
+    kernels: Literal["auto", "plain", "channels-last", "batch-minor"] = setting(
+        "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
+    )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
 
 
@@ -69,6 +95,7 @@ class Config:
     algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
     data: DataSettings = field(default_factory=DataSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     run: RunSettings = field(default_factory=RunSettings)
 
     @property
@@ -160,8 +187,10 @@ def checked(key: str, value: object, hint: object, least: int | None) -> object:
         if value not in get_args(hint):
             raise unknown(key, str(value), get_args(hint))
         return value
+    if hint is float and type(value) is int:
+        return float(value)
     if type(value) is not hint:
-        kinds = {int: "a whole number", str: "text", bool: "true or false"}
+        kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}")
     if least is not None and cast(int, value) < least:
         raise ConfigError(f"{key} = {value} is too small; it must be at least {least}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,16 +28,24 @@ SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE step (
     t INTEGER PRIMARY KEY,     -- -1 is the opening
-    clients INTEGER NOT NULL,  -- how many took part
-    drawn INTEGER NOT NULL,    -- samples drawn by all of them
-    seconds REAL NOT NULL      -- wall time of the step, evaluation left out
+    drawn INTEGER NOT NULL,    -- samples drawn by all clients
+    seconds REAL NOT NULL,     -- wall time of the step, evaluation left out
+    time REAL NOT NULL         -- virtual time at its end, if clients' delays are simulated
 );
+CREATE TABLE reply (
+    t INTEGER NOT NULL, client INTEGER NOT NULL,
+    tau INTEGER NOT NULL,      -- server steps since its download
+    PRIMARY KEY (t, client)
+) WITHOUT ROWID;
 CREATE TABLE score (
     t INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (t, name)
 ) WITHOUT ROWID;
 CREATE TABLE traffic (
     t INTEGER NOT NULL, exchange INTEGER NOT NULL, direction TEXT NOT NULL,
-    messages INTEGER NOT NULL, bits INTEGER NOT NULL, PRIMARY KEY (t, exchange, direction)
+    messages INTEGER NOT NULL,   -- so many were received
+    bits INTEGER NOT NULL,       -- of all of them together
+    value_bits INTEGER NOT NULL, -- without indices and scales, as some papers count
+    PRIMARY KEY (t, exchange, direction)
 ) WITHOUT ROWID;
 CREATE TABLE vector (
     owner INTEGER NOT NULL, field TEXT NOT NULL, t INTEGER NOT NULL,
@@ -123,21 +131,28 @@ class Record:
         self,
         t: int,
         *,
-        clients: int,
+        replies: Iterable[tuple[int, int]],
         drawn: int,
         seconds: float,
+        time: float,
         scores: Mapping[str, float],
-        traffic: Sequence[tuple[int, str, int, int]],
+        traffic: Sequence[tuple[int, str, int, int, int]],
         states: Mapping[int, Vectors],
     ) -> None:
-        """One step, whole or not at all. `states` maps an owner to its vectors."""
+        """One step, whole or not at all.
+
+        `replies` are (client, tau) of those who took part; `states` maps an owner to its vectors.
+        """
         with self.transaction():
-            self._db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, clients, drawn, seconds))
+            self._db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
+            self._db.executemany(
+                "INSERT INTO reply VALUES (?, ?, ?)", [(t, *reply) for reply in replies]
+            )
             self._db.executemany(
                 "INSERT INTO score VALUES (?, ?, ?)", [(t, *score) for score in scores.items()]
             )
             self._db.executemany(
-                "INSERT INTO traffic VALUES (?, ?, ?, ?, ?)", [(t, *line) for line in traffic]
+                "INSERT INTO traffic VALUES (?, ?, ?, ?, ?, ?)", [(t, *line) for line in traffic]
             )
             self._db.executemany(
                 "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -155,25 +170,39 @@ class Record:
         )
         return {field: unpacked(field, *rest) for field, *rest in rows}
 
+    def uploads(self) -> dict[int, int]:
+        """How often each client that ever took part was heard, the opening left out."""
+        query = "SELECT client, COUNT(*) FROM reply WHERE t >= 0 GROUP BY client"
+        return dict(self._db.execute(query))
+
+    def staleness(self) -> dict[int, int]:
+        """How many replies had each staleness, the opening left out."""
+        query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
+        return dict(self._db.execute(query))
+
     def history(self) -> list[Row]:
-        """One row per step: t, clients, cumulative samples, seconds and bits, and the scores."""
+        """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
         rows: dict[int, Row] = {}
         drawn, seconds = 0, 0.0
-        for t, clients, new_drawn, new_seconds in self._db.execute(
-            "SELECT t, clients, drawn, seconds FROM step ORDER BY t"
-        ):
+        for t, new_drawn, new_seconds, time in self._db.execute("SELECT * FROM step ORDER BY t"):
             drawn, seconds = drawn + new_drawn, seconds + new_seconds
-            rows[t] = {"t": t, "clients": clients, "drawn": drawn, "seconds": seconds}
-        for direction in ("up", "down"):
-            new = dict(
-                self._db.execute(
-                    "SELECT t, SUM(bits) FROM traffic WHERE direction = ? GROUP BY t", (direction,)
+            rows[t] = {"t": t, "drawn": drawn, "seconds": seconds, "time": time, "clients": 0}
+        for t, clients, mean, most in self._db.execute(
+            "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
+        ):
+            rows[t] |= {"clients": clients, "tau_mean": mean, "tau_max": most}
+        for kind in ("bits", "value_bits"):
+            for direction in ("up", "down"):
+                new = dict(
+                    self._db.execute(
+                        f"SELECT t, SUM({kind}) FROM traffic WHERE direction = ? GROUP BY t",
+                        (direction,),
+                    )
                 )
-            )
-            total = 0
-            for t, row in rows.items():
-                total += new.get(t, 0)
-                row[f"bits_{direction}"] = total
+                total = 0
+                for t, row in rows.items():
+                    total += new.get(t, 0)
+                    row[f"{kind}_{direction}"] = total
         for t, name, value in self._db.execute("SELECT t, name, value FROM score"):
             rows[t][name] = value
         return list(rows.values())

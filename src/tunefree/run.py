@@ -8,22 +8,28 @@ import platform
 import time
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tunefree.core import Algorithm, Client, Server, Vec, WireError, stream
+from tunefree.core import Algorithm, Client, Server, System, Vec, WireError
 from tunefree.data.samples import Federation
 from tunefree.evaluate import Evaluator
+from tunefree.fleet.pool import Pool, cores
 from tunefree.fleet.serial import Serial
-from tunefree.models.oracle import DataOracle, Objective
+from tunefree.fleet.work import DataClients
+from tunefree.models.oracle import Objective
 from tunefree.record import SERVER, Record, Row
-from tunefree.schedule.sync import Opening, synchronous
+from tunefree.schedule.choice import SYNCHRONOUS, Schedule
 from tunefree.schedule.trip import Job, Step
+
+FleetName = Literal["auto", "serial", "pool"]
+POOL_SECONDS = 10  # of local steps, below which starting processes is not worth it
 
 
 class Run:
@@ -38,25 +44,40 @@ class Run:
         batch_size: int,
         seed: int,
         eval_every: int,
-        opening: Opening = "gradients",
+        schedule: Schedule = SYNCHRONOUS,
         grad_norm: bool = False,
+        fleet: FleetName = "auto",
+        workers: int = 0,
         out: Path | None = None,
         facts: dict[str, object] | None = None,
     ) -> None:
+        schedule.check(algo)
         objective.check(federation.train)
         self.algo, self.objective, self.federation = algo, objective, federation
-        self._batch_size, self._seed, self._eval_every = batch_size, seed, eval_every
-        self._opening: Opening = opening
+        self._seed, self._eval_every = seed, eval_every
+        self._schedule = schedule
         self._evaluate = Evaluator(objective, federation, seed, grad_norm)
-        self._fleet = Serial(algo, objective.theta0, self._oracle)
+        clients = DataClients(objective, federation.train, federation.parts, batch_size, seed)
+        if fleet == "auto":
+            fleet = "pool" if pool_pays(clients, algo.sys) else "serial"
         self.theta: Vec = objective.theta0
         self.record = Record.create(
-            out, {"versions": versions(), "state": "running", **(facts or {})}
+            out,
+            {
+                **{"versions": versions(), "state": "running"},
+                **{"fleet": fleet, "kernels": objective.kernels},
+                **(facts or {}),
+            },
+        )
+        self._fleet: Serial | Pool = (
+            Pool(algo, objective.theta0, clients, workers)
+            if fleet == "pool"
+            else Serial(algo, objective.theta0, clients)
         )
 
     def __iter__(self) -> Iterator[Row]:
         """Train; each step is evaluated where it is due, recorded, and yielded as a row."""
-        steps = synchronous(self.algo, self._fleet, self.theta, self._seed, self._opening)
+        steps = self._schedule.steps(self.algo, self._fleet, self.theta, self._seed)
         try:
             yield from self._rows(steps)
         except WireError as error:
@@ -65,7 +86,10 @@ class Run:
         except BaseException:
             self.record.note(state="interrupted")
             raise
-        self.record.note(state="done")
+        else:
+            self.record.note(state="done")
+        finally:
+            self._fleet.close()
 
     def _rows(self, steps: Iterator[Step]) -> Iterator[Row]:
         T = self.algo.sys.T
@@ -90,18 +114,14 @@ class Run:
             states |= {client: arrays(self._fleet.state(client)) for client in step.clients}
         self.record.commit(
             step.t,
-            clients=len(step.clients),
+            replies=zip(step.clients, step.staleness or repeat(0), strict=False),
             drawn=step.drawn,
             seconds=seconds,
+            time=step.time,
             scores=scores,
             traffic=step.traffic,
             states=states,
         )
-
-    def _oracle(self, job: Job) -> DataOracle:
-        rng = stream(self._seed, "client", *job.key)
-        part = self.federation.parts[job.client]
-        return DataOracle(self.objective, self.federation.train, part, self._batch_size, rng)
 
     @property
     def history(self) -> list[Row]:
@@ -117,6 +137,18 @@ class Run:
     def theta_sha256(self) -> str:
         """A fingerprint of the model: the same seed gives the same bits."""
         return hashlib.sha256(self.theta.cpu().numpy().tobytes()).hexdigest()
+
+
+def pool_pays(clients: DataClients, sys: System) -> bool:
+    """Whether the local steps of all rounds take long enough for worker processes to help."""
+    if cores() < 2 or sys.S < 2 or clients.objective.device.type != "cpu":
+        return False
+    F = clients(Job(0, -1, "round", 0, None))
+    theta, xi = clients.objective.theta0, F.draw()
+    F.grad(theta, xi)
+    began = time.perf_counter()
+    F.grad(theta, xi)
+    return sys.T * sys.S * sys.K * (time.perf_counter() - began) > POOL_SECONDS
 
 
 def refuse_non_finite(name: str, value: float, t: int) -> None:

@@ -89,6 +89,41 @@ def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert "eta   = 0.01      chosen by hand" in capsys.readouterr().out
 
 
+def test_a_buffered_run_tells_time_and_staleness(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--algorithm", "adamasfl", "--schedule", "buffered", "--concurrency", "6"]
+    assert main([*SMALL, *argv, "--delays", "large", "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["virtual_seconds"] > 8
+    assert sum(result["staleness"].values()) == sum(result["uploads"]) == 8 * 3
+    assert main([*SMALL, *argv, "--delays", "large"]) == 0
+    assert "virtual seconds; staleness" in capsys.readouterr().out
+
+
+def test_a_flushed_buffer_as_large_as_the_jobs_is_a_synchronous_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shas = []
+    for argv in (["--schedule", "buffered"], [], ["--delays", "mild"]):
+        assert main([*SMALL, *argv, "--format", "json"]) == 0
+        shas.append(json.loads(capsys.readouterr().out)["theta_sha256"])
+    assert len(set(shas)) == 1
+
+
+def test_a_compressed_run_counts_positions_too(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--algorithm", "comparfrefl", "--compressor", "top:0.1"]
+    assert main([*SMALL, *argv, "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    kept = [409, 6, 64, 1]  # a tenth of each tensor of the 64-64-10 network, rounded down
+    widths = [12, 6, 10, 4]  # bits of a position in it
+    values = 32 * sum(kept)
+    positions = sum(k * bits for k, bits in zip(kept, widths, strict=True))
+    opening = 6 * 4810 * 32
+    assert result["value_bits_up"] == opening + 8 * 3 * values
+    assert result["bits_up"] == opening + 8 * 3 * (values + positions)
+    assert main([*SMALL, *argv]) == 0
+    assert "without the positions of values" in capsys.readouterr().out
+
+
 @pytest.mark.filterwarnings("always")
 def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--rounds", "3"]) == 0
@@ -114,6 +149,14 @@ def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> No
         (["--set", "algorithm.eta=0.1"], "PAdaMFed takes no step size"),
         (["--set", "algorithm.lr=0.1"], "PAdaMFed takes no step size"),
         (["--set", "nonsense"], "must look like key=value"),
+        (["--compressor", "top:0.1"], "PAdaMFed sends whole vectors"),
+        (["--algorithm", "comparfrefl", "--compressor", "topp:0.1"], "did you mean 'top'?"),
+        (["--algorithm", "scallion", "--compressor", "top:0.1"], "is not unbiased"),
+        (["--concurrency", "4"], "belong to the buffered schedule"),
+        (["--schedule", "buffered", "--concurrency", "2"], "concurrency = 2 is out of range"),
+        (["--delays", "mildly"], "mild"),
+        (["--fleet", "poll"], "did you mean 'pool'?"),
+        (["--kernels", "batch-major"], "did you mean 'batch-minor'?"),
         (["--out", "/proc/nowhere/run.sqlite"], "cannot be written"),
         (["--device", "warp"], "run.device = 'warp' cannot be used here"),
         (["--model", "nowhere:build"], "could not be imported"),

@@ -113,6 +113,9 @@ def summary(run: Run) -> dict[str, Any]:
         "value_bits_up": last["value_bits_up"],
         "value_bits_down": last["value_bits_down"],
         "samples": last["drawn"],
+        "virtual_seconds": last["time"],
+        "staleness": run.record.staleness(),
+        "uploads": sorted(run.record.uploads().values()),
         "seconds": last["seconds"],
         "seconds_per_round": last["seconds"] / run.algo.sys.T,
         "theta_sha256": run.theta_sha256,
@@ -132,6 +135,13 @@ def closing(result: dict[str, Any]) -> str:
     ]
     if values != up:
         lines.append(f"  without the positions of values, as some papers count: {size(values)} up")
+    if result["virtual_seconds"]:
+        late, uploads = result["staleness"], result["uploads"]
+        mean = sum(tau * count for tau, count in late.items()) / sum(late.values())
+        lines.append(
+            f"  {result['virtual_seconds']:,.0f} virtual seconds; staleness {mean:.2f} on average, "
+            f"{max(late)} at most; {uploads[0]} to {uploads[-1]} uploads of a client heard"
+        )
     return "\n".join(
         [
             *lines,
