@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
+import torch
 
 from tunefree.core import Vec, mean, norm, stream
-from tunefree.data.samples import Federation, Index, Samples
+from tunefree.data.samples import Federation, Index
 from tunefree.models.oracle import EVALUATION_BATCH, DataOracle, Objective
 
-TRAINING_SAMPLES = 10_000  # the training loss looks at about so many samples, the same every time
+TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
 
 
 class Evaluator:
@@ -25,7 +28,8 @@ class Evaluator:
         objective, federation = self._objective, self._federation
         scores: dict[str, float] = {}
         if federation.test is not None:
-            scores = held_out_scores(objective, theta, federation.test, federation.classes)
+            batches = federation.test.batches(EVALUATION_BATCH)
+            scores = scores_on(objective, theta, batches, federation.classes)
         losses = [self._loss(theta, index) for index in self._looked_at]
         scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
@@ -33,9 +37,9 @@ class Evaluator:
         return scores
 
     def _loss(self, theta: Vec, index: Index) -> float:
-        x, y = self._federation.train.batch(index)
-        objective = self._objective
-        return float(objective.loss(objective.outputs(theta, x), y.to(objective.device)))
+        cuts = np.split(index, range(EVALUATION_BATCH, len(index), EVALUATION_BATCH))
+        batches = (self._federation.train.batch(cut) for cut in cuts)
+        return scores_on(self._objective, theta, batches, classes=None)["loss"]
 
     def _gradient(self, theta: Vec) -> Vec:
         """∇f = mean over all clients of ∇f_i, each over all of its samples."""
@@ -52,19 +56,22 @@ def training_sample(federation: Federation, seed: int) -> list[Index]:
     N = len(federation)
     rng = stream(seed, "training sample")
     clients = sorted(rng.choice(N, min(N, TRAINING_SAMPLES), replace=False).tolist())
-    each = min(EVALUATION_BATCH, max(1, TRAINING_SAMPLES // N))
+    each = max(1, TRAINING_SAMPLES // N)
     return [rng.permutation(federation.parts[client])[:each] for client in clients]
 
 
-def held_out_scores(
-    objective: Objective, theta: Vec, samples: Samples, classes: int | None
+def scores_on(
+    objective: Objective,
+    theta: Vec,
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    classes: int | None,
 ) -> dict[str, float]:
-    """Mean loss, and the share of right answers if there are classes, in batches."""
-    loss, right = 0.0, 0
-    for x, y in samples.batches(EVALUATION_BATCH):
+    """Mean loss, and the share of right answers if there are classes."""
+    loss, right, n = 0.0, 0, 0
+    for x, y in batches:
         outputs, y = objective.outputs(theta, x), y.to(objective.device)
         loss += float(objective.loss(outputs, y)) * len(y)
+        n += len(y)
         if classes is not None:
             right += int((outputs.argmax(dim=-1) == y).sum())
-    scores = {"loss": loss / len(samples)}
-    return scores if classes is None else {"accuracy": right / len(samples), **scores}
+    return {"loss": loss / n} if classes is None else {"accuracy": right / n, "loss": loss / n}

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tunefree.core import Algorithm, Client, Server, System, Vec, WireError
+from tunefree.core import Algorithm, Client, ConfigError, Server, System, Vec, WireError
 from tunefree.data.samples import Federation
 from tunefree.evaluate import Evaluator
 from tunefree.fleet.pool import Pool, cores
@@ -60,6 +60,10 @@ class Run:
         clients = DataClients(objective, federation.train, federation.parts, batch_size, seed)
         if fleet == "auto":
             fleet = "pool" if pool_pays(clients, algo.sys) else "serial"
+        if fleet == "pool" and objective.device.type != "cpu":
+            raise ConfigError(
+                f"run.fleet = 'pool' works on the cpu, not on {objective.device}; use 'serial'"
+            )
         self.theta: Vec = objective.theta0
         self.record = Record.create(
             out,
@@ -70,7 +74,7 @@ class Run:
             },
         )
         self._fleet: Serial | Pool = (
-            Pool(algo, objective.theta0, clients, workers)
+            Pool(algo, objective.theta0, clients, workers or None)
             if fleet == "pool"
             else Serial(algo, objective.theta0, clients)
         )

@@ -17,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import cast
 
-from tunefree.core import Algorithm, Client, FleetError, Oracle, Vec
+from tunefree.core import Algorithm, Client, ConfigError, FleetError, Oracle, Vec
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.states import States
 from tunefree.schedule.trip import Done, Job
@@ -80,10 +80,12 @@ class Pool:
         oracle_of: Callable[[Job], Oracle],
         workers: int | None = None,
     ) -> None:
+        if workers is not None and workers < 1:
+            raise ConfigError(f"run.workers = {workers} must be at least 1, or 0 for one per core")
         self._states = States(algo, theta0)
         self._common = Arena.create()
         self._setup = self._common.pack((algo, oracle_of))
-        self._idle = [self._hire() for _ in range(workers or cores())]
+        self._workers = [self._hire() for _ in range(workers or cores())]
 
     def _hire(self) -> Worker:
         return Worker(self._common, self._setup)
@@ -93,21 +95,20 @@ class Pool:
         return self._states[client]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        waiting = deque(enumerate(jobs))
+        waiting, idle = deque(enumerate(jobs)), list(self._workers)
         busy: dict[Connection, tuple[Worker, int, Job]] = {}
         done: dict[int, Done] = {}
         deaths, failure = Counter[int](), ""
         while busy or (waiting and not failure):
-            while waiting and self._idle and not failure:
-                worker, (place, job) = self._idle.pop(), waiting.popleft()
+            while waiting and idle and not failure:
+                worker, (place, job) = idle.pop(), waiting.popleft()
                 busy[worker.pipe] = (worker, place, job)
                 worker.give(self._states[job.client], job)
             for pipe in wait(list(busy)):
                 worker, place, job = busy.pop(cast("Connection", pipe))
                 answer = worker.answer()
                 if answer is None:
-                    worker.close()
-                    worker = self._hire()
+                    worker = self._replaced(worker)
                     waiting.appendleft((place, job))
                     deaths[place] += 1
                     if deaths[place] == TRIES:
@@ -117,18 +118,25 @@ class Pool:
                 else:
                     state, done[place] = answer
                     self._states.propose(job.client, state)
-                self._idle.append(worker)
+                idle.append(worker)
         if failure:
             raise FleetError(failure)
         return [done[place] for place in range(len(jobs))]
+
+    def _replaced(self, dead: Worker) -> Worker:
+        dead.close()
+        worker = self._hire()
+        self._workers[self._workers.index(dead)] = worker
+        return worker
 
     def accept(self, clients: Sequence[int]) -> None:
         self._states.accept(clients)
 
     def close(self) -> None:
-        """End all workers; they are idle between calls of `work`."""
-        while self._idle:
-            self._idle.pop().close()
+        """End all workers; one that is still at a job ends after it."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
         os.close(self._common.fd)
 
 

@@ -16,7 +16,7 @@ from tunefree.models.kernels import Chain, chain_of
 
 Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 200  # larger ones leave the caches
 
 
 class Objective:

@@ -1,0 +1,37 @@
+"""A serial fleet behind a wire: every message goes through bytes in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tunefree.core import Algorithm, Message, Oracle, Vec
+from tunefree.fleet.serial import Serial
+from tunefree.schedule.trip import Done, Job
+from tunefree.wire import decode, encode
+
+
+class Loopback:
+    """Keeps every message that passed, with its bytes."""
+
+    def __init__(self, algo: Algorithm, theta0: Vec, oracle_of: Callable[[Job], Oracle]) -> None:
+        self._serial, self._like = Serial(algo, theta0, oracle_of), theta0
+        self.passed: list[tuple[Message, bytes]] = []
+
+    def work(self, jobs: Sequence[Job]) -> list[Done]:
+        received = [job._replace(down=self._carry(job.down, None)) for job in jobs]
+        done = self._serial.work(received)
+        return [
+            result._replace(up=self._carry(result.up, job.client))
+            for job, result in zip(jobs, done, strict=True)
+        ]
+
+    def accept(self, clients: Sequence[int]) -> None:
+        self._serial.accept(clients)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _carry(self, message: Message, client: int | None) -> Message:
+        data = encode(message)
+        self.passed.append((message, data))
+        return decode(data, type(message), like=self._like, client=client)
