@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tunefree.api import train
+    from tunefree.check import check_algorithm
     from tunefree.core import System
     from tunefree.data import partition
     from tunefree.schedule.choice import Schedule
 
-__all__ = ["Schedule", "System", "partition", "train"]
+__all__ = ["Schedule", "System", "check_algorithm", "partition", "train"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,6 +20,7 @@ def __getattr__(name: str) -> object:
     homes = {
         "Schedule": "tunefree.schedule.choice",
         "System": "tunefree.core",
+        "check_algorithm": "tunefree.check",
         "train": "tunefree.api",
     }
     if name == "partition":

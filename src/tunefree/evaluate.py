@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index
 from tunefree.models.oracle import EVALUATION_BATCH, DataOracle, Objective
+from tunefree.models.threads import one_thread
 
 TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
 
@@ -25,6 +27,11 @@ class Evaluator:
 
     def __call__(self, theta: Vec) -> dict[str, float]:
         """`accuracy` and `loss` on the test set, `train_loss` = mean over clients of f_i."""
+        small = self._objective.kernels == "batch-minor"
+        with one_thread() if small else nullcontext():
+            return self._scores(theta)
+
+    def _scores(self, theta: Vec) -> dict[str, float]:
         objective, federation = self._objective, self._federation
         scores: dict[str, float] = {}
         if federation.test is not None:

@@ -18,6 +18,11 @@ MIXED = {
     "contractive": "any:top:0.5|rand:0.5|sign|qsgd-contractive:4|identity@whole",
     "unbiased": "any:rand-unbiased:0.5|qsgd:4|rand-unbiased:0.2@whole",
 }
+MORE: list[tuple[str, System, dict[str, object]]] = [
+    ("fednova", SYS, {"rho": 0.5}),
+    ("fednova", SYS, {"mu": 0.5, "effective": "steps"}),
+    ("fafed", EVERYONE, {}),
+]
 
 
 def variants() -> Iterator[Any]:
@@ -34,6 +39,8 @@ def variants() -> Iterator[Any]:
             for sys in (SYS, EVERYONE):
                 algo = build(name, sys, {"compressor": MIXED[kind]}, sizes=SIZES)
                 yield pytest.param(algo, id=f"{name}-mixed-{sys.S}-of-{sys.N}")
+    for name, sys, options in MORE:
+        yield pytest.param(build(name, sys, options), id="-".join([name, *options, str(sys.S)]))
 
 
 every_algorithm = pytest.mark.parametrize("algo", list(variants()))

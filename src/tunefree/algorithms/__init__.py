@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
+from tunefree.algorithms.adamasfl import AdaMasFL
+from tunefree.algorithms.ca2fl import CA2FL
+from tunefree.algorithms.comparfrefl import ComParFreFL
+from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
+from tunefree.algorithms.fadas import FADAS
+from tunefree.algorithms.fafed import FAFED
+from tunefree.algorithms.fed_ef_ams import FedEFAMS
+from tunefree.algorithms.fed_ef_sgd import FedEFSGD
+from tunefree.algorithms.fedams_local import FedAMSLocal
+from tunefree.algorithms.fedams_server import FedAMSServer
 from tunefree.algorithms.fedavg import FedAvg
+from tunefree.algorithms.fedavgm import FedAvgM
+from tunefree.algorithms.fedbuff import FedBuff
+from tunefree.algorithms.fedcm import FedCM
+from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fednova import FedNova
+from tunefree.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from tunefree.algorithms.fedprox import FedProx
+from tunefree.algorithms.fedsps import FedSPS
+from tunefree.algorithms.local_sgd_c import LocalSGDC
+from tunefree.algorithms.masfl import MasFL
+from tunefree.algorithms.mime import Mime, MimeLite
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.padamfed_vr import PAdaMFedVR
 from tunefree.algorithms.parfrefl import ParFreFL
+from tunefree.algorithms.scafcom import Scafcom
 from tunefree.algorithms.scaffold import Scaffold
 from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
+from tunefree.algorithms.scallion import Scallion
+from tunefree.algorithms.slowmo import SlowMo
 from tunefree.core import About, Algorithm, ConfigError, System, unknown
+from tunefree.wire import from_spec
 
 REGISTRY: dict[str, type[Any]] = {
     "padamfed": PAdaMFed,
@@ -26,26 +51,74 @@ REGISTRY: dict[str, type[Any]] = {
     "scaffold_m": ScaffoldM,
     "scaffold_m_vr": ScaffoldMVR,
     "scaffold_norm": ScaffoldNorm,
+    "fedavgm": FedAvgM,
+    "slowmo": SlowMo,
+    "fedprox": FedProx,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
+    "fedcm": FedCM,
+    "fedadagrad": FedAdagrad,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fedams_server": FedAMSServer,
+    "fedams_local": FedAMSLocal,
+    "mime": Mime,
+    "mime_lite": MimeLite,
+    "fedsps": FedSPS,
+    "fafed": FAFED,
+    "comparfrefl": ComParFreFL,
+    "scafcom": Scafcom,
+    "scallion": Scallion,
+    "fed_ef_sgd": FedEFSGD,
+    "fed_ef_ams": FedEFAMS,
+    "local_sgd_c": LocalSGDC,
+    "adamasfl": AdaMasFL,
+    "masfl": MasFL,
+    "fedbuff": FedBuff,
+    "ca2fl": CA2FL,
+    "defedavg_niid": DeFedAvgNIID,
+    "fadas": FADAS,
 }
 
-LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "s")
+WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")
+LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
+COMPRESSING = [name for name, cls in REGISTRY.items() if any(f.name == "C" for f in fields(cls))]
 
 
 def build(
-    name: str, sys: System, options: Mapping[str, object] = {}, explicit_steps: bool = False
+    name: str,
+    sys: System,
+    options: Mapping[str, object] = {},
+    explicit_steps: bool = False,
+    sizes: Sequence[int] | None = None,
 ) -> Algorithm:
     """The named algorithm with its options; a tuning-free one takes its steps from `sys`.
+
+    A compressor works on each parameter tensor, of these `sizes`; without them on the whole vector.
 
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
     """
+    check(name, options, explicit_steps)
+    cls = REGISTRY[name]
+    algo = cls.theory(sys) if cls.about.steps else cls(sys)
+    given = {key: value for key, value in options.items() if key != "compressor"}
+    if "compressor" in options:
+        given["C"] = from_spec(options["compressor"], sizes)
+    elif name in COMPRESSING:
+        given["C"] = cls.C.over(sizes)
+    return replace(algo, **given)  # type: ignore[no-any-return]
+
+
+def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:
+    """Refuse a name or an option that cannot work, before anything else is done."""
     if name not in REGISTRY:
         raise unknown("algorithm.name", name, REGISTRY)
     cls = REGISTRY[name]
     about: About = cls.about
     tuning_free = bool(about.steps) and not about.grid
     hints = get_type_hints(cls)
-    allowed = [field.name for field in fields(cls) if field.name != "sys"]
+    allowed = ["compressor" if f.name == "C" else f.name for f in fields(cls) if f.name != "sys"]
     for key, value in options.items():
         step = key in about.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
@@ -54,12 +127,17 @@ def build(
                 f"{', '.join(about.steps)} follow from N, S, K and T; leave it out, or set "
                 "algorithm.explicit_steps = true to study what other steps would do"
             )
+        if key == "compressor" and key not in allowed:
+            raise ConfigError(
+                f"algorithm.compressor = {value!r} was given, but {about.title} sends whole "
+                f"vectors; leave it out, or choose from {', '.join(sorted(COMPRESSING))}"
+            )
         if key not in allowed:
             raise unknown(f"algorithm ({name}) option", key, allowed)
-        check_option(f"algorithm.{key}", value, hints[key])
-    if about.steps:
-        return replace(cls.theory(sys), **options)  # type: ignore[no-any-return]
-    return cls(sys, **options)  # type: ignore[no-any-return]
+        if key == "compressor":
+            from_spec(value)
+        else:
+            check_option(f"algorithm.{key}", value, hints[key])
 
 
 def check_option(key: str, value: object, hint: object) -> None:
@@ -72,5 +150,5 @@ def check_option(key: str, value: object, hint: object) -> None:
         raise ConfigError(f"{key} = {value!r} is not a number; give a positive number")
     elif not 0 < value < float("inf"):
         raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
-    elif key == "algorithm.beta" and value > 1:
+    elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
         raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")

@@ -20,23 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.algorithms.local_sgd import Client, local_sgd
+from tunefree.core import About, Exchange, Reply, System, Vec, mean
 
 
 class Server(NamedTuple):
     theta: Vec
-
-
-class Client(NamedTuple):
-    pass
-
-
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
 
 
 @dataclass(frozen=True)
@@ -62,13 +51,7 @@ class DeFedAvgNIID:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 1
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
-        return client, Up(delta=self.eta * D)  # 4
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 1, 3, 4
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         return Server(s.theta - self.s * mean(r.up.delta for r in replies))  # 5

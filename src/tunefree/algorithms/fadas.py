@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.algorithms.local_sgd import Client, local_sgd
+from tunefree.core import About, Exchange, Reply, System, Vec, mean
 
 
 class Server(NamedTuple):
@@ -33,18 +34,6 @@ class Server(NamedTuple):
     m: Vec
     v: Vec
     v_max: Vec
-
-
-class Client(NamedTuple):
-    pass
-
-
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
 
 
 @dataclass(frozen=True)
@@ -76,13 +65,7 @@ class FADAS:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 10
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
-        return client, Up(delta=self.eta * D)  # 4
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 3, 4, 10
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         beta1, beta2 = self.beta1, self.beta2

@@ -21,24 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.algorithms.local_sgd import Client, local_sgd
+from tunefree.core import About, Exchange, Reply, System, Vec, mean
 
 
 class Server(NamedTuple):
     theta: Vec
     v: Vec
-
-
-class Client(NamedTuple):
-    pass
-
-
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
 
 
 @dataclass(frozen=True)
@@ -66,13 +55,7 @@ class FedBuff:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 7
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 2
-        return client, Up(delta=self.eta * D)  # 3
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 7
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         v = self.mu * s.v + mean(self.w(r.tau) * r.up.delta for r in replies)  # 5

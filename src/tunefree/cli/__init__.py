@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tunefree.cli import algorithms, bench, data, run
+from tunefree.cli import algorithms, bench, check, data, run
 
 START = """tunefree: federated learning without learning rates
 
@@ -17,6 +17,8 @@ START = """tunefree: federated learning without learning rates
   tunefree run --algorithm parfrefl  the same with another method
   tunefree algorithms                all methods: what they cost, what they need tuned
   tunefree data list                 data sets by name
+  tunefree check NAME                does an algorithm, ours or yours, keep the contract?
+  tunefree bench                     our speed beside the loop that everybody writes
   tunefree COMMAND --help            every setting of a command
 """
 
@@ -71,6 +73,7 @@ def parser() -> Parser:
         ("run", run, "train a model on a federation"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),
+        ("check", check, "does an algorithm, ours or yours, keep the contract?"),
         ("bench", bench, "measure our speed on this machine"),
     ):
         command = commands.add_parser(name, help=about)

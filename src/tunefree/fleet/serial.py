@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.fleet.states import States
-from tunefree.fleet.work import do, keep_memory, one_thread
+from tunefree.fleet.work import do, keep_memory
+from tunefree.models.threads import one_thread
 from tunefree.schedule.trip import Done, Job
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
 
 from tunefree.core import Algorithm, Client, FleetError, Oracle, stream
 from tunefree.data.samples import Partition, Samples
@@ -48,18 +45,6 @@ def do(
             f"at t = {job.t}: {error}"
         ) from error
     return state, Done(up, oracle.n, getattr(oracle, "drawn", 0))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread, so that sums come out the same on any fleet; own noise streams."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def keep_memory() -> None:

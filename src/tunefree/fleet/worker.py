@@ -10,7 +10,8 @@ import torch
 
 from tunefree.core import FleetError
 from tunefree.fleet.arena import Arena
-from tunefree.fleet.work import do, keep_memory, one_thread
+from tunefree.fleet.work import do, keep_memory
+from tunefree.models.threads import one_thread
 
 
 def serve(pipe: Connection, common: Arena, inbox: Arena, outbox: Arena) -> None:

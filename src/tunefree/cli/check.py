@@ -1,0 +1,31 @@
+"""`tunefree check`: whether an algorithm keeps to the contract, ours or a stranger's."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "algorithm", help="a name from `tunefree algorithms`, or module:Class found from here"
+    )
+    command.add_argument("--pool", action="store_true", help="also run it on worker processes")
+    command.set_defaults(act=check_command)
+
+
+def check_command(args: argparse.Namespace) -> int:
+    from tunefree.check import verdicts
+
+    sys.path.insert(0, "")  # a stranger's module lies where the command is typed
+    try:
+        found = list(verdicts(args.algorithm, args.pool))
+    finally:
+        sys.path.remove("")
+    if args.format == "json":
+        print(json.dumps([verdict._asdict() for verdict in found]))
+    else:
+        for check, complaint in found:
+            print(f"{check}: {complaint or 'ok'}")
+    return int(any(complaint for _, complaint in found))

@@ -1,0 +1,331 @@
+"""The public suite passes all of ours, and names every way in which a stranger's can go wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from tunefree.algorithms import REGISTRY
+from tunefree.check import CHECKS, check_algorithm, verdicts
+from tunefree.cli.check import add_to
+from tunefree.core import ConfigError, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.fleet.serial import Serial
+
+SYS = System(N=5, S=2, K=2, T=4)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_registered_algorithm_passes(name: str) -> None:
+    found = list(verdicts(name))
+    assert [verdict for verdict in found if verdict.complaint] == []
+    assert [verdict.check for verdict in found] == list(CHECKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_registered_algorithm_passes_on_the_pool(name: str) -> None:
+    assert check_algorithm(name, pool=True) == []
+
+
+class Late(Serial):
+    """Stands for a pool whose workers do not know what has been done before."""
+
+    def __init__(self, *given: Any, workers: int) -> None:
+        super().__init__(*given)
+
+    def accept(self, clients: Sequence[int]) -> None:
+        """Forget it."""
+
+
+def test_the_pool_is_tried_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefree.check.Pool", Late)
+    assert check_algorithm("fedavg", pool=True) == []
+    *others, last = verdicts("scaffold", pool=True)
+    assert [check for check, _ in others] == list(CHECKS)
+    assert not any(complaint for _, complaint in others)
+    assert "a run on worker processes differs; use nothing" in last.complaint
+
+
+class Server(NamedTuple):
+    theta: Vec
+    m: Vec
+
+
+class Client(NamedTuple):
+    c_i: Vec
+
+
+class Down(NamedTuple):
+    theta: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A stranger's method, without `about`; tests replace one part at a time by a wrong one."""
+
+    sys: System
+    new_server: Callable[[Vec], Any] = lambda theta0: Server(theta0, 0 * theta0)
+    new_client: Callable[[Vec], Any] = lambda theta0: Client(0 * theta0)
+    down: Callable[[Server], Any] = lambda s: Down(s.theta)
+    delta: Callable[[Client, Vec, Oracle], Any] = lambda client, grad, F: grad
+    send: Callable[[Vec], Any] = Up
+    keep: Callable[[Client, Vec], Any] = lambda client, grad: Client(grad)
+    move: Callable[[Server, Vec, Sequence[Reply]], Any] = lambda s, m, replies: Server(
+        s.theta - 0.1 * m, m
+    )
+    trips: Callable[[Exchange], Any] = lambda exchange: (exchange,)
+
+    def server(self, theta0: Vec) -> Any:
+        return self.new_server(theta0)
+
+    def client(self, theta0: Vec) -> Any:
+        return self.new_client(theta0)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> Any:
+        return self.trips(Exchange(self.down, self.local, self.aggregate))
+
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Any]:
+        grad = F.grad(down.theta, F.draw())
+        return self.keep(client, grad), self.send(self.delta(client, grad, F))
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Any:
+        return self.move(s, mean(r.up.delta for r in replies), replies)
+
+
+def test_a_strangers_algorithm_passes() -> None:
+    for subject in (Mine, Mine(SYS), lambda sys: Mine(sys), partial(Mine), f"{__name__}:Mine"):
+        assert check_algorithm(subject) == []
+
+
+class Words(NamedTuple):
+    delta: list[float]
+
+
+class Untyped(NamedTuple):
+    delta: Any
+
+
+class Fine(NamedTuple):
+    delta: Vec
+    weight: float
+
+
+class Aside:
+    """What an algorithm must not have: something beside its two states."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def count(self, v: Vec) -> Vec:
+        self.calls += 1
+        return self.calls * v
+
+
+def changed(v: Vec) -> Vec:
+    return v.add_(1)
+
+
+def whole(theta0: Vec) -> Any:
+    return [theta0]
+
+
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    # check, what is wrong, what it says
+    ("contract", {"new_server": whole}, "`server` gives a list; give a NamedTuple"),
+    ("contract", {"new_client": whole}, "`client` gives a list; give a NamedTuple"),
+    ("contract", {"new_server": Client}, "give its state a field `theta` = theta0"),
+    ("contract", {"new_server": lambda v: Server(0 * v, v)}, "does not hold the model"),
+    ("contract", {"trips": lambda e: ()}, "`round` gives no exchange; give at least one"),
+    ("contract", {"trips": lambda e: [e]}, "`round` gives no tuple of"),
+    ("contract", {"trips": lambda e: (tuple(e),)}, "`round` gives no tuple of"),
+    ("messages", {"send": lambda v: v}, "`work` sends a Tensor; send a NamedTuple"),
+    ("messages", {"send": lambda v: Words(v.tolist())}, "field `delta` is a list, which has no"),
+    ("messages", {"send": Untyped}, "declared and sent as Vec, int, float or Compressed"),
+    ("messages", {"send": lambda v: Fine(v, 0.1)}, "does not fit into 32 bits; round it first"),
+    ("messages", {"down": lambda s: {"theta": s.theta}}, "`down` sends a dict"),
+    ("plays", {"move": lambda s, m, r: 1 / 0}, "it fails where it must not: division by zero"),
+    ("plays", {"delta": lambda c, g, F: g[:99] @ g[:1]}, "it fails where it must not: client"),
+    ("messages", {"delta": lambda c, g, F: g / 0}, "a number is not finite"),
+    ("states", {"new_client": lambda v: Client(None)}, "`c_i` of Client begins as a NoneType"),  # type: ignore[arg-type]
+    ("states", {"move": lambda s, m, r: Server(m, 0)}, "`m` from Tensor into int"),  # type: ignore[arg-type]
+    ("states", {"keep": lambda c, g: Down(g)}, "`work` gives a Down; give a Client"),
+    ("messages", {"delta": lambda c, g, F: g.double()}, "type 1 is not 0, torch.float32"),
+    (
+        "precision",
+        {"keep": lambda c, g: Client(g.double())},
+        "`work` gives a vector of torch.float64",
+    ),
+    ("precision", {"delta": lambda c, g, F: g.float()}, "where the model has torch.float64"),
+    ("precision", {"keep": lambda c, g: Client(g[:2])}, "and shape (2,)"),
+    ("purity", {"keep": lambda c, g: Client(changed(c.c_i))}, "`work` changes what it is given"),
+    ("purity", {"move": lambda s, m, r: Server(changed(s.theta), m)}, "`up` changes what"),
+    ("purity", {"delta": lambda c, g, F: g + torch.rand(())}, "draw from F.rng alone"),
+    ("determinism", {"delta": lambda c, g, F: g + torch.rand(())}, "two runs with one seed differ"),
+    ("order", {"move": lambda s, m, r: Server(s.theta - r[0].up.delta, m)}, "heeds the order"),
+    (
+        "zero gradients",
+        {"move": lambda s, m, r: Server(s.theta, m / m.norm())},
+        "`up` makes `m` something",
+    ),
+    ("zero gradients", {"keep": lambda c, g: Client(g / g.norm())}, "`work` makes `c_i` something"),
+    ("replies", {"move": lambda s, m, r: Server(s.theta / (len(r) - 1), m)}, "one reply alone"),
+    ("replies", {"move": lambda s, m, r: Server(s.theta / (r[0].tau - 2), m)}, "late replies"),
+]
+
+
+@pytest.mark.parametrize(("check", "wrong", "sentence"), BROKEN, ids=lambda v: str(v)[:30])
+def test_each_way_to_go_wrong_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
+    complaints = dict(verdicts(replace(Mine(SYS), **wrong)))
+    assert sentence in complaints[check]
+    assert all("\n" not in complaint for complaint in complaints.values())
+
+
+def test_the_other_checks_do_not_mind() -> None:
+    """A wrong order is no matter of purity, bytes or states: one fault, one sentence."""
+    wrong = replace(Mine(SYS), move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
+    assert len(check_algorithm(wrong)) == 1
+
+
+def test_a_field_that_weighs_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefree.check.field_bits", lambda value: 8)
+    complaint = dict(verdicts(Mine(SYS)))["bits"]
+    assert "`down` sends a field `theta` of 192 bits that says it has 8; let" in complaint
+
+
+def test_what_hides_beside_the_states_is_found() -> None:
+    aside = Aside()
+    complaints = dict(verdicts(replace(Mine(SYS), delta=lambda c, g, F: aside.count(g))))
+    for check in ("purity", "determinism", "bytes", "resuming"):
+        assert complaints[check], check
+
+
+class Opened(Mine):
+    """Divides by what only its opening gives."""
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return (Exchange(self.down, self.local, lambda s, replies: Server(s.theta, 1 + 0 * s.m)),)
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Any:
+        return Server(s.theta - mean(r.up.delta for r in replies) / s.m, s.m)
+
+
+def test_an_opening_may_be_skipped() -> None:
+    complaints = dict(verdicts(Opened))
+    assert "non-finite" in complaints.pop("replies")
+    assert not any(complaints.values())
+
+
+class Counting(Mine):
+    """Counts its rounds in itself."""
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Any:
+        self.__dict__["t"] = 1 + self.__dict__.get("t", 0)
+        return super().aggregate(s, replies)._replace(m=0 * s.m + self.__dict__["t"])
+
+
+def test_what_an_algorithm_keeps_in_itself_is_found() -> None:
+    complaints = dict(verdicts(Counting))
+    assert "`up` changes the algorithm; keep what lasts in its two states" in complaints["purity"]
+    assert "taken up again differs" in complaints["resuming"]
+
+
+def test_what_a_record_forgets_is_found() -> None:
+    class Odd(NamedTuple):
+        theta: Vec
+        name: str
+
+    wrong = replace(
+        Mine(SYS),
+        new_server=lambda v: Odd(v, "x"),
+        move=lambda s, m, r: s._replace(theta=s.theta - m),
+    )
+    assert "`name` of Odd begins as a str; begin with a vector" in "".join(check_algorithm(wrong))
+
+
+@dataclass(frozen=True)
+class Greedy(Mine):
+    @classmethod
+    def theory(cls, sys: System, smoothness: float) -> Greedy:
+        return cls(sys)
+
+
+@dataclass(frozen=True)
+class Forgetful(Mine):
+    @classmethod
+    def theory(cls, sys: System) -> Forgetful:
+        return cls(SYS)
+
+
+def test_theory_looks_at_the_system_only() -> None:
+    assert "asks for more than N, S, K and T" in dict(verdicts(Greedy(SYS)))["theory"]
+    assert "make its steps from it" in dict(verdicts(Forgetful(SYS)))["theory"]
+    with pytest.raises(ConfigError, match="cannot be made from the system constants alone"):
+        check_algorithm(Greedy)
+
+
+def test_what_is_no_algorithm_at_all() -> None:
+    assert check_algorithm(object()) == [  # type: ignore[arg-type]
+        "it has no `sys`; an algorithm has sys, server, client, opening, round"
+    ]
+    with pytest.raises(ConfigError, match="did you mean 'fedavg'"):
+        check_algorithm("fedavgg")
+    for path in ("no_such_module:Mine", f"{__name__}:Yours", ":Mine"):
+        with pytest.raises(ConfigError, match="cannot be imported: .* write module:Class"):
+            check_algorithm(path)
+
+
+def test_a_fault_at_full_participation_says_so() -> None:
+    def move(s: Server, m: Vec, replies: Sequence[Reply]) -> Server:
+        return Server(s.theta * (np.nan if len(replies) == 6 else 1), m)
+
+    (complaint, *_) = check_algorithm(lambda sys: replace(Mine(sys), move=move))
+    assert complaint.endswith("(with N = 6, S = 6, K = 1)")
+
+
+def command(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_to(parser)
+    parser.add_argument("--format", default="text")
+    args = parser.parse_args(words)
+    code: int = args.act(args)
+    return code
+
+
+STRANGER = """
+from tests.conformance.test_check import Mine, Server
+
+def wrong(sys):
+    return Mine(sys, move=lambda s, m, replies: Server(s.theta - replies[0].up.delta, m))
+"""
+
+
+def test_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command("fedavg") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{check}: ok" for check in CHECKS]
+    monkeypatch.chdir(tmp_path)
+    Path("stranger_of_test_check.py").write_text(STRANGER)
+    assert command("stranger_of_test_check:wrong") == 1
+    assert "order: `up` heeds the order of the replies; treat" in capsys.readouterr().out
+    assert command("stranger_of_test_check:wrong", "--format", "json") == 1
+    rows = {row["check"]: row["complaint"] for row in json.loads(capsys.readouterr().out)}
+    assert rows.keys() == CHECKS.keys()
+    assert [check for check, complaint in rows.items() if complaint] == ["order"]

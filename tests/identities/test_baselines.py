@@ -1,0 +1,205 @@
+"""Baselines: where one becomes another, and what holds at every step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.identities.by_hand import by_hand
+from tests.identities.test_invariants import all_arrive, some_are_lost
+from tests.problem import quadratic, simulate
+from tunefree.algorithms import build
+from tunefree.algorithms.fafed import FAFED
+from tunefree.algorithms.fedams_server import FedAMSServer
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.algorithms.fedavgm import FedAvgM
+from tunefree.algorithms.fedcm import FedCM
+from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fednova import FedNova
+from tunefree.algorithms.fedopt import FedAdam, FedYogi
+from tunefree.algorithms.fedprox import FedProx
+from tunefree.algorithms.fedsps import FedSPS
+from tunefree.algorithms.local_sgd import local_sgd
+from tunefree.algorithms.mime import Mime, MimeLite
+from tunefree.algorithms.scaffold_m import ScaffoldM
+from tunefree.algorithms.slowmo import SlowMo
+from tunefree.core import ConfigError, Exchange, System
+from tunefree.schedule.cohort import cohort
+
+PARTIAL = System(N=7, S=3, K=4, T=25)
+FULL = System(N=4, S=4, K=3, T=25)
+both_systems = pytest.mark.parametrize("sys", [PARTIAL, FULL], ids=["partial", "full"])
+
+
+def thetas(algo: Any, sys: System = PARTIAL, **problem: Any) -> Any:
+    return np.array(simulate(algo, quadratic(N=sys.N, **problem)).thetas)
+
+
+def same(a: Any, b: Any) -> None:
+    assert not np.allclose(b[0], b[-1], rtol=1e-3)
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@both_systems
+def test_what_is_fedavg_without_its_own_idea(sys: System) -> None:
+    fedavg = thetas(FedAvg(sys, eta=0.05), sys)
+    for algo in (
+        FedAvgM(sys, eta=0.05, mu=0.0),
+        FedAvgM(sys, eta=0.05, mu=0.0, momentum="nesterov"),
+        SlowMo(sys, eta=0.05, mu=0.0),
+        FedProx(sys, eta=0.05, mu=0.0),
+        FedNova(sys, eta=0.05),
+        FedNova(sys, eta=0.05, effective="steps"),
+        FedCM(sys, eta=0.05, beta=1.0),
+    ):
+        same(thetas(algo, sys), fedavg)
+    for own in (FedAvgM(sys, eta=0.05), FedCM(sys, eta=0.05), FedProx(sys, eta=0.05, mu=0.5)):
+        assert not np.allclose(thetas(own, sys)[-1], fedavg[-1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("s", [1.0, 0.7])
+def test_the_shared_round_is_fedavgs_to_the_bit(s: float) -> None:
+    class Shared(FedAvg):
+        def round(self) -> tuple[Exchange, ...]:
+            return local_sgd(self.sys, self.eta, self.aggregate)
+
+    ours, expected = (thetas(cls(PARTIAL, eta=0.05, s=s)) for cls in (Shared, FedAvg))
+    assert ours.tobytes() == expected.tobytes()
+
+
+@both_systems
+def test_slowmo_is_fedavgm_while_eta_is_constant(sys: System) -> None:
+    same(thetas(SlowMo(sys, 0.05, 0.8, 0.6), sys), thetas(FedAvgM(sys, 0.05, 0.8, 0.6), sys))
+
+
+@pytest.mark.parametrize("s", [1.0, 0.7])
+@both_systems
+def test_fedcm_is_scaffold_m_without_control_variates(sys: System, s: float) -> None:
+    class Frozen(ScaffoldM):
+        """All c and c_i stay zero."""
+
+        def local(self, client: Any, down: Any, F: Any) -> Any:
+            _, up = super().local(client, down, F)
+            return client, up._replace(dc=0 * up.dc)
+
+    frozen = simulate(Frozen(sys, eta=0.05, beta=0.3, s=s), quadratic(N=sys.N), "zero").thetas
+    same(thetas(FedCM(sys, eta=0.05, beta=0.3, s=s), sys), frozen)
+    real = simulate(ScaffoldM(sys, eta=0.05, beta=0.3, s=s), quadratic(N=sys.N), "zero").thetas
+    assert sys == FULL or not np.allclose(real, frozen, rtol=1e-3)
+
+
+@both_systems
+def test_fednova_with_equal_work_is_what_its_clients_do(sys: System) -> None:
+    """The proximal term alone is FedProx; counted in steps, the server steps K / a further."""
+    fedprox = FedProx(sys, eta=0.05, mu=0.8)
+    same(thetas(FedNova(sys, eta=0.05, mu=0.8), sys), thetas(fedprox, sys))
+    further = sys.K * 0.05 * 0.8 / (1 - (1 - 0.05 * 0.8) ** sys.K)
+    assert further > 1.03
+    counted = thetas(FedNova(sys, eta=0.05, mu=0.8, effective="steps"), sys)
+    expected = thetas(FedProx(sys, eta=0.05, mu=0.8, s=further), sys)
+    np.testing.assert_allclose(counted, expected, rtol=1e-5, atol=1e-6)  # a has 32 bits
+
+
+def test_fednova_takes_momentum_or_the_proximal_term() -> None:
+    with pytest.raises(ConfigError, match="cannot go together"):
+        build("fednova", PARTIAL, {"rho": 0.5, "mu": 0.5})
+    with pytest.raises(ConfigError, match="algorithm.rho = 1.0 is out of range"):
+        build("fednova", PARTIAL, {"rho": 1.0})
+
+
+@pytest.mark.parametrize("accept", [all_arrive, some_are_lost])
+def test_feddyn_knows_the_mean_of_all_h_i(accept: Any) -> None:
+    largest = 0.0
+    algo = FedDyn(PARTIAL, eta=0.05, alpha=0.2)
+    for moment in by_hand(algo, quadratic(N=PARTIAL.N), accept=accept):
+        h_i = torch.stack([client.h_i for client in moment.clients])
+        np.testing.assert_allclose(moment.server.h, h_i.mean(0), rtol=1e-10, atol=1e-12)
+        largest = max(largest, float(moment.server.h.norm()))
+    assert largest > 0.1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_feddyn_has_no_bias(seed: int) -> None:
+    """FedDyn rests where all h_i are the local gradients and their sum is zero."""
+    sys, problem = System(N=5, S=5, K=20, T=200), quadratic(N=5, noise=0.0, seed=seed)
+    end = simulate(FedDyn(sys, eta=0.1, alpha=0.5), problem).thetas[-1]
+    np.testing.assert_allclose(end, problem.optimum, rtol=1e-5, atol=1e-6)
+    stalled = simulate(FedAvg(sys, eta=0.1), problem).thetas[-1]
+    assert np.linalg.norm(stalled - problem.optimum) > 0.5
+
+
+@pytest.mark.parametrize("cls", [Mime, MimeLite])
+def test_mime_with_one_exact_step_is_gradient_descent_with_momentum(cls: Any) -> None:
+    """K = 1, all clients, no noise: θ = θ - η m_new, m_new = β ∇f(θ) + (1 - β) m."""
+    sys, problem = System(N=4, S=4, K=1, T=25), quadratic(N=4, noise=0.0)
+    theta, m = problem.theta0, np.zeros(problem.d)
+    expected = [theta]
+    for _ in range(sys.T):
+        grad = np.mean([problem.full_grad(i, theta) for i in range(4)], axis=0)
+        m = 0.3 * grad + 0.7 * m
+        theta = theta - 0.1 * m
+        expected.append(theta)
+    same(simulate(cls(sys, eta=0.1, beta=0.3), problem).thetas, expected)
+
+
+def test_mime_has_no_noise_in_its_first_local_step() -> None:
+    """With K = 1 the same ξ cancels: noise changes nothing, unlike in MimeLite."""
+    sys = System(N=7, S=3, K=1, T=25)
+    calm, noisy = (thetas(Mime(sys, eta=0.05), sys, noise=noise) for noise in (0.0, 2.0))
+    same(noisy, calm)
+    calm, noisy = (thetas(MimeLite(sys, eta=0.05), sys, noise=noise) for noise in (0.0, 2.0))
+    assert not np.allclose(noisy, calm, rtol=1e-3)
+
+
+def test_yogi_and_adam_agree_where_the_second_moment_stands_still() -> None:
+    sys = PARTIAL
+    adam = thetas(FedAdam(sys, eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1))
+    same(adam, thetas(FedYogi(sys, eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1)))
+    plain = thetas(FedAvgM(sys, eta=0.05, s=0.1 * 0.1 / 0.2, mu=0.9))  # m = v / 10; sqrt(v) + ε
+    same(adam, plain)
+
+
+def test_fedams_server_never_steps_further_than_its_floor_allows() -> None:
+    """At a floor above all v, option 1 is heavy-ball momentum divided by sqrt(ε)."""
+    floor = 1e4
+    ams = FedAMSServer(PARTIAL, eta=0.05, eta_s=10.0, epsilon=floor)
+    same(thetas(ams), thetas(FedAvgM(PARTIAL, eta=0.05, s=10.0 * 0.1 / floor**0.5, mu=0.9)))
+
+
+def test_polyak_steps_that_are_never_reached_are_fedavgs() -> None:
+    fedavg = thetas(FedAvg(PARTIAL, eta=0.05))
+    same(thetas(FedSPS(PARTIAL, c=1e-9, eta_b=0.05, l_star=-50.0)), fedavg)
+    assert not np.allclose(thetas(FedSPS(PARTIAL, c=5.0, eta_b=0.05)), fedavg, rtol=1e-3)
+
+
+def test_decreasing_steps_decrease() -> None:
+    problem, seen = quadratic(N=FULL.N), []
+
+    class Watching(FedSPS):
+        def local(self, client: Any, down: Any, F: Any) -> Any:
+            new, up = super().local(client, down, F)
+            seen.append((client, new))
+            return new, up
+
+    simulate(Watching(FULL, c=2.0, l_star=-50.0, rule="decreasing"), problem)
+    for old, new in seen:
+        assert new.k == old.k + FULL.K
+        assert 0 < new.z <= old.z
+    assert max(new.k for _, new in seen) == FULL.K * FULL.T
+
+
+@both_systems
+def test_fafed_starts_every_absent_round_with_a_moving_average(sys: System) -> None:
+    """S < N: the first step has θ_prev = θ, so K = 1 gives m = β mean g + (1 - β) m."""
+    sys = sys._replace(K=1)
+    problem = quadratic(N=sys.N)
+    for before, after in pairwise(by_hand(FAFED(sys, beta=0.3), problem)):
+        present, theta = cohort(problem.seed, after.t, sys), before.server.theta.numpy()
+        noise = {i: problem.draw(problem.noises(i, after.t)) for i in present}
+        grad = np.mean([problem.grad(i, theta, xi) for i, xi in noise.items()], axis=0)
+        average = 0.3 * torch.from_numpy(grad) + 0.7 * before.server.m
+        assert torch.allclose(after.server.m, average, rtol=1e-10) == (sys.S < sys.N)

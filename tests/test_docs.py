@@ -1,0 +1,66 @@
+"""What the pages in docs/ tell people to write really runs."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.problem import quadratic, simulate
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.check import check_algorithm
+from tunefree.core import System
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "add-your-algorithm.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+SYS = System(N=7, S=1, K=4, T=20)
+
+
+def script(*blocks: str) -> dict[str, Any]:
+    """What a reader's own script with these lines has made."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("".join(blocks), "page", "exec", dont_inherit=True), names)
+    return names
+
+
+@pytest.fixture
+def clipped() -> Any:
+    return script(BLOCKS[0])["ClippedAvg"]
+
+
+def test_the_whole_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run = script(*BLOCKS)["run"]
+    scores = [line["accuracy"] for line in run.history if line.get("accuracy") is not None]
+    assert scores[-1] > max(0.8, scores[0] + 0.2)
+    assert capsys.readouterr().out == f"accuracy {scores[-1]:.2f}\n"
+
+
+def moves(algo: Any) -> list[float]:
+    thetas = simulate(algo, quadratic()).thetas
+    return [float(np.linalg.norm(b - a)) for a, b in pairwise(thetas)]
+
+
+def test_no_upload_is_longer_than_the_radius(clipped: Any) -> None:
+    assert max(moves(clipped(SYS, radius=0.2))) <= 0.2 * (1 + 1e-12) < max(moves(FedAvg(SYS)))
+
+
+def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
+    np.testing.assert_allclose(moves(clipped(SYS, radius=1e9)), moves(FedAvg(SYS)), rtol=1e-10)
+
+
+def test_what_the_page_says_of_a_change_in_place() -> None:
+    right, wrong = "D = 0 * down.theta ", "D = down.theta.mul_(1) * 0; down.theta.add_(1) "
+    assert BLOCKS[0].count(right) == 1
+    broken = script(BLOCKS[0].replace(right, wrong))["ClippedAvg"]
+    assert "`work` changes what it is given" in "".join(check_algorithm(broken))
+
+
+def test_the_method_has_forty_lines() -> None:
+    """Imports and empty lines apart."""
+    lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
+    assert sum(not line.startswith("from") for line in lines) <= 40
