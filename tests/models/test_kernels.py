@@ -85,7 +85,9 @@ def test_frozen_layers_are_left_to_torch() -> None:
 def test_the_choice() -> None:
     assert Objective(CHAINS["cnn_mnist"]).kernels == "batch-minor"
     assert Objective(CHAINS["logistic"]).kernels == "batch-minor"
-    assert Objective(CHAINS["cnn_emnist"]).kernels == "channels-last"
+    assert Objective(CHAINS["cnn_emnist"]).kernels == "batch-minor"
+    wide = nn.Sequential(nn.Conv2d(128, 8, 3), nn.Flatten(), nn.Linear(8, 10))
+    assert Objective(wide).kernels == "channels-last"
     assert Objective(build("resnet18_cifar", (3, 32, 32), 10, {"width": 8})).kernels == (
         "channels-last"
     )

@@ -17,7 +17,7 @@ from torch import nn
 
 from tunefree.core import Vec
 
-SMALL = 256  # inputs of one output of a convolution; above, torch's own layers win
+SMALL = 600  # inputs of one output of a convolution; above, torch's own layers win
 Saved: TypeAlias = Any  # what a layer's forward leaves for its backward
 Views: TypeAlias = Sequence[torch.Tensor]  # one per parameter, in order
 
