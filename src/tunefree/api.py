@@ -12,7 +12,7 @@ from torch import nn
 
 import tunefree.models
 from tunefree import algorithms
-from tunefree.config import Config, SystemSettings, checked_system
+from tunefree.config import Config, SystemSettings, checked, checked_system
 from tunefree.core import Algorithm, ConfigError, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
@@ -73,13 +73,15 @@ def train(
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
     else:
         algo = algorithm(sys)
+    checked("data.batch_size", batch_size, int, least=1)
+    checked("run.eval_every", eval_every, int, least=1)
     run = Run(
         algo,
         objective,
         federation,
-        batch_size=at_least_one("batch_size", batch_size),
+        batch_size=batch_size,
         seed=seed,
-        eval_every=at_least_one("eval_every", eval_every),
+        eval_every=eval_every,
         schedule=schedule,
         grad_norm=grad_norm,
         fleet=fleet,
@@ -89,12 +91,6 @@ def train(
     for _ in shown(run) if progress else run:
         pass
     return run
-
-
-def at_least_one(key: str, value: int) -> int:
-    if value < 1:
-        raise ConfigError(f"{key} = {value} is too small; it must be at least 1")
-    return value
 
 
 def prepare(config: Config) -> Run:

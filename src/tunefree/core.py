@@ -10,7 +10,7 @@ import difflib
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -112,12 +112,6 @@ class About(NamedTuple):
     paper: str
     steps: Mapping[str, str] = {}  # tuning-free: each step and its formula in N, S, K, T
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
-
-
-class Registered(Algorithm, Protocol):
-    """An algorithm with a place in the registry."""
-
-    about: ClassVar[About]
 
 
 def norm(v: Vec) -> Vec:
