@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import tunefree
-from tunefree.core import WireError
 from tunefree.data import sources
+from tunefree.errors import WireError
 from tunefree.record import Record
 
 ROUNDS = 300

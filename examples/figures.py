@@ -23,7 +23,7 @@ from rich.table import Table
 
 from tunefree.api import prepare
 from tunefree.config import load
-from tunefree.core import WireError
+from tunefree.errors import WireError
 from tunefree.record import Record, Row
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

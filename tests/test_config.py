@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tunefree.config import Config, load, parsed
-from tunefree.core import ConfigError, System
+from tunefree.core import System
+from tunefree.errors import ConfigError
 
 
 def test_defaults_then_file_then_settings(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 from tunefree.record import Record
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import tunefree
 from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.core import ConfigError, FleetError, WireError
+from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.record import Record
 from tunefree.run import Run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from torch import nn
 import tunefree.models
 from tunefree import algorithms
 from tunefree.config import Config, SystemSettings, checked, checked_system
-from tunefree.core import Algorithm, ConfigError, System
+from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, Samples, check_federation
+from tunefree.errors import ConfigError
 from tunefree.models.oracle import Kernels, Loss, Objective
 from tunefree.progress import shown
 from tunefree.run import FleetName, Run
@@ -93,8 +94,11 @@ def train(
     return run
 
 
-def prepare(config: Config) -> Run:
-    """Everything a configured run needs, found and checked; nothing is trained yet."""
+def prepare(config: Config, facts: Mapping[str, object] = {}) -> Run:
+    """Everything a configured run needs, found and checked; nothing is trained yet.
+
+    `facts` are kept in the run file beside the settings.
+    """
     data, settings, chosen = config.data, config.run, config.algorithm
     options = {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
     algorithms.check(chosen.name, options, chosen.explicit_steps)
@@ -129,7 +133,10 @@ def prepare(config: Config) -> Run:
         fleet=settings.fleet,
         workers=settings.workers,
         out=Path(settings.out) if settings.out else new_path(config),
-        facts={"config": replace(config, model=replace(config.model, name=model)).asdict()},
+        facts={
+            **facts,
+            "config": replace(config, model=replace(config.model, name=model)).asdict(),
+        },
     )
 
 

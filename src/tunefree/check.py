@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from tunefree.algorithms import build
-from tunefree.core import Algorithm, ConfigError, Exchange, Reply, System
+from tunefree.core import Algorithm, Exchange, Reply, System
+from tunefree.errors import ConfigError
 from tunefree.fleet.loopback import Loopback
 from tunefree.fleet.pool import Pool
 from tunefree.trial import (

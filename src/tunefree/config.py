@@ -11,7 +11,8 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from tunefree.core import ConfigError, System, unknown
+from tunefree.core import System
+from tunefree.errors import ConfigError, unknown
 
 
 def setting(default: Any, flag: str = "", help: str = "", least: int | None = None) -> Any:

@@ -6,7 +6,6 @@ An algorithm is a frozen value with pure functions; it never sees a clock, a fil
 
 from __future__ import annotations
 
-import difflib
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,18 +20,6 @@ Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
 Xi: TypeAlias = Any  # one sample or mini-batch, reusable
-
-
-class ConfigError(ValueError):
-    """A setting that cannot work: names the key, the value, what is allowed and what to do."""
-
-
-class WireError(ValueError):
-    """A message that must not be used: names the client, the field and the reason."""
-
-
-class FleetError(RuntimeError):
-    """A client's work that failed: names the client, the exchange and the step."""
 
 
 class System(NamedTuple):
@@ -188,11 +175,3 @@ def stream(seed: int, purpose: str, *key: int) -> Generator:
     True
     """
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *key])
-
-
-def unknown(key: str, value: str, allowed: Iterable[str]) -> ConfigError:
-    """The error for a name that does not exist, with the nearest one that does."""
-    names = sorted(allowed)
-    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return ConfigError(f"{key} = {value!r} is not known; {hint}choose from {', '.join(names)}")

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 
 VERSION = 1
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tunefree.core import Algorithm, Client, ConfigError, Server, System, Vec, WireError
+from tunefree.core import Algorithm, Client, Server, System, Vec
 from tunefree.data.samples import Federation
+from tunefree.errors import ConfigError, WireError
 from tunefree.evaluate import Evaluator
 from tunefree.fleet.pool import Pool, cores
 from tunefree.fleet.serial import Serial

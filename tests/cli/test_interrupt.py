@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 from tunefree.record import Record
 
 

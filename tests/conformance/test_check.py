@@ -17,7 +17,8 @@ import torch
 from tunefree.algorithms import REGISTRY
 from tunefree.check import CHECKS, check_algorithm, verdicts
 from tunefree.cli.check import add_to
-from tunefree.core import ConfigError, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
 
 SYS = System(N=5, S=2, K=2, T=4)

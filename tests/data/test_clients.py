@@ -12,10 +12,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from tests.data import files
-from tunefree.core import ConfigError
 from tunefree.data.clients import federation_from
 from tunefree.data.partition import iid
 from tunefree.data.sources import load
+from tunefree.errors import ConfigError
 
 X = torch.arange(24.0).view(6, 4)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from tests.data import files
-from tunefree.core import ConfigError
 from tunefree.data import fetch, kept
 from tunefree.data.kept import FileSet
 from tunefree.data.official import MNIST_NAMES
+from tunefree.errors import ConfigError
 
 REAL_DOWNLOAD = fetch.download
 ARRAYS = files.mnist_like()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.data import files
-from tunefree.core import ConfigError
 from tunefree.data import formats
 from tunefree.data.fetch import File, Found
 from tunefree.data.official import EMNIST_SUMS
+from tunefree.errors import ConfigError
 
 
 def one(path: Path, raw: bytes, name: str = "") -> list[Found]:

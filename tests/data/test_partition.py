@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefree.core import ConfigError, stream
+from tunefree.core import stream
 from tunefree.data import partition
 from tunefree.data.heterogeneity import heterogeneity
 from tunefree.data.partition import RULES, from_spec
 from tunefree.data.samples import Index, Partition
+from tunefree.errors import ConfigError
 
 CLASS_SPECS = [
     *("iid", "dirichlet:0.1", "dirichlet:0.000001", "dirichlet:100", "dirichlet-equal:0.1"),

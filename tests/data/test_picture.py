@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from tests.data import files
-from tunefree.core import ConfigError
 from tunefree.data import picture, sources
 from tunefree.data.samples import Dataset, Images, Samples
 from tunefree.data.text import TokenIds
+from tunefree.errors import ConfigError
 
 
 def image_size(path: Path) -> tuple[int, int]:

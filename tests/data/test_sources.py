@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.data import files
-from tunefree.core import ConfigError
 from tunefree.data import kept, official, sources, text
 from tunefree.data.samples import Images
+from tunefree.errors import ConfigError
 from tunefree.models import MODELS
 
 NAMES = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.core import ConfigError
 from tunefree.data import sources, synthetic
 from tunefree.data.partition import from_spec
+from tunefree.errors import ConfigError
 from tunefree.models import build
 
 

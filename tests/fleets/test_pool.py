@@ -14,7 +14,8 @@ import torch
 
 from tests.problem import Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
-from tunefree.core import Algorithm, FleetError, Oracle, System, Vec
+from tunefree.core import Algorithm, Oracle, System, Vec
+from tunefree.errors import FleetError
 from tunefree.fleet.pool import TRIES, Pool
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.trip import Job, Step

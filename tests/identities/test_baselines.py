@@ -27,7 +27,8 @@ from tunefree.algorithms.local_sgd import local_sgd
 from tunefree.algorithms.mime import Mime, MimeLite
 from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.slowmo import SlowMo
-from tunefree.core import ConfigError, Exchange, System
+from tunefree.core import Exchange, System
+from tunefree.errors import ConfigError
 from tunefree.schedule.cohort import cohort
 
 PARTIAL = System(N=7, S=3, K=4, T=25)

@@ -19,7 +19,8 @@ from tunefree.algorithms.parfrefl import ParFreFL
 from tunefree.algorithms.scafcom import Scafcom
 from tunefree.algorithms.scaffold import Scaffold
 from tunefree.algorithms.scallion import Scallion
-from tunefree.core import Reply, System, WireError
+from tunefree.core import Reply, System
+from tunefree.errors import WireError
 from tunefree.schedule.trip import Job
 from tunefree.wire import from_spec
 

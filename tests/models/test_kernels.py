@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tunefree.core import ConfigError
 from tunefree.data.samples import Samples
+from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models import build
 from tunefree.models.kernels import chain_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 from tunefree.models import build
 from tunefree.models.oracle import Objective
 

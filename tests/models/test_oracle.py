@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tunefree.core import ConfigError, stream
+from tunefree.core import stream
 from tunefree.data.samples import Samples
+from tunefree.errors import ConfigError
 from tunefree.models import build
 from tunefree.models.oracle import DataOracle, Objective
 

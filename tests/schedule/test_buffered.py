@@ -18,7 +18,8 @@ from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.fedavg import FedAvg
 from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.core import Algorithm, ConfigError, Exchange, System, Vec, WireError
+from tunefree.core import Algorithm, Exchange, System, Vec
+from tunefree.errors import ConfigError, WireError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.buffered import buffered, check_buffered

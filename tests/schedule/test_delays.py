@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 from tunefree.schedule.delays import LAWS, Delays, Stopwatch, from_spec
 
 

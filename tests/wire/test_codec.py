@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wire.specs import SPECS, every_spec, layouts, vectors
-from tunefree.core import Vec, WireError, stream
+from tunefree.core import Vec, stream
+from tunefree.errors import WireError
 from tunefree.wire import Compressed, bits, decode, encode, from_spec
 from tunefree.wire.codec import encoded_fields
 

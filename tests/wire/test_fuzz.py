@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.wire.specs import SPECS
 from tests.wire.test_codec import Everything, Squeezed, Vector
-from tunefree.core import Message, WireError, stream
+from tunefree.core import Message, stream
+from tunefree.errors import WireError
 from tunefree.wire import bits, decode, encode, from_spec, value_bits
 
 D = 24

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tunefree.core import Reply, Vec, WireError, stream
+from tunefree.core import Reply, Vec, stream
+from tunefree.errors import WireError
 from tunefree.wire import Compressed, bits, from_spec, value_bits
 from tunefree.wire.message import refuse_non_finite
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.wire.specs import every_spec
 from tunefree.algorithms import COMPRESSING, REGISTRY, build
-from tunefree.core import ConfigError, System
+from tunefree.core import System
+from tunefree.errors import ConfigError
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import AnyOf, Identity, PerTensor, Qsgd, Rand, Rule, Sign, Top
 

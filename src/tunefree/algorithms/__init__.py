@@ -39,7 +39,8 @@ from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
-from tunefree.core import About, Algorithm, ConfigError, System, unknown
+from tunefree.core import About, Algorithm, System
+from tunefree.errors import ConfigError, unknown
 from tunefree.wire import from_spec
 
 REGISTRY: dict[str, type[Any]] = {

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.algorithms.local_sgd import Client, Down
-from tunefree.core import About, ConfigError, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.errors import ConfigError
 
 
 class Server(NamedTuple):

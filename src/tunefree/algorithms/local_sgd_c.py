@@ -26,7 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, WireError, mean, stream
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean, stream
+from tunefree.errors import WireError
 from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
 
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         print(START, end="")
         return 0
-    from tunefree.core import ConfigError, FleetError, WireError
+    from tunefree.errors import ConfigError, FleetError, WireError
 
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:

@@ -25,7 +25,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def bench_command(args: argparse.Namespace) -> int:
-    from tunefree.core import ConfigError
+    from tunefree.errors import ConfigError
 
     if min(args.rounds, args.turns) < 1:
         raise ConfigError("--rounds and --turns must be at least 1")

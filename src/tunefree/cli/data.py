@@ -24,7 +24,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def data_command(args: argparse.Namespace) -> int:
-    from tunefree.core import ConfigError
+    from tunefree.errors import ConfigError
 
     if args.what == "list":
         return list_data(args)

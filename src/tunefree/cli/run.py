@@ -38,7 +38,7 @@ def run_command(args: argparse.Namespace) -> int:
     given = {key: value for key, value in flags.items() if value is not None}
     settings = config.load(args.file, given | dict(config.parsed(each) for each in args.set))
     from tunefree.api import prepare
-    from tunefree.core import WireError
+    from tunefree.errors import WireError
     from tunefree.progress import shown
 
     run = prepare(settings)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from tunefree.core import ConfigError
 from tunefree.data.samples import (
     Federation,
     Images,
@@ -20,6 +19,7 @@ from tunefree.data.samples import (
     starts_of,
     unchanged,
 )
+from tunefree.errors import ConfigError
 
 Data: TypeAlias = Any  # a pair (x, y), a torch Dataset or anything with columns
 Prepare: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

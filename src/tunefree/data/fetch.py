@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 
 CONNECT, READ = 4, 60  # seconds a server may take to answer, and to say nothing in between
 NPM_SECONDS = 1200

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefree.core import ConfigError, stream
+from tunefree.core import stream
 from tunefree.data import text
 from tunefree.data.fetch import Found, wrong_sum
+from tunefree.errors import ConfigError
 
 Bytes = NDArray[np.uint8]
 Arrays = dict[str, NDArray[np.generic]]

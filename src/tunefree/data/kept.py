@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tunefree.core import ConfigError
 from tunefree.data import fetch
 from tunefree.data.fetch import File, Found
 from tunefree.data.formats import Arrays
+from tunefree.errors import ConfigError
 
 LAYOUT = "1"  # another number makes every cache build its arrays anew
 

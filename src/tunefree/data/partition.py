@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tunefree.core import ConfigError, Generator, stream, unknown
+from tunefree.core import Generator, stream
 from tunefree.data.samples import Index, Partition, starts_of
+from tunefree.errors import ConfigError, unknown
 
 MIN_SIZE = 10  # samples a client gets at least, where there are enough
 REDRAWS = 1000

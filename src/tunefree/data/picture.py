@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tunefree.core import ConfigError
 from tunefree.data.samples import Dataset, Index
 from tunefree.data.text import PAD
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.colors import PowerNorm

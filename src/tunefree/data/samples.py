@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import ConfigError
+from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
 

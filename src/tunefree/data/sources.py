@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tunefree.core import ConfigError, stream, unknown
+from tunefree.core import stream
 from tunefree.data import kept, official, synthetic, text
 from tunefree.data.kept import FileSet
 from tunefree.data.samples import Dataset, Images, Samples
+from tunefree.errors import ConfigError, unknown
 
 __all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "load", "options"]
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from tunefree.core import ConfigError, Generator, Vec, stream
+from tunefree.core import Generator, Vec, stream
 from tunefree.data.samples import Dataset, Index, Partition, Samples
+from tunefree.errors import ConfigError
 
 
 def quadratic(

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tunefree.core import ConfigError, System, stream, unknown
+from tunefree.core import System, stream
 from tunefree.data.samples import Federation, Images, Partition, Samples, starts_of
 from tunefree.data.text import TokenIds
+from tunefree.errors import ConfigError, unknown
 
 
 class Workload(NamedTuple):

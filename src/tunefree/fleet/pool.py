@@ -17,7 +17,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import cast
 
-from tunefree.core import Algorithm, Client, ConfigError, FleetError, Oracle, Vec
+from tunefree.core import Algorithm, Client, Oracle, Vec
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.states import States
 from tunefree.schedule.trip import Done, Job

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tunefree.core import Algorithm, Client, FleetError, Oracle, stream
+from tunefree.core import Algorithm, Client, Oracle, stream
 from tunefree.data.samples import Partition, Samples
+from tunefree.errors import FleetError
 from tunefree.models.oracle import DataOracle, Objective
 from tunefree.schedule.trip import Done, Job, exchanges
 

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from tunefree.core import FleetError
+from tunefree.errors import FleetError
 from tunefree.fleet.arena import Arena
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.threads import one_thread

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tunefree.core import ConfigError, stream, unknown
+from tunefree.core import stream
+from tunefree.errors import ConfigError, unknown
 from tunefree.models import networks
 
 MODELS: dict[str, Callable[..., nn.Module]] = {

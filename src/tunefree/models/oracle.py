@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from tunefree.core import ConfigError, Generator, Vec, mean
+from tunefree.core import Generator, Vec, mean
 from tunefree.data.samples import Index, Samples
+from tunefree.errors import ConfigError
 from tunefree.models.kernels import Chain, chain_of
 
 Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]

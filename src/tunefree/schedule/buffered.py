@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tunefree.core import Algorithm, ConfigError, Message, Vec
+from tunefree.core import Algorithm, Message, Vec
+from tunefree.errors import ConfigError
 from tunefree.schedule.delays import Delays, Stopwatch
 from tunefree.schedule.sync import Opening, opened
 from tunefree.schedule.timeline import Dispatch, Timeline

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tunefree.core import Algorithm, ConfigError, System, Vec
+from tunefree.core import Algorithm, System, Vec
+from tunefree.errors import ConfigError
 from tunefree.schedule.buffered import buffered, check_buffered
 from tunefree.schedule.delays import from_spec
 from tunefree.schedule.sync import Opening, synchronous

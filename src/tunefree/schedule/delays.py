@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tunefree.core import ConfigError, stream
+from tunefree.core import stream
+from tunefree.errors import ConfigError
 
 CLASSES = (3.0, 2.0, 1.0)  # Dirichlet weights of fast, medium and slow clients
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from tunefree.core import ConfigError, System, stream
+from tunefree.core import System, stream
+from tunefree.errors import ConfigError
 from tunefree.schedule.cohort import draw
 from tunefree.schedule.delays import Stopwatch
 

@@ -21,7 +21,8 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 import numpy as np
 import torch
 
-from tunefree.core import Message, Vec, WireError
+from tunefree.core import Message, Vec
+from tunefree.errors import WireError
 from tunefree.wire.compressed import (
     MOST_LEVELS,
     SEED_BITS,

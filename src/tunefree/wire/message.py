@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from tunefree.core import Message, Reply, Vec, WireError
+from tunefree.core import Message, Reply, Vec
+from tunefree.errors import WireError
 from tunefree.wire.compressed import Compressed
 
 SCALAR_BITS = 32

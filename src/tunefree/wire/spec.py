@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from tunefree.core import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown
 from tunefree.wire.compressed import MOST_LEVELS
 from tunefree.wire.compressors import (
     AnyOf,

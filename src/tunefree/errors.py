@@ -1,0 +1,30 @@
+"""What can go wrong, each said in one sentence that helps; the command line exits with its code."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """A setting that cannot work: names the key, the value, what is allowed and what to do."""
+
+
+class WireError(ValueError):
+    """A message that must not be used: names the client, the field and the reason."""
+
+
+class FleetError(RuntimeError):
+    """A client's work that failed: names the client, the exchange and the step."""
+
+
+class RecordError(RuntimeError):
+    """A run file that can no longer be written: says why, and how to go on."""
+
+
+def unknown(key: str, value: str, allowed: Iterable[str]) -> ConfigError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ConfigError(f"{key} = {value!r} is not known; {hint}choose from {', '.join(names)}")
