@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.record import Record
+from tunefree.record import VERSION, Line, Record
 
 
-def commit(record: Record, t: int, value: float) -> None:
-    record.commit(
+def line(t: int, value: float) -> Line:
+    return Line(
         t,
-        replies=[(3, 0), (7, 2 * (t + 1))],
         drawn=10,
         seconds=0.5,
         time=t + 3.0,
+        replies=[(3, 0), (7, 2 * (t + 1))],
         scores={"loss": value},
         traffic=[(0, "down", 2, 64, 64), (0, "up", 2, 32, 20)],
-        states={-1: {"theta": np.full(3, value, np.float32)}, 7: {"c_i": np.full(3, -value)}},
+        absent=[(0, 5, "too long")] if t > 0 else [],
     )
+
+
+def commit(record: Record, t: int, value: float) -> None:
+    theta, c_7 = np.full(3, value, np.float32), np.full(3, -value)
+    record.commit([line(t, value)], {-1: {"theta": theta}, 7: {"c_i": c_7}})
 
 
 def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
@@ -43,7 +51,7 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
         **{"bits_up": 64, "bits_down": 128, "value_bits_up": 40, "value_bits_down": 128},
         "loss": 2.0,
     }
-    assert reader.facts() == {"state": "running"}
+    assert reader.facts()["state"] == "running"
     assert reader.uploads() == {3: 1, 7: 1}
     assert reader.staleness() == {0: 1, 2: 1}
     theta, c_7 = reader.vectors()["theta"], reader.vectors(7)["c_i"]
@@ -57,19 +65,87 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", {})
     commit(record, 0, 1.0)
     with pytest.raises(sqlite3.IntegrityError):
-        record.commit(
-            1,
-            replies=[(1, 0)],
-            drawn=1,
-            seconds=0,
-            time=0,
-            scores={"loss": float("nan")},
-            traffic=[],
-            states={},
-        )
+        record.commit([line(1, 2.0), line(2, float("nan"))], {-1: {"theta": np.ones(3)}})
+    assert record.vectors()["theta"].dtype == np.float32
     assert [row["t"] for row in record.history()] == [0]
     commit(record, 1, 2.0)
     assert [row["t"] for row in record.history()] == [0, 1]
+    assert record.absences() == [(1, 0, 5, "too long")]
+
+
+def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run.sqlite", {})
+    record.commit([line(0, 1.0)], {}, held={0}, new={0: b"zero"})
+    record.commit([line(1, 1.0), line(2, 1.0)], {}, held={0, 2}, new={2: b"two"})
+    assert record.held() == {0: b"zero", 2: b"two"}
+    record.commit([line(3, 1.0)], {}, held={2})
+    assert record.held() == {2: b"two"}
+    assert record.last() == (3, 6.0)
+
+
+def test_one_process_writes_and_the_second_is_told_who_does(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    record = Record.create(path, {"state": "running"})
+    assert Record.open(path).state == "running"
+    with pytest.raises(ConfigError, match=f"is being written by process {os.getpid()} on"):
+        Record.go_on(path)
+    record.release()
+    assert Record.open(path).state == "interrupted"  # nobody writes it
+    Record.go_on(path).close()
+    assert not list(tmp_path.glob("*.lock"))
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tunefree.record import Record
+record = Record.create(Path(sys.argv[1]), {"state": "running"})
+print("writing", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        with pytest.raises(ConfigError, match=f"is being written by process {process.pid} on"):
+            Record.go_on(path)
+        process.kill()
+    record = Record.go_on(path)
+    commit(record, 0, 1.0)
+    record.close()
+
+
+def old(path: Path) -> None:
+    """A run file as version 1 laid it out."""
+    record = Record.create(path, {"state": "done"})
+    commit(record, 0, 1.0)
+    record.close()
+    db = sqlite3.connect(path)
+    db.executescript("DROP TABLE absent; DROP TABLE held; PRAGMA user_version = 1;")
+    db.close()
+
+
+def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    old(path)
+    record = Record.open(path)
+    assert record.absences() == []
+    assert record.history()[0]["loss"] == 1
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    old(path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 0")
+    db.close()
+    with pytest.raises(ConfigError, match=f"layout version 0 and cannot be brought to {VERSION}"):
+        Record.open(path)
 
 
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -87,7 +163,7 @@ def test_a_damaged_vector_is_noticed(tmp_path: Path) -> None:
     db.execute("UPDATE vector SET data = zeroblob(12) WHERE field = 'theta'")
     db.commit()
     db.close()
-    with pytest.raises(ConfigError, match="'theta' of the run file is damaged"):
+    with pytest.raises(ConfigError, match="'theta' in '.*run.sqlite' is damaged"):
         Record.open(tmp_path / "run.sqlite").vectors()
 
 
@@ -97,6 +173,10 @@ def test_what_is_no_run_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello, this is not a data base" * 100)
     with pytest.raises(ConfigError, match="is not a run file"):
         Record.open(tmp_path / "text")
-    sqlite3.connect(tmp_path / "old").execute("PRAGMA user_version = 99").connection.close()
-    with pytest.raises(ConfigError, match="has layout version 99"):
-        Record.open(tmp_path / "old")
+    sqlite3.connect(tmp_path / "other").execute("CREATE TABLE mine (x)").connection.close()
+    with pytest.raises(ConfigError, match="is not a run file \\(it has no steps table"):
+        Record.open(tmp_path / "other")
+    Record.create(tmp_path / "new", {}).close()
+    sqlite3.connect(tmp_path / "new").execute("PRAGMA user_version = 99").connection.close()
+    with pytest.raises(ConfigError, match="has layout version 99.* read it with a newer tunefree"):
+        Record.open(tmp_path / "new")

@@ -138,7 +138,7 @@ def test_out_keeps_the_run_with_every_state(tmp_path: Path) -> None:
 
 
 def test_divergence_names_client_field_and_step_and_keeps_what_came_before(tmp_path: Path) -> None:
-    with pytest.raises(WireError, match=r"client \d uploaded a non-finite `delta` at t = \d+"):
+    with pytest.raises(WireError, match=r"client \d at t = \d+: `delta` is not finite"):
         fit(algorithm="fedavg", eta=3e38, out=tmp_path / "run.sqlite")
     record = Record.open(tmp_path / "run.sqlite")
     assert record.facts()["state"] == "diverged"

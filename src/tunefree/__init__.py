@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree.api import train
+    from tunefree.api import resume, train
     from tunefree.check import check_algorithm
     from tunefree.core import System
     from tunefree.data import partition
     from tunefree.schedule.choice import Schedule
 
-__all__ = ["Schedule", "System", "check_algorithm", "partition", "train"]
+__all__ = ["Schedule", "System", "check_algorithm", "partition", "resume", "train"]
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +21,7 @@ def __getattr__(name: str) -> object:
         "Schedule": "tunefree.schedule.choice",
         "System": "tunefree.core",
         "check_algorithm": "tunefree.check",
+        "resume": "tunefree.api",
         "train": "tunefree.api",
     }
     if name == "partition":

@@ -65,7 +65,7 @@ def cost(algo: Algorithm, d: int = D) -> Cost:
     server = algo.server(theta0)
     opening = play(algo, fleet, server, -1, "opening", [0])
     step = play(algo, fleet, server, 0, "round", [0])
-    memory = bits(fleet.state(0)) / 32 / d
+    memory = bits(fleet.states[0]) / 32 / d
     return Cost(*in_vectors(step, d), *in_vectors(opening, d), memory)
 
 

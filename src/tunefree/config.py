@@ -87,6 +87,9 @@ class RunSettings:
     kernels: Literal["auto", "plain", "channels-last", "batch-minor"] = setting(
         "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
     )
+    commit_every: int = setting(
+        1, "--commit-every", "rounds between commits; a killed run loses at most so many", least=1
+    )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
 
 
@@ -141,6 +144,16 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
     config = Config(**{section: build(section, tree[section]) for section in SECTIONS})
     checked_system(config.system)
     return config
+
+
+def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
+    """The settings that `Config.asdict` gave, as a run file keeps them."""
+    try:
+        return Config(**{name: cls(**tree.get(name, {})) for name, cls in SECTIONS.items()})
+    except TypeError as error:
+        raise ConfigError(
+            f"the run was made with a setting that this tunefree does not know ({error})"
+        ) from error
 
 
 def checked_system(system: SystemSettings) -> System:

@@ -99,6 +99,7 @@ class About(NamedTuple):
     paper: str
     steps: Mapping[str, str] = {}  # tuning-free: each step and its formula in N, S, K, T
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
+    bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
 
 
 def norm(v: Vec) -> Vec:

@@ -36,6 +36,7 @@ def on_terminal(run: Run, console: Console) -> Iterator[Row]:
         task = progress.add_task("", total=run.algo.sys.T, scores="opening", speed="")
         scores, seconds = "", 0.0
         for row in run:
+            tell_absent(row, progress.console)
             scores = sentence(row) or scores
             seconds += row["seconds"] if row["t"] >= 0 else 0
             done = int(row["t"]) + 1
@@ -47,6 +48,7 @@ def on_terminal(run: Run, console: Console) -> Iterator[Row]:
 def in_lines(run: Run, console: Console) -> Iterator[Row]:
     T = run.algo.sys.T
     for row in run:
+        tell_absent(row, console)
         scores = sentence(row)
         if scores:
             console.print(f"round {int(row['t']) + 1}/{T}  {scores}", highlight=False)
@@ -57,3 +59,11 @@ def sentence(row: Row) -> str:
     """The scores of a row in words, or nothing where none were taken."""
     names = ("accuracy", "loss", "train_loss", "grad_norm")
     return "  ".join(f"{name} {row[name]:.4f}" for name in names if name in row)
+
+
+def tell_absent(row: Row, console: Console) -> None:
+    """Say that replies could not be used, and when a whole round was lost for it."""
+    if row["absent"]:
+        end = "" if row["clients"] else "; the round is skipped"
+        when = f"round {int(row['t']) + 1}" if row["t"] >= 0 else "opening"
+        console.print(f"{when}: {row['absent']} replies were missing or refused{end}")

@@ -1,30 +1,44 @@
 """A run is one SQLite file: settings, every step's scores and traffic, and all states.
 
-One transaction per step, so that a killed run keeps all it had committed. Vectors are raw bytes
-with type, shape and crc32, never pickles. WAL mode lets others read while a run is being written.
+Steps are committed in one transaction each (or a few at once), so a killed run keeps all it had
+committed and goes on from there. WAL mode lets others read while a run is being written; one
+process at a time may write.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from tunefree import store
 from tunefree.errors import ConfigError
+from tunefree.store import Store, Vectors
 
-VERSION = 1
+VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
+PAGE = 16_384  # bytes; vectors are long, so pages are too
 Row: TypeAlias = dict[str, float]
-Vectors: TypeAlias = Mapping[str, NDArray[Any]]
 
-SCHEMA = """
+NEW_IN_2 = """
+CREATE TABLE absent (            -- whose reply was missing or refused, and why
+    t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (t, exchange, client)
+) WITHOUT ROWID;
+CREATE TABLE held (              -- downloads that clients of a buffered run still work on
+    t INTEGER PRIMARY KEY, message BLOB NOT NULL
+);
+"""
+SCHEMA = (
+    """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE step (
     t INTEGER PRIMARY KEY,     -- -1 is the opening
@@ -47,77 +61,94 @@ CREATE TABLE traffic (
     value_bits INTEGER NOT NULL, -- without indices and scales, as some papers count
     PRIMARY KEY (t, exchange, direction)
 ) WITHOUT ROWID;
-CREATE TABLE vector (
-    owner INTEGER NOT NULL, field TEXT NOT NULL, t INTEGER NOT NULL,
-    type TEXT NOT NULL, shape TEXT NOT NULL, crc32 INTEGER NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (owner, field)
-);
 """
+    + store.SCHEMA
+    + NEW_IN_2
+)
+MIGRATIONS = {1: NEW_IN_2}  # what turns this version into the next
+
+
+class Line(NamedTuple):
+    """All that is kept of one step, beside the states after it."""
+
+    t: int
+    drawn: int
+    seconds: float
+    time: float
+    replies: Sequence[tuple[int, int]]  # (client, tau) of those that took part
+    scores: Mapping[str, float]
+    traffic: Sequence[tuple[int, str, int, int, int]]
+    absent: Sequence[tuple[int, int, str]]  # (exchange, client, reason)
 
 
 class Record:
     """The run file, open for writing by its run or for reading by anyone."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
-        self._db = connection
-        self.path = path
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None, lock: FileLock | None = None
+    ) -> None:
+        self._db, self.path, self._lock = connection, path, lock
+        self._store = Store(connection, str(path))
 
     @classmethod
     def create(cls, path: Path | None, facts: Mapping[str, object]) -> Record:
         """A new run file, or one in memory that keeps no states if no path is given."""
         if path is not None and path.exists():
             raise ConfigError(
-                f"run.out = '{path}' exists already and is left as it is; choose another path"
+                f"run.out = '{path}' exists already and is left as it is; choose another path, or "
+                f"go on with it: tunefree run --resume {path}"
             )
+        lock = None
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                lock = locked(path)
             connection = sqlite3.connect(path or ":memory:", isolation_level=None)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.executescript(SCHEMA)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+            writable(connection)
+            connection.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;",
+            )
         except (OSError, sqlite3.OperationalError) as error:
             raise ConfigError(
                 f"run.out = '{path}' cannot be written ({error}); choose a path in a folder that "
                 "you may write to"
             ) from error
-        record = cls(connection, path)
-        record.note(**facts)
+        record = cls(connection, path, lock)
+        record.note(**facts, writer=writer())
         return record
 
     @classmethod
     def open(cls, path: Path) -> Record:
         """An existing run file, for reading."""
-        if not path.is_file():
-            raise ConfigError(f"there is no run file at '{path}'; check the path")
-        try:
-            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"'{path}' is not a run file ({error})") from error
-        if version != VERSION:
-            raise ConfigError(
-                f"'{path}' has layout version {version}; this tunefree reads version {VERSION}"
-            )
-        return cls(connection, path)
+        migrate(path)
+        return cls(sqlite3.connect(read_only(path), uri=True), path)
+
+    @classmethod
+    def go_on(cls, path: Path) -> Record:
+        """An existing run file, for writing further steps."""
+        migrate(path)
+        lock = locked(path)
+        connection = sqlite3.connect(path, isolation_level=None)
+        writable(connection)
+        record = cls(connection, path, lock)
+        record.note(state="running", writer=writer())
+        return record
 
     def close(self) -> None:
         self._db.close()
+        self.release()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+    def release(self) -> None:
+        """Nothing more will be written: another process may."""
+        if self._lock is not None and self.path is not None:
+            beside(self.path).unlink(missing_ok=True)
+            self._lock.release()
+            self._lock = None
 
     def note(self, **facts: object) -> None:
         """Set facts about the whole run: settings, versions, state, ..."""
-        with self.transaction():
+        with self._store.transaction():
             self._db.executemany(
                 "INSERT OR REPLACE INTO run VALUES (?, ?)",
                 [(key, json.dumps(value)) for key, value in facts.items()],
@@ -127,48 +158,63 @@ class Record:
         """Everything that was noted about the run."""
         return {k: json.loads(v) for k, v in self._db.execute("SELECT key, value FROM run")}
 
+    @property
+    def state(self) -> str:
+        """running, done, diverged, or interrupted: a run that nobody writes is not running."""
+        state = str(self.facts()["state"])
+        alone = self.path is None or self._lock is not None
+        return "interrupted" if state == "running" and not alone and not held(self.path) else state
+
     def commit(
         self,
-        t: int,
-        *,
-        replies: Iterable[tuple[int, int]],
-        drawn: int,
-        seconds: float,
-        time: float,
-        scores: Mapping[str, float],
-        traffic: Sequence[tuple[int, str, int, int, int]],
+        lines: Sequence[Line],
         states: Mapping[int, Vectors],
+        held: Collection[int] = (),
+        new: Mapping[int, bytes] = {},
     ) -> None:
-        """One step, whole or not at all.
+        """Steps, the states after the last of them and the downloads still out: all or nothing.
 
-        `replies` are (client, tau) of those who took part; `states` maps an owner to its vectors.
+        `states` maps an owner to its vectors. `held` are the steps whose downloads clients still
+        work on; those of them that are `new` come with their bytes.
         """
-        with self.transaction():
-            self._db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
-            self._db.executemany(
-                "INSERT INTO reply VALUES (?, ?, ?)", [(t, *reply) for reply in replies]
-            )
-            self._db.executemany(
-                "INSERT INTO score VALUES (?, ?, ?)", [(t, *score) for score in scores.items()]
-            )
-            self._db.executemany(
-                "INSERT INTO traffic VALUES (?, ?, ?, ?, ?, ?)", [(t, *line) for line in traffic]
-            )
-            self._db.executemany(
-                "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (owner, field, t, *packed(vector))
-                    for owner, vectors in states.items()
-                    for field, vector in vectors.items()
-                ),
-            )
+        if not lines:
+            return
+        last = lines[-1].t
+        with self._store.transaction():
+            for line in lines:
+                self._write(line)
+            for owner, vectors in states.items():
+                self._store.put(owner, last, vectors)
+            gone = [(t,) for (t,) in self._db.execute("SELECT t FROM held") if t not in held]
+            self._db.executemany("DELETE FROM held WHERE t = ?", gone)
+            self._db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+
+    def _write(self, line: Line) -> None:
+        t, drawn, seconds, time, replies, scores, traffic, absent = line
+        self._db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
+        for table, rows in (
+            ("reply VALUES (?, ?, ?)", replies),
+            ("score VALUES (?, ?, ?)", scores.items()),
+            ("traffic VALUES (?, ?, ?, ?, ?, ?)", traffic),
+            ("absent VALUES (?, ?, ?, ?)", absent),
+        ):
+            some: Iterable[Any] = rows
+            self._db.executemany(f"INSERT INTO {table}", [(t, *row) for row in some])
 
     def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
-        """The last committed vectors of the server or of a client."""
-        rows = self._db.execute(
-            "SELECT field, type, shape, crc32, data FROM vector WHERE owner = ?", (owner,)
-        )
-        return {field: unpacked(field, *rest) for field, *rest in rows}
+        """The last committed vectors of the server or of a client; none if it has none."""
+        return self._store.get(owner)
+
+    def held(self) -> dict[int, bytes]:
+        """The encoded downloads that clients still work on, by step."""
+        return dict(self._db.execute("SELECT t, message FROM held"))
+
+    def last(self) -> tuple[int, float] | None:
+        """The last committed step and its virtual time, if there is one."""
+        row: tuple[int, float] | None = self._db.execute(
+            "SELECT t, time FROM step ORDER BY t DESC LIMIT 1"
+        ).fetchone()
+        return row
 
     def uploads(self) -> dict[int, int]:
         """How often each client that ever took part was heard, the opening left out."""
@@ -179,6 +225,10 @@ class Record:
         """How many replies had each staleness, the opening left out."""
         query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
         return dict(self._db.execute(query))
+
+    def absences(self) -> list[tuple[int, int, int, str]]:
+        """(t, exchange, client, reason) of every reply that was missing or refused."""
+        return list(self._db.execute("SELECT t, exchange, client, reason FROM absent"))
 
     def history(self) -> list[Row]:
         """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
@@ -208,12 +258,93 @@ class Record:
         return list(rows.values())
 
 
-def packed(vector: NDArray[Any]) -> tuple[str, str, int, bytes]:
-    data = np.ascontiguousarray(vector).tobytes()
-    return vector.dtype.str, json.dumps(vector.shape), zlib.crc32(data), data
+def writable(connection: sqlite3.Connection) -> None:
+    """WAL for readers beside the writer; a power cut may lose the last steps, never the file."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def unpacked(field: str, kind: str, shape: str, crc32: int, data: bytes) -> NDArray[Any]:
-    if zlib.crc32(data) != crc32:
-        raise ConfigError(f"vector {field!r} of the run file is damaged (its crc32 does not match)")
-    return np.frombuffer(data, dtype=kind).reshape(json.loads(shape)).copy()
+def read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+def migrate(path: Path) -> None:
+    """Bring a file of an earlier version up to date; refuse what is no run file, or a newer one."""
+    if not path.is_file():
+        raise ConfigError(f"there is no run file at '{path}'; check the path")
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
+            (version,) = reader.execute("PRAGMA user_version").fetchone()
+            tables = {name for (name,) in reader.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.DatabaseError as error:
+        raise ConfigError(f"'{path}' is not a run file ({error})") from error
+    if "step" not in tables:
+        raise ConfigError(f"'{path}' is not a run file (it has no steps table)")
+    if version > VERSION:
+        raise ConfigError(
+            f"'{path}' has layout version {version}, this tunefree knows up to {VERSION}; "
+            "read it with a newer tunefree"
+        )
+    if version == VERSION:
+        return
+    lock = locked(path)
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            for old in range(version, VERSION):
+                writer.executescript(
+                    f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version = {old + 1}; COMMIT;"
+                )
+    except (KeyError, sqlite3.OperationalError) as error:
+        raise ConfigError(
+            f"'{path}' has layout version {version} and cannot be brought to {VERSION} ({error}); "
+            "copy it to a folder that you may write to"
+        ) from error
+    finally:
+        lock.release()
+
+
+def beside(path: Path) -> Path:
+    """The file whose lock says that somebody writes the run; killed processes leave it unlocked."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def locked(path: Path) -> FileLock:
+    """The right to write a run file, until released or until the process ends, however it does."""
+    lock = FileLock(beside(path), thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ConfigError(
+            f"'{path}' is being written by {holder(path)}; wait for it to end, or stop it"
+        ) from error
+    return lock
+
+
+def held(path: Path | None) -> bool:
+    """Whether a process writes the run file at this moment."""
+    if path is None or not beside(path).exists():
+        return False
+    lock = FileLock(beside(path), thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    lock.release()
+    return False
+
+
+def writer() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": platform.node()}
+
+
+def holder(path: Path) -> str:
+    """Who writes a run file, as far as it says."""
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
+            (text,) = reader.execute("SELECT value FROM run WHERE key = 'writer'").fetchone()
+        who = json.loads(text)
+        return f"process {who['pid']} on {who['host']}"
+    except (sqlite3.Error, TypeError, ValueError, KeyError):
+        return "another process"

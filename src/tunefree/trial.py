@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, stream
+from tunefree.errors import WireError
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.sync import Opening, synchronous
 from tunefree.schedule.trip import Fleet, Job, Step
@@ -91,13 +92,17 @@ def play(
     oracle_of: Callable[[Job], Oracle] = Quadratic,
     opening: Opening = "gradients",
 ) -> list[Step]:
-    """The opening and the first rounds."""
+    """The opening and the first rounds; every reply must be usable."""
     theta0 = start(dtype)
     fleet = fleet_of(algo, theta0, oracle_of)
     try:
-        return list(islice(synchronous(algo, fleet, theta0, SEED, opening), 1 + ROUNDS))
+        steps = list(islice(synchronous(algo, fleet, theta0, SEED, opening), 1 + ROUNDS))
     finally:
         fleet.close()
+    for step in steps:
+        for _, client, reason in step.absent:
+            raise WireError(f"client {client} at t = {step.t}: {reason}")
+    return steps
 
 
 def watch(algo: Algorithm, see: Callable[..., str], **setting: Any) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tunefree.cli.check import add_to
 from tunefree.core import Exchange, Oracle, Reply, System, Vec, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
+from tunefree.schedule.trip import Key
 
 SYS = System(N=5, S=2, K=2, T=4)
 
@@ -43,7 +44,7 @@ class Late(Serial):
     def __init__(self, *given: Any, workers: int) -> None:
         super().__init__(*given)
 
-    def accept(self, clients: Sequence[int]) -> None:
+    def accept(self, keys: Sequence[Key]) -> None:
         """Forget it."""
 
 
@@ -228,7 +229,7 @@ class Opened(Mine):
 
 def test_an_opening_may_be_skipped() -> None:
     complaints = dict(verdicts(Opened))
-    assert "non-finite" in complaints.pop("replies")
+    assert "is not finite" in complaints.pop("replies")
     assert not any(complaints.values())
 
 

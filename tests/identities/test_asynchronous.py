@@ -54,7 +54,7 @@ def test_adamasfl_without_delay_is_padamfed(start: Any) -> None:
         for a, b in zip(ours.server, expected.server, strict=True):
             assert torch.equal(a, b)
         for client in range(SYS.N):
-            assert torch.equal(ours.fleet.state(client).c_i, expected.fleet.state(client).c_i)
+            assert torch.equal(ours.fleet.states[client].c_i, expected.fleet.states[client].c_i)
     assert not np.allclose(late(algo).thetas[-1], expected.thetas[-1], rtol=1e-3)
 
 
@@ -112,7 +112,7 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
     steps = buffered(algo, fleet, theta0, 2, delays=LAWS["mild"], **setting)
     return [
-        Moment(step.t, step.server, [fleet.state(i) for i in range(algo.sys.N)]) for step in steps
+        Moment(step.t, step.server, [fleet.states[i] for i in range(algo.sys.N)]) for step in steps
     ]
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tunefree.core import Reply, Vec, stream
-from tunefree.errors import WireError
+from tunefree.core import OpeningUp, Vec, stream
+from tunefree.schedule.trip import Done
 from tunefree.wire import Compressed, bits, from_spec, value_bits
-from tunefree.wire.message import refuse_non_finite
+from tunefree.wire.message import fault
 
 
 class Up(NamedTuple):
@@ -20,18 +20,22 @@ class Up(NamedTuple):
 
 
 def up(v: Vec, spec: str = "top:0.5", weight: float = 1.0) -> Up:
-    return Up(torch.ones(3), from_spec(spec)(v, stream(0, "C")), weight)
+    return Up(torch.ones(8), from_spec(spec)(v, stream(0, "C")), weight)
 
 
 def test_bits_are_the_sum_of_the_fields() -> None:
-    assert bits(up(torch.ones(8))) == 3 * 32 + 4 * (32 + 3) + 32
-    assert value_bits(up(torch.ones(8))) == 3 * 32 + 4 * 32 + 32
+    assert bits(up(torch.ones(8))) == 8 * 32 + 4 * (32 + 3) + 32
+    assert value_bits(up(torch.ones(8))) == 8 * 32 + 4 * 32 + 32
     double = up(torch.ones(8, dtype=torch.float64))
-    assert (bits(double), value_bits(double)) == (3 * 32 + 4 * (64 + 3) + 32, 3 * 32 + 4 * 64 + 32)
+    assert (bits(double), value_bits(double)) == (8 * 32 + 4 * (64 + 3) + 32, 8 * 32 + 4 * 64 + 32)
 
 
-def test_finite_replies_pass() -> None:
-    refuse_non_finite([Reply(1, 1, 0, up(torch.ones(8)))], t=3)
+LIKE = torch.ones(8)
+
+
+def test_what_is_right_passes() -> None:
+    assert fault(up(LIKE), [Up], LIKE, bounds={"theta": 8**0.5, "delta": 2}) == ""
+    assert fault(up(LIKE), [], LIKE) == ""
 
 
 @pytest.mark.parametrize("spec", ["identity", "top:0.5", "sign", "qsgd:4"])
@@ -39,11 +43,28 @@ def test_finite_replies_pass() -> None:
 def test_a_compressed_upload_that_is_not_finite_is_refused(spec: str, bad: float) -> None:
     v = torch.ones(8)
     v[2] = bad
-    replies = [Reply(4, 1, 0, up(torch.ones(8))), Reply(5, 1, 0, up(v, spec))]
-    with pytest.raises(WireError, match="client 5 uploaded a non-finite `delta` at t = 42"):
-        refuse_non_finite(replies, t=42)
+    assert fault(up(v, spec), [Up], LIKE) == "`delta` is not finite"
 
 
 def test_a_scalar_that_is_not_finite_is_refused() -> None:
-    with pytest.raises(WireError, match="client 5 uploaded a non-finite `weight`"):
-        refuse_non_finite([Reply(5, 1, 0, up(torch.ones(8), weight=float("nan")))], t=0)
+    assert fault(up(LIKE, weight=float("nan")), [Up], LIKE) == "`weight` is not finite"
+
+
+def test_a_foreign_message_is_refused() -> None:
+    said = "a message 'OpeningUp' came instead of 'Up' or 'Done'"
+    assert fault(OpeningUp(LIKE), [Up, Done], LIKE) == said
+
+
+def test_a_wrong_length_is_refused() -> None:
+    assert fault(up(LIKE[:7]), [Up], LIKE) == "`delta` has length 7, not d = 8"
+    assert fault(up(LIKE), [Up], LIKE[:7]) == "`theta` has length 8, not d = 7"
+
+
+def test_a_norm_that_the_method_cannot_give_is_refused() -> None:
+    assert fault(up(LIKE), [Up], LIKE, {"theta": 2.8}) == (
+        "`theta` has norm 2.828; the method gives at most 2.8"
+    )
+    assert fault(up(LIKE), [Up], LIKE, {"delta": 1.9}) == (
+        "`delta` has norm 2; the method gives at most 1.9"
+    )
+    assert fault(up(LIKE), [Up], LIKE, {"theta": 2.828}) == ""  # within rounding

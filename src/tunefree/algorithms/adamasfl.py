@@ -76,6 +76,7 @@ class AdaMasFL:
             "gamma": "(S K)^(1/4) / T^(3/4)",
             "beta": "min(1, sqrt(S K / T))",
         },
+        bounds={"delta": 1},
     )
 
     @classmethod

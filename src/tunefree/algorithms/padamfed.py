@@ -75,6 +75,7 @@ class PAdaMFed:
             "gamma": "(S K)^(1/4) / T^(3/4)",
             "beta": "min(1, sqrt(S K / T))",
         },
+        bounds={"delta": 1},
     )
 
     @classmethod

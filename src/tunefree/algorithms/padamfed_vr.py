@@ -85,6 +85,7 @@ class PAdaMFedVR:
             "gamma": "(S K)^(1/3) / T^(2/3)",
             "beta": "min(1, (S K)^(1/3) / T^(2/3))",
         },
+        bounds={"delta": 1},
     )
 
     @classmethod

@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tunefree.cli import algorithms, bench, check, data, run
+from tunefree.cli import algorithms, bench, check, data, export, run, runs, show
 
 START = """tunefree: federated learning without learning rates
 
   tunefree run                       train on the embedded digits data, nothing to tune
   tunefree run --algorithm parfrefl  the same with another method
+  tunefree runs                      what was run, and how it ended
   tunefree algorithms                all methods: what they cost, what they need tuned
   tunefree data list                 data sets by name
   tunefree check NAME                does an algorithm, ours or yours, keep the contract?
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         print(START, end="")
         return 0
-    from tunefree.errors import ConfigError, FleetError, WireError
+    from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"tunefree: {error}", file=sys.stderr)
         return 2
-    except (WireError, FleetError) as error:
+    except (WireError, FleetError, RecordError) as error:
         print(f"tunefree: {error}", file=sys.stderr)
         return 1
 
@@ -71,6 +72,9 @@ def parser() -> Parser:
 
     for name, module, about in (
         ("run", run, "train a model on a federation"),
+        ("runs", runs, "the runs in a folder and how they ended"),
+        ("show", show, "what a run file holds"),
+        ("export", export, "a run's history as a table, its model as safetensors"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),
         ("check", check, "does an algorithm, ours or yours, keep the contract?"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tunefree import config
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from tunefree.run import Run
@@ -30,32 +31,83 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
     )
+    command.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with an unfinished run file"
+    )
     command.set_defaults(act=run_command)
 
 
 def run_command(args: argparse.Namespace) -> int:
-    flags = {key: getattr(args, key) for key, *_ in config.flags()}
-    given = {key: value for key, value in flags.items() if value is not None}
-    settings = config.load(args.file, given | dict(config.parsed(each) for each in args.set))
-    from tunefree.api import prepare
+    from tunefree.api import prepare, resumed
     from tunefree.errors import WireError
     from tunefree.progress import shown
+    from tunefree.run import how_to_go_on
 
-    run = prepare(settings)
+    flags = {key: getattr(args, key) for key, *_ in config.flags()}
+    given = {key: value for key, value in flags.items() if value is not None}
+    if args.resume is None:
+        settings = config.load(args.file, given | dict(config.parsed(each) for each in args.set))
+        run = prepare(settings)
+    else:
+        refuse_settings(given, bool(args.set or args.file))
+        fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
+        run = resumed(args.resume, fleet, workers)
     if args.format == "text":
         print(introduction(run))
+    stop = Stop()
     try:
-        for _ in shown(run):
-            pass
+        with stop:
+            for _ in shown(run):
+                if stop.asked:
+                    break
     except KeyboardInterrupt:
-        print(f"\ninterrupted; what was done is kept in {run.record.path}", file=sys.stderr)
-        return 130
+        stop.asked = True
     except WireError as error:
         print(f"tunefree: {error}; what came before is kept in {run.record.path}", file=sys.stderr)
         return 1
+    if stop.asked and run.record.state != "done":
+        print(
+            f"\ninterrupted; what was done is kept in {run.record.path}\n"
+            f"go on with: {how_to_go_on(run.record)}",
+            file=sys.stderr,
+        )
+        return 130
     result = summary(run)
     print(json.dumps(result) if args.format == "json" else closing(result))
     return 0
+
+
+def refuse_settings(given: dict[str, object], more: bool) -> None:
+    """A run that goes on keeps its settings; only where its clients run may change."""
+    wrong = sorted(set(given) - {"run.fleet", "run.workers"})
+    if wrong or more:
+        what = f"{', '.join(wrong)} cannot be given" if wrong else "no settings can be given"
+        raise ConfigError(
+            f"{what} with --resume: a run goes on with the settings it began with; leave it out, "
+            "or begin a new run"
+        )
+
+
+class Stop:
+    """Ctrl-C or a polite kill: once ends the run after its step, twice ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("\nending after this round; once more to end at once", file=sys.stderr)
 
 
 def introduction(run: Run) -> str:
@@ -73,23 +125,19 @@ def introduction(run: Run) -> str:
         f"{about.title} ({about.paper})",
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
     ]
-    for name, value in steps(run).items():
+    for name, value in run.record.facts()["steps"].items():
         theory = name in about.steps and name not in settings["algorithm"]["options"]
         source = f"= {about.steps[name]}" if theory else "chosen by hand"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     data, model = settings["data"], settings["model"]
+    if (last := run.record.last()) is not None:
+        lines.append(f"  goes on after round {last[0] + 1}")
     lines += [
         f"  data {data['name']}, {data['partition']}, batches of {data['batch_size']}",
         f"  model {model['name']}, d = {d:,} parameters; a round sends {down} down and {up} up",
         f"  run file {run.record.path}",
     ]
     return "\n".join(lines)
-
-
-def steps(run: Run) -> dict[str, float]:
-    """The algorithm's numbers: its step sizes and weights."""
-    values = {f.name: getattr(run.algo, f.name) for f in fields(cast("Any", run.algo))}
-    return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -102,7 +150,7 @@ def summary(run: Run) -> dict[str, Any]:
         "model": settings["model"]["name"],
         "parameters": run.objective.d,
         "system": run.algo.sys._asdict(),
-        "steps": steps(run),
+        "steps": run.record.facts()["steps"],
         "seed": settings["run"]["seed"],
         "accuracy": last.get("accuracy"),
         "loss": last["loss"],
@@ -116,6 +164,7 @@ def summary(run: Run) -> dict[str, Any]:
         "virtual_seconds": last["time"],
         "staleness": run.record.staleness(),
         "uploads": sorted(run.record.uploads().values()),
+        "absent": len(run.record.absences()),
         "seconds": last["seconds"],
         "seconds_per_round": last["seconds"] / run.algo.sys.T,
         "theta_sha256": run.theta_sha256,
@@ -142,6 +191,8 @@ def closing(result: dict[str, Any]) -> str:
             f"  {result['virtual_seconds']:,.0f} virtual seconds; staleness {mean:.2f} on average, "
             f"{max(late)} at most; {uploads[0]} to {uploads[-1]} uploads of a client heard"
         )
+    if result["absent"]:
+        lines.append(f"  {result['absent']} replies were missing or refused: see `tunefree show`")
     return "\n".join(
         [
             *lines,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Message, Oracle, Vec
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.trip import Done, Job
+from tunefree.schedule.trip import Done, Job, Key
 from tunefree.wire import decode, encode
 
 
@@ -25,8 +25,8 @@ class Loopback:
             for job, result in zip(jobs, done, strict=True)
         ]
 
-    def accept(self, clients: Sequence[int]) -> None:
-        self._serial.accept(clients)
+    def accept(self, keys: Sequence[Key]) -> None:
+        self._serial.accept(keys)
 
     def close(self) -> None:
         """Nothing to end."""

@@ -21,7 +21,7 @@ from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.states import States
-from tunefree.schedule.trip import Done, Job
+from tunefree.schedule.trip import Done, Job, Key
 
 TRIES = 3  # a job that has ended so many workers is not tried again
 PATIENCE = 10  # seconds for a worker to end by itself
@@ -80,20 +80,17 @@ class Pool:
         theta0: Vec,
         oracle_of: Callable[[Job], Oracle],
         workers: int | None = None,
+        states: States | None = None,
     ) -> None:
         if workers is not None and workers < 1:
             raise ConfigError(f"run.workers = {workers} must be at least 1, or 0 for one per core")
-        self._states = States(algo, theta0)
+        self.states = states or States(algo.client(theta0))
         self._common = Arena.create()
         self._setup = self._common.pack((algo, oracle_of))
         self._workers = [self._hire() for _ in range(workers or cores())]
 
     def _hire(self) -> Worker:
         return Worker(self._common, self._setup)
-
-    def state(self, client: int) -> Client:
-        """The client's last accepted state."""
-        return self._states[client]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         waiting, idle = deque(enumerate(jobs)), list(self._workers)
@@ -104,7 +101,7 @@ class Pool:
             while waiting and idle and not failure:
                 worker, (place, job) = idle.pop(), waiting.popleft()
                 busy[worker.pipe] = (worker, place, job)
-                worker.give(self._states[job.client], job)
+                worker.give(self.states[job.client], job)
             for pipe in wait(list(busy)):
                 worker, place, job = busy.pop(cast("Connection", pipe))
                 answer = worker.answer()
@@ -118,7 +115,7 @@ class Pool:
                     failure = failure or answer
                 else:
                     state, done[place] = answer
-                    self._states.propose(job.client, state)
+                    self.states.propose(job.key, state)
                 idle.append(worker)
         if failure:
             raise FleetError(failure)
@@ -130,8 +127,8 @@ class Pool:
         self._workers[self._workers.index(dead)] = worker
         return worker
 
-    def accept(self, clients: Sequence[int]) -> None:
-        self._states.accept(clients)
+    def accept(self, keys: Sequence[Key]) -> None:
+        self.states.accept(keys)
 
     def close(self) -> None:
         """End all workers; one that is still at a job ends after it."""

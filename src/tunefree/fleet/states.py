@@ -1,28 +1,89 @@
-"""Clients' states: a new one counts only once the reply that came with it has been accepted."""
+"""Clients' states: a new one counts only once the reply that came with it has been accepted.
+
+With a file to read them back from, memory holds the states that are not in it yet and the most
+recent of the rest, up to a limit, however many clients take part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tunefree.core import Algorithm, Client, Vec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunefree.core import Client, Server
+from tunefree.schedule.trip import Key
+
+Stored = Callable[[int], Mapping[str, NDArray[Any]]]
+CACHE = 2**28  # bytes of states kept in memory although they are on disk
 
 
 class States:
     """The states of the clients that have taken part; all others are as at the beginning."""
 
-    def __init__(self, algo: Algorithm, theta0: Vec) -> None:
-        self._first = algo.client(theta0)
-        self._accepted: dict[int, Client] = {}
-        self._pending: dict[int, Client] = {}
+    def __init__(self, first: Client, stored: Stored | None = None, cache: int = CACHE) -> None:
+        self._first, self._stored = first, stored
+        self._pending: dict[int, tuple[Key, Client]] = {}
+        self._new: dict[int, Client] = {}  # accepted, and nowhere else
+        self._recent: OrderedDict[int, Client] = OrderedDict()  # on disk too
+        self._most = max(1, cache // max(1, size(first)))
 
     def __getitem__(self, client: int) -> Client:
         """The client's last accepted state."""
-        return self._accepted.get(client, self._first)
+        if client in self._new:
+            return self._new[client]
+        if client in self._recent:
+            self._recent.move_to_end(client)
+            return self._recent[client]
+        kept = self._stored(client) if self._stored else {}
+        return restored(self._first, kept) if kept else self._first
 
-    def propose(self, client: int, state: Client) -> None:
+    def propose(self, key: Key, state: Client) -> None:
         """Keep a state beside the accepted one until its reply is accepted too."""
-        self._pending[client] = state
+        self._pending[key[0]] = (key, state)
 
-    def accept(self, clients: Sequence[int]) -> None:
-        for client in clients:
-            self._accepted[client] = self._pending.pop(client)
+    def accept(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            proposed, state = self._pending.pop(key[0])
+            assert proposed == key, f"the reply to job {key} was overtaken by {proposed}"
+            self._new[key[0]] = state
+
+    def new(self) -> dict[int, Client]:
+        """Accepted states that are on no disk yet."""
+        return dict(self._new)
+
+    def written(self) -> None:
+        """All accepted states are on disk now."""
+        for client, state in self._new.items():
+            self._recent[client] = state
+            self._recent.move_to_end(client)
+        self._new.clear()
+        while len(self._recent) > self._most:
+            self._recent.popitem(last=False)
+
+
+def size(state: Client) -> int:
+    """The bytes of a state's vectors."""
+    return sum(v.numel() * v.element_size() for v in state if isinstance(v, torch.Tensor))
+
+
+def arrays(state: Server | Client) -> dict[str, NDArray[Any]]:
+    """A state's fields as numpy arrays."""
+    return {
+        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        for name, value in state._asdict().items()
+    }
+
+
+def restored(like: Any, kept: Mapping[str, NDArray[Any]]) -> Any:
+    """A state from its arrays, its fields of the kinds and on the devices that `like` has."""
+    return type(like)(**{name: field(value, kept[name]) for name, value in like._asdict().items()})
+
+
+def field(like: Any, array: NDArray[Any]) -> Any:
+    if isinstance(like, torch.Tensor):
+        return torch.from_numpy(array).to(like)
+    return type(like)(array.item())

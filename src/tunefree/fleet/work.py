@@ -45,7 +45,7 @@ def do(
             f"client {job.client} failed in exchange {job.exchange} of the {job.stage} "
             f"at t = {job.t}: {error}"
         ) from error
-    return state, Done(up, oracle.n, getattr(oracle, "drawn", 0))
+    return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))
 
 
 def keep_memory() -> None:

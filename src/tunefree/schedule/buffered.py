@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 
-from tunefree.core import Algorithm, Message, Vec
+from tunefree.core import Algorithm, Vec
 from tunefree.errors import ConfigError
 from tunefree.schedule.delays import Delays, Stopwatch
-from tunefree.schedule.sync import Opening, opened
+from tunefree.schedule.sync import Opening, opened, opening_ends
 from tunefree.schedule.timeline import Dispatch, Timeline
 from tunefree.schedule.trip import Fleet, Job, Step, listen, sent
 
@@ -43,15 +44,19 @@ def buffered(
     dropout: float = 0.0,
     timeout: float | None = None,
     opening: Opening = "gradients",
+    after: Step | None = None,
 ) -> Iterator[Step]:
-    """Yield the opening as step -1, which waits for all, then the T server steps.
+    """Yield the opening as step -1, which waits for all, then the T server steps; or only those
+    after a given one.
 
     Downloads count in the step whose model they carry, so the first step has `concurrency` of them.
     """
     check_buffered(algo, concurrency, dispatch, dropout, timeout)
     watch = Stopwatch(delays, seed)
-    step = opened(algo, fleet, theta0, opening, watch)
-    yield step
+    start = opening_ends(algo, opening, watch)
+    step = after or opened(algo, fleet, theta0, opening, start)
+    if after is None:
+        yield step
     (exchange,) = algo.round()
     timeline = Timeline(
         seed,
@@ -61,17 +66,27 @@ def buffered(
         watch=watch,
         dropout=dropout,
         timeout=delays.longest if timeout is None else timeout,
-        start=step.time,
+        start=start,
     )
-    server, downs = step.server, dict[int, Message]()
-    for t, (time, tickets, downloads, awaited) in zip(range(algo.sys.T), timeline, strict=False):
-        downs[t] = exchange.down(server)
+    server, downs = step.server, dict(step.held)
+    events = zip(range(algo.sys.T), timeline, strict=False)
+    for t, (time, tickets, downloads, awaited) in islice(events, step.t + 1, None):
+        downs[t] = down = exchange.down(server)
         jobs = [Job(i, then, "round", 0, downs[then]) for _, i, then in tickets]
-        server, up, drawn = listen(exchange, fleet, server, t, jobs)
-        traffic = (sent(0, "down", [downs[t]] * downloads), up)
-        clients, staleness = [job.client for job in jobs], tuple(t - job.t for job in jobs)
-        downs = {then: downs[then] for then in awaited}
-        yield Step(t, server, clients, traffic, drawn, time, staleness)
+        heard = listen(algo, exchange, fleet, server, t, jobs)
+        server = heard.server
+        downs = {then: down for then, down in downs.items() if then in awaited}
+        yield Step(
+            t,
+            server,
+            clients=[reply.client for reply in heard.replies],
+            traffic=(sent(0, "down", [down] * downloads), heard.traffic),
+            drawn=heard.drawn,
+            time=time,
+            staleness=tuple(reply.tau for reply in heard.replies),
+            absent=heard.absent,
+            held=downs,
+        )
 
 
 def check_buffered(

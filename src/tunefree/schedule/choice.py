@@ -41,12 +41,14 @@ class Schedule:
                 "schedule; leave them out, or set schedule.name = 'buffered'"
             )
 
-    def steps(self, algo: Algorithm, fleet: Fleet, theta0: Vec, seed: int) -> Iterator[Step]:
-        """The opening as step -1, then the T server steps."""
+    def steps(
+        self, algo: Algorithm, fleet: Fleet, theta0: Vec, seed: int, after: Step | None = None
+    ) -> Iterator[Step]:
+        """The opening as step -1, then the T server steps; or only those after a given one."""
         N = algo.sys.N
         if self.name == "synchronous":
             delays = from_spec(self.delays, N) if self.delays else None
-            return synchronous(algo, fleet, theta0, seed, self.opening, delays)
+            return synchronous(algo, fleet, theta0, seed, self.opening, delays, after)
         return buffered(
             algo,
             fleet,
@@ -58,6 +60,7 @@ class Schedule:
             dropout=self.dropout,
             timeout=self.timeout or None,
             opening=self.opening,
+            after=after,
         )
 
     def _jobs(self, sys: System) -> int:

@@ -6,13 +6,12 @@ Nothing here touches a vector, so the order of events depends on seed, delays an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from tunefree.core import System, stream
+from tunefree.core import Generator, System, stream
 from tunefree.errors import ConfigError
-from tunefree.schedule.cohort import draw
 from tunefree.schedule.delays import Stopwatch
 
 Dispatch = Literal["flush", "immediate", "queue"]
@@ -98,17 +97,19 @@ class Timeline:
 
     def _send(self, count: int) -> None:
         """Give the model to clients drawn as a synchronous cohort is, from those it may go to."""
-        clients = range(self._sys.N) if self._dispatch == "queue" else self._idle()
-        for client in draw(stream(self._seed, "cohort", self._t), clients, count):
-            self._assign(client)
+        busy = [] if self._dispatch == "queue" else self._held
+        self._draw(stream(self._seed, "cohort", self._t), count, busy)
 
     def _replace(self) -> None:
         """Give the model to one client that has nothing to do."""
-        (client,) = draw(stream(self._seed, "refill", self._number), self._idle(), 1)
-        self._assign(client)
+        self._draw(stream(self._seed, "refill", self._number), 1, self._held)
 
-    def _idle(self) -> list[int]:
-        return [client for client in range(self._sys.N) if client not in self._held]
+    def _draw(self, rng: Generator, count: int, busy: Collection[int]) -> None:
+        """Give the model to so many distinct clients that are not busy, uniform."""
+        taken = sorted(busy)
+        places = rng.choice(self._sys.N - len(taken), count, replace=False)
+        for client in sorted(free(int(place), taken) for place in places):
+            self._assign(client)
 
     def _assign(self, client: int) -> None:
         ticket = Ticket(self._number, client, self._t)
@@ -132,3 +133,16 @@ class Timeline:
             self._start(jobs[0])
         else:
             del self._held[ticket.client]
+
+
+def free(place: int, taken: Sequence[int]) -> int:
+    """The client at that place among those that are not taken.
+
+    >>> [free(place, [0, 2, 3]) for place in range(4)]
+    [1, 4, 5, 6]
+    """
+    for client in taken:
+        if client > place:
+            break
+        place += 1
+    return place

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from tunefree.core import Message, Reply, Vec
-from tunefree.errors import WireError
+from tunefree.core import Message, Vec, norm
 from tunefree.wire.compressed import Compressed
 
 SCALAR_BITS = 32
+ROUNDING = 1e-3  # by which a norm may exceed its bound
 
 
 def bits(message: Message) -> int:
@@ -37,15 +38,30 @@ def field_bits(value: Vec | Compressed | float) -> int:
     return value.bits if isinstance(value, Compressed) else SCALAR_BITS
 
 
-def refuse_non_finite(replies: list[Reply], t: int) -> None:
-    """Stop at the step where a NaN or infinity first crosses the wire, naming who sent it."""
-    for reply in replies:
-        for name, value in zip(reply.up._fields, reply.up, strict=True):
-            if not is_finite(value):
-                raise WireError(
-                    f"client {reply.client} uploaded a non-finite `{name}` at t = {t}: "
-                    "training has diverged"
-                )
+def fault(
+    message: Message, kinds: Sequence[type], like: Vec, bounds: Mapping[str, float] = {}
+) -> str:
+    """Why an upload must not be used, or nothing if it may.
+
+    It should be of one of those kinds, if any is known, its vectors as long as `like`, all numbers
+    finite, and the norms of its fields within the bounds that the method itself keeps.
+
+    >>> from tunefree.core import OpeningUp
+    >>> fault(OpeningUp(torch.tensor([1.0, 2.0])), [OpeningUp], torch.zeros(3))
+    '`grad` has length 2, not d = 3'
+    """
+    if kinds and type(message) not in kinds:
+        wanted = " or ".join(repr(kind.__name__) for kind in kinds)
+        return f"a message {type(message).__name__!r} came instead of {wanted}"
+    for name, value in zip(message._fields, message, strict=True):
+        vector = value.dense() if isinstance(value, Compressed) else value
+        if isinstance(vector, torch.Tensor) and vector.shape != like.shape:
+            return f"`{name}` has length {vector.numel()}, not d = {like.numel()}"
+        if not is_finite(value):
+            return f"`{name}` is not finite"
+        if name in bounds and (length := float(norm(vector))) > bounds[name] * (1 + ROUNDING):
+            return f"`{name}` has norm {length:.4g}; the method gives at most {bounds[name]:g}"
+    return ""
 
 
 def is_finite(value: Vec | Compressed | float) -> bool:

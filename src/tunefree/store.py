@@ -1,0 +1,86 @@
+"""Named vectors in SQLite: raw bytes with type, shape and crc32, never pickles.
+
+A run file keeps its server's and clients' states in such a table; a deployed client keeps its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefree.errors import ConfigError, RecordError
+
+Vectors: TypeAlias = Mapping[str, NDArray[Any]]
+
+SCHEMA = """
+CREATE TABLE vector (
+    owner INTEGER NOT NULL, field TEXT NOT NULL, t INTEGER NOT NULL,
+    type TEXT NOT NULL, shape TEXT NOT NULL, crc32 INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (owner, field)
+);
+"""
+
+
+class Store:
+    """The vectors of owners who are known by number: the last that were put, whole or not at all.
+
+    Several writes belong together inside `with store.transaction()`.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        self.db, self._name = connection, name
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; a full disk leaves what was there before."""
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            yield
+            self.db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._roll_back()
+            raise RecordError(
+                f"'{self._name}' can no longer be written ({error}); all that was committed before "
+                "is still in it"
+            ) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.OperationalError):  # some failures have rolled back already
+            self.db.execute("ROLLBACK")
+
+    def put(self, owner: int, t: int, vectors: Vectors) -> None:
+        """Replace fields of an owner; belongs inside a transaction."""
+        self.db.executemany(
+            "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?, ?, ?)",
+            ((owner, field, t, *packed(vector)) for field, vector in vectors.items()),
+        )
+
+    def get(self, owner: int) -> dict[str, NDArray[Any]]:
+        """The owner's vectors by field; none if nothing was ever put."""
+        rows = self.db.execute(
+            "SELECT field, type, shape, crc32, data FROM vector WHERE owner = ?", (owner,)
+        )
+        return {field: unpacked(self._name, field, *rest) for field, *rest in rows}
+
+
+def packed(vector: NDArray[Any]) -> tuple[str, str, int, memoryview]:
+    data = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
+    return vector.dtype.str, json.dumps(vector.shape), zlib.crc32(data), data
+
+
+def unpacked(name: str, field: str, kind: str, shape: str, crc32: int, data: bytes) -> NDArray[Any]:
+    if zlib.crc32(data) != crc32:
+        raise ConfigError(
+            f"vector {field!r} in '{name}' is damaged (its crc32 does not match); go back to a copy"
+        )
+    return np.frombuffer(data, dtype=kind).reshape(json.loads(shape)).copy()
