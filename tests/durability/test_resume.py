@@ -1,0 +1,266 @@
+"""A run that was stopped anywhere goes on to the bits it would have had."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tunefree
+from tunefree import config
+from tunefree.algorithms import REGISTRY, build
+from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.api import prepare, resumed
+from tunefree.core import System, Vec
+from tunefree.errors import ConfigError
+from tunefree.record import Record
+from tunefree.run import Run
+
+TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
+BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}
+ONE_TRIP = [name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
+pytestmark = pytest.mark.filterwarnings("ignore:beta = ")
+
+
+def settings(path: Path, **more: Any) -> config.Config:
+    keys = {"run.out": str(path), "run.fleet": "serial", "run.eval_every": 3} | TINY
+    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+
+
+def everyone(name: str) -> dict[str, Any]:
+    """Local SGD-C works only if all clients take part."""
+    return {"system__S": 8} if name == "local_sgd_c" else {}
+
+
+def whole(run: Run) -> str:
+    for _ in run:
+        pass
+    return run.theta_sha256
+
+
+def stop(run: Run, rows: int) -> None:
+    """Take so many rows and leave."""
+    steps = iter(run)
+    for _ in islice(steps, rows):
+        pass
+    steps.close()  # type: ignore[attr-defined]
+
+
+def scores(path: Path) -> list[dict[str, float]]:
+    rows = Record.open(path).history()
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def same_end(tmp_path: Path, stops: list[int], **more: Any) -> None:
+    expected = whole(prepare(settings(tmp_path / "whole.sqlite", **more)))
+    path = tmp_path / "stopped.sqlite"
+    stop(prepare(settings(path, **more)), stops[0])
+    for rows in stops[1:]:
+        assert Record.open(path).state == "interrupted"
+        stop(resumed(path, fleet="serial"), rows)
+    assert whole(resumed(path, fleet="serial")) == expected
+    assert scores(path) == scores(tmp_path / "whole.sqlite")
+    assert Record.open(path).state == "done"
+    for client in range(8):
+        ours, theirs = (
+            Record.open(tmp_path / name).vectors(client) for name in (path.name, "whole.sqlite")
+        )
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[field], theirs[field]) for field in theirs)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_method_goes_on(name: str, tmp_path: Path) -> None:
+    same_end(tmp_path, [3, 2], algorithm__name=name, **everyone(name))
+
+
+@pytest.mark.parametrize("name", ONE_TRIP)
+def test_every_buffered_method_goes_on(name: str, tmp_path: Path) -> None:
+    more = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
+    if name == "local_sgd_c":
+        pytest.skip("needs every client at every step")
+    same_end(tmp_path, [4, 1], algorithm__name=name, **more)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8])
+def test_before_the_opening_and_after_the_end(rows: int, tmp_path: Path) -> None:
+    same_end(tmp_path, [rows])
+
+
+@pytest.mark.parametrize("dispatch", ["immediate", "queue"])
+def test_other_dispatch_and_delays(dispatch: str, tmp_path: Path) -> None:
+    more = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
+    same_end(tmp_path, [3, 3], **more, schedule__dispatch=dispatch, schedule__delays="large")
+
+
+def test_the_virtual_clock_of_synchronous_rounds_goes_on(tmp_path: Path) -> None:
+    same_end(tmp_path, [4], schedule__delays="mild")
+
+
+def test_the_pool_goes_on_where_serial_stopped(tmp_path: Path) -> None:
+    expected = whole(prepare(settings(tmp_path / "whole.sqlite")))
+    path = tmp_path / "stopped.sqlite"
+    stop(prepare(settings(path)), 3)
+    stop(resumed(path, fleet="pool", workers=2), 2)
+    assert whole(resumed(path, fleet="serial")) == expected
+
+
+def test_fewer_commits_lose_no_whole_step_when_stopped(tmp_path: Path) -> None:
+    same_end(tmp_path, [3, 2], run__commit_every=4)
+
+
+def test_commits_come_as_often_as_asked(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    run = iter(prepare(settings(path, run__commit_every=3)))
+    kept = []
+    for _ in run:
+        last = Record.open(path).last()
+        kept.append(last[0] if last else None)
+    assert kept == [-1, -1, -1, 2, 2, 2, 5, 5]  # after t = -1, 0, 1, ...
+    assert Record.open(path).last() == (6, 0)
+
+
+class Awkward(PAdaMFed):
+    """Is interrupted in the middle of a step, after the clients' states have been accepted."""
+
+    calls = 0
+
+    def broadcast(self, s: Any) -> Any:
+        type(self).calls += 1
+        if type(self).calls == 5:
+            raise KeyboardInterrupt
+        return super().broadcast(s)
+
+
+def data() -> list[tuple[Vec, Vec]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(12, 4, generator=generator), torch.randint(3, (12,), generator=generator))
+        for _ in range(6)
+    ]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(4, 3)
+
+
+CHOICES: dict[str, Any] = {
+    **{"rounds": 9, "per_round": 2, "local_steps": 2, "batch_size": 4, "progress": False},
+    "seed": 5,
+}
+
+
+def test_train_goes_on_with_the_model_and_the_data_given_again(tmp_path: Path) -> None:
+    expected = tunefree.train(model(), data(), test=data()[0], **CHOICES)
+    path = tmp_path / "run.sqlite"
+    Awkward.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        tunefree.train(
+            model(), data(), test=data()[0], algorithm=Awkward.theory, out=path, **CHOICES
+        )
+    record = Record.open(path)
+    assert (record.state, record.last()) == ("interrupted", (3, 0))
+    with pytest.raises(ConfigError, match="was a function.* give it again"):
+        tunefree.resume(path, model(), data(), progress=False)
+    run = tunefree.resume(
+        path, model(), data(), data()[0], algorithm=Awkward.theory, progress=False
+    )
+    assert run.theta_sha256 == expected.theta_sha256
+    assert [row.get("accuracy") for row in run.history] == [
+        row.get("accuracy") for row in expected.history
+    ]
+
+
+def test_a_step_that_was_cut_short_leaves_no_trace(tmp_path: Path) -> None:
+    """Two steps wait for their commit when the third is interrupted half way."""
+    expected = tunefree.train(model(), data(), algorithm="scaffold", eta=0.1, **CHOICES)
+    path = tmp_path / "run.sqlite"
+    run = interrupted_in_accept(path)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in run:
+            pass
+    assert Record.open(path).last() == (4, 0)
+    again = tunefree.resume(path, model(), data(), progress=False)
+    assert again.theta_sha256 == expected.theta_sha256
+
+
+def interrupted_in_accept(path: Path) -> Iterator[object]:
+    from tunefree.api import Training, begun
+    from tunefree.schedule.choice import SYNCHRONOUS
+
+    choices = {key: CHOICES[key] for key in ("rounds", "per_round", "local_steps", "batch_size")}
+    plan = Training(
+        **choices,
+        seed=5,
+        eval_every=10,
+        commit_every=3,
+        schedule=SYNCHRONOUS,
+        grad_norm=False,
+        device="cpu",
+        kernels="auto",
+        options={"eta": 0.1},
+    )
+    run = begun(model(), data(), None, "scaffold", None, plan, "serial", 0, path)
+    accept, calls = run._fleet.accept, []
+
+    def cut(keys: Any) -> None:
+        accept(keys)
+        calls.append(keys)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+
+    run._fleet.accept = cut  # type: ignore[method-assign]
+    return iter(run)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"model": nn.Linear(4, 3)}, "its first model was"),
+        ({"clients": data()[:5]}, "its algorithm was PAdaMFed\\(sys=System\\(N=6"),
+        ({"clients": [(x[:9], y[:9]) for x, y in data()]}, "its clients' data was"),
+        ({"model": None}, "give them again: tunefree.resume\\(path, model, clients\\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    Awkward.calls = 0
+    tunefree.train(model(), data(), out=path, **CHOICES)
+    before = scores(path)
+    arguments = {"model": model(), "clients": data()} | given
+    with pytest.raises(ConfigError, match=sentence):
+        tunefree.resume(path, progress=False, **arguments)
+    assert scores(path) == before
+
+
+def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
+    tunefree.train(model(), data(), out=tmp_path / "run.sqlite", **CHOICES)
+    with pytest.raises(ConfigError, match="go on with it in Python: tunefree.resume"):
+        resumed(tmp_path / "run.sqlite")
+
+
+def test_a_diverged_run_has_nothing_to_go_on_to(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with pytest.raises(ValueError, match="diverged"):
+        whole(prepare(settings(path, algorithm__name="fedavg", algorithm__eta=1e38)))
+    with pytest.raises(ConfigError, match="has diverged and has nothing to go on to"):
+        resumed(path)
+
+
+def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    stop(prepare(settings(path)), 3)
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM run WHERE key = 'identity'")
+    db.commit()
+    db.close()
+    with pytest.raises(ConfigError, match="begun by an earlier tunefree"):
+        resumed(path)
