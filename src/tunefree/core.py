@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -100,6 +101,7 @@ class About(NamedTuple):
     steps: Mapping[str, str] = {}  # tuning-free: each step and its formula in N, S, K, T
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
+    means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
 
 
 def norm(v: Vec) -> Vec:
@@ -123,12 +125,13 @@ def mean(vectors: Iterable[Vec], weights: Iterable[float] | None = None) -> Vec:
     >>> mean([torch.tensor([1.0, 5.0]), torch.tensor([3.0, 7.0])])
     tensor([2., 6.])
     """
-    if weights is None:
-        first, *rest = vectors
-        return sum(rest, start=first) / (1 + len(rest))
-    pairs = list(zip(weights, vectors, strict=True))
-    (w, v), *more = pairs
-    return sum((w * v for w, v in more), start=w * v) / sum(w for w, _ in pairs)
+    total, whole = None, 0.0
+    for v, w in zip(vectors, weights or repeat(1.0), strict=weights is not None):
+        total = w * v if total is None else total.add_(v, alpha=w)  # in place: vectors may be long
+        whole += w
+    if total is None:
+        raise ValueError("mean of no vectors")
+    return total.div_(whole)
 
 
 class OpeningDown(NamedTuple):

@@ -20,7 +20,8 @@ def test_a_toy_bench_writes_numbers_and_a_picture(
     result = json.loads((tmp_path / "bench-B.json").read_text())
     assert [row["name"].split()[0] for row in result["contestants"]] == ["bare"] * 2 + [
         "tunefree"
-    ] * 2
+    ] * 3
+    assert result["opening"]["peak"] > 100
     assert sum(result["shares"].values()) == pytest.approx(1)
     assert (tmp_path / "bench-B.png").read_bytes().startswith(b"\x89PNG")
 

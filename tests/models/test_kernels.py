@@ -10,7 +10,7 @@ from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models import build
-from tunefree.models.kernels import chain_of
+from tunefree.models.kernels import Conv, WideConv, chain_of
 from tunefree.models.oracle import Kernels, Objective
 
 IMAGE = (1, 28, 28)
@@ -29,6 +29,15 @@ CHAINS = {
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(nn.MaxPool2d(2))),
         nn.Conv2d(2, 4, 3, padding=1), nn.Flatten(),
         nn.Linear(4 * 13 * 13, 7), nn.ReLU(), nn.Linear(7, 10),
+    ),
+    "few, many and few channels, uneven padding": nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 5, (3, 5), padding=(1, 0)), nn.ReLU(),
+        nn.Conv2d(5, 17, 3), nn.MaxPool2d(2), nn.Conv2d(17, 4, 3), nn.ReLU(), nn.Flatten(),
+        nn.Linear(4 * 10 * 8, 10),
+    ),
+    "pooled without ReLU, many channels to the end": nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.MaxPool2d(2), nn.Conv2d(16, 16, 5), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(16 * 4 * 4, 10),
     ),
 }  # fmt: skip
 
@@ -53,6 +62,26 @@ def test_same_numbers_as_the_plain_module(name: str, kernels: Kernels) -> None:
     torch.testing.assert_close(other_loss, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(other_grad, grad, rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(other.outputs(theta, x), plain.outputs(theta, x))
+
+
+def test_colour_images() -> None:
+    rng = torch.Generator().manual_seed(2)
+    x = torch.randn(4, 3, 12, 12, generator=rng, dtype=torch.float64)
+    y = torch.randint(10, (4,), generator=rng)
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(100, 10)
+    ).double()
+    plain, ours = (Objective(module, kernels=k) for k in ("plain", "batch-minor"))
+    _, grad = plain.loss_and_grad(plain.theta0, x, y, seed=0)
+    _, our_grad = ours.loss_and_grad(plain.theta0, x, y, seed=0)
+    torch.testing.assert_close(our_grad, grad, rtol=1e-10, atol=1e-13)
+
+
+def test_who_convolves() -> None:
+    chain = chain_of(build("cnn_emnist", IMAGE, 10))
+    assert chain is not None
+    kinds = [type(layer) for layer in chain.layers if isinstance(layer, Conv | WideConv)]
+    assert kinds == [Conv, WideConv, WideConv]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +115,6 @@ def test_the_choice() -> None:
     assert Objective(CHAINS["cnn_mnist"]).kernels == "batch-minor"
     assert Objective(CHAINS["logistic"]).kernels == "batch-minor"
     assert Objective(CHAINS["cnn_emnist"]).kernels == "batch-minor"
-    wide = nn.Sequential(nn.Conv2d(128, 8, 3), nn.Flatten(), nn.Linear(8, 10))
-    assert Objective(wide).kernels == "channels-last"
     assert Objective(build("resnet18_cifar", (3, 32, 32), 10, {"width": 8})).kernels == (
         "channels-last"
     )

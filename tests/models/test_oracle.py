@@ -69,6 +69,18 @@ def test_draw_cycles_through_reshuffled_samples() -> None:
     assert list(epochs[0]) != list(epochs[1])
 
 
+@pytest.mark.parametrize("ahead", [1, 2**19])
+def test_a_batch_holds_the_samples_that_it_names(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefree.models.oracle.AHEAD", ahead)
+    data = samples(12)
+    F = oracle(Objective(build("mlp", (1, 28, 28), 10)), data, batch_size=5)
+    for xi in (F.draw() for _ in range(4)):
+        assert torch.equal(xi.x, data.x[xi.places])
+        assert torch.equal(xi.y, data.y[xi.places])
+
+
 def test_a_client_with_fewer_samples_than_a_batch_uses_what_it_has() -> None:
     F = oracle(Objective(build("mlp", (1, 28, 28), 10)), samples(3), batch_size=100)
     assert sorted(F.draw().places) == [0, 1, 2]

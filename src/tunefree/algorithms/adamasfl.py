@@ -77,6 +77,7 @@ class AdaMasFL:
             "beta": "min(1, sqrt(S K / T))",
         },
         bounds={"delta": 1},
+        means={"c": "c_i"},
     )
 
     @classmethod
@@ -108,8 +109,8 @@ class AdaMasFL:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
-            grad = F.grad(down.theta - eta * D, F.draw())
-            D = D + unit(beta * (grad - c_i) + down.u)  # c3, c4
+            grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
+            D += unit(down.u.add(grad - c_i, alpha=beta))  # c3, c4
             c_new = c_new + grad / K
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # c6
 

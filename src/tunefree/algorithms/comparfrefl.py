@@ -77,6 +77,7 @@ class ComParFreFL:
             "gamma": "(S K)^(1/4) / T^(3/4)",
             "beta": "min(1, sqrt(S K / T))",
         },
+        means={"c": "c_i"},
     )
 
     def __post_init__(self) -> None:

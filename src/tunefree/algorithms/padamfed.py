@@ -76,6 +76,7 @@ class PAdaMFed:
             "beta": "min(1, sqrt(S K / T))",
         },
         bounds={"delta": 1},
+        means={"c": "c_i"},
     )
 
     @classmethod
@@ -107,9 +108,9 @@ class PAdaMFed:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
-            grad = F.grad(down.theta - eta * D, F.draw())
-            D = D + unit(beta * (grad - c_i) + down.u)  # 7, 8
-            c_new = c_new + grad / K  # 10
+            grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
+            D += unit(down.u.add(grad - c_i, alpha=beta))  # 7, 8
+            c_new += grad / K  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:

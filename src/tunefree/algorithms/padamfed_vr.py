@@ -86,6 +86,7 @@ class PAdaMFedVR:
             "beta": "min(1, (S K)^(1/3) / T^(2/3))",
         },
         bounds={"delta": 1},
+        means={"c": "c_i"},
     )
 
     @classmethod

@@ -71,6 +71,7 @@ class ParFreFL:
             "gamma": "(S K)^(1/4) / T^(3/4)",
             "beta": "min(1, sqrt(S K / T))",
         },
+        means={"c": "m_i"},
     )
 
     @classmethod

@@ -61,6 +61,7 @@ class Scafcom:
         family="momentum, control variate, compressed",
         paper="Huang, Li, Li, ICLR 2024",
         grid={"eta": (1e-2, 3e-2, 1e-1), "s": (1.0, 3.0), "beta": (0.05, 0.1, 0.2, 0.5)},
+        means={"c": "c_i"},
     )
 
     def __post_init__(self) -> None:

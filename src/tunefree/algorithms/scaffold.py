@@ -58,6 +58,7 @@ class Scaffold:
         family="control variate",
         paper="Karimireddy et al., ICML 2020",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "s": (0.5, 1.0)},
+        means={"c": "c_i"},
     )
 
     def server(self, theta0: Vec) -> Server:

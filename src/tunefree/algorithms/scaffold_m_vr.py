@@ -67,6 +67,7 @@ class ScaffoldMVR:
             "s": (0.5, 1.0, 2.0),
             "beta": (0.1, 0.2, 0.5),
         },
+        means={"c": "c_i"},
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -70,6 +70,7 @@ class ScaffoldNorm:
             "gamma": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
         },
         bounds={"delta": 1},
+        means={"c": "c_i"},
     )
 
     @classmethod

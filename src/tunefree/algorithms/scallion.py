@@ -62,6 +62,7 @@ class Scallion:
             "s": (0.5, 1.0, 3.0),
             "alpha": (0.05, 0.1, 0.2, 0.5),
         },
+        means={"c": "c_i"},
     )
 
     def __post_init__(self) -> None:

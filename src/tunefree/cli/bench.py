@@ -33,10 +33,11 @@ def bench_command(args: argparse.Namespace) -> int:
 
 
 def speed_bench(args: argparse.Namespace) -> int:
-    from tunefree.experiments.bench import measure, shares
+    from tunefree.experiments.bench import measure, opening, shares
     from tunefree.experiments.workloads import workload
 
     w = workload(args.workload, args.toy)
+    start = opening(w)
     times = measure(w, args.rounds, args.turns)
     parts = shares(w, args.rounds)
     best = min(t.median for t in times if t.name.startswith("bare"))
@@ -50,6 +51,7 @@ def speed_bench(args: argparse.Namespace) -> int:
             for t in times
         ],
         "shares": parts._asdict(),
+        "opening": start._asdict(),
     }
     if args.out:
         save(result, times, args.out, w.name)
@@ -70,7 +72,9 @@ def speed_bench(args: argparse.Namespace) -> int:
     )
     print(
         f"ratio: to the best bare loop. A serial round: {parts.gradients:.0%} gradients, "
-        f"{parts.batches:.0%} making batches, {parts.rest:.1%} all else"
+        f"{parts.batches:.0%} making batches, {parts.rest:.1%} all else.\n"
+        f"Pool: ready after {start.data:.1f} s, opening {start.opening:.1f} s, first round "
+        f"{start.first:.1f} s; {start.peak:,.0f} MiB with its workers"
     )
     return 0
 

@@ -5,12 +5,14 @@ Absolute times are noise on a shared machine; the ratios are the result.
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +80,7 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
             f"bare loop, {workers} processes": lambda: bare.in_processes(w, workers),
             "tunefree serial": lambda: ours(w, "serial", Path(folder)),
             f"tunefree pool, {workers} workers": lambda: ours(w, "pool", Path(folder)),
+            "tunefree pool, FedAvg": lambda: ours(w, "pool", Path(folder), "fedavg"),
         }
         turns: dict[str, Iterator[None]] = {}
         times = {}
@@ -101,6 +104,42 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
         name = "Flower simulation, FedAvg"
         times[name] = Times(name, *seconds_per_round(w, rounds * repetitions))
     return list(times.values())
+
+
+class Opening(NamedTuple):
+    """From nothing to the first finished round on the pool, in a process of its own."""
+
+    data: float  # seconds until the samples and the run are there and the workers are started
+    opening: float  # seconds of the opening: K gradients of all N clients
+    first: float  # seconds of the first round
+    peak: float  # MiB of all processes together at the end, shared memory counted once
+
+
+def opening(w: Workload) -> Opening:
+    """What a user waits for and what it takes, the imports left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = [time.perf_counter()]
+        out = Path(folder) / "run.sqlite"
+        steps = iter(make_run(w, w.system(FOREVER), "pool", "padamfed", out))
+        clock.append(time.perf_counter())
+        for _ in range(2):
+            next(steps)
+            clock.append(time.perf_counter())
+        peak = proportional_memory()
+        steps.close()  # type: ignore[attr-defined]
+    data, first_pass, first = (after - before for before, after in pairwise(clock))
+    return Opening(data, first_pass, first, peak)
+
+
+def proportional_memory() -> float:
+    """MiB of this process and its children; a page shared by n of them counts 1/n for each."""
+    here = Path("/proc") / str(os.getpid())
+    children = (here / "task" / here.name / "children").read_text().split()
+    total = 0
+    for process in (here.name, *children):
+        rollup = (here.parent / process / "smaps_rollup").read_text()
+        total += next(int(line.split()[1]) for line in rollup.splitlines() if line[:4] == "Pss:")
+    return total / 1024
 
 
 class Shares(NamedTuple):

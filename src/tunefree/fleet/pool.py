@@ -21,6 +21,7 @@ from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.states import States
+from tunefree.fleet.work import keep_memory
 from tunefree.schedule.trip import Done, Job, Key
 
 TRIES = 3  # a job that has ended so many workers is not tried again
@@ -88,6 +89,7 @@ class Pool:
         self._common = Arena.create()
         self._setup = self._common.pack((algo, oracle_of))
         self._workers = [self._hire() for _ in range(workers or cores())]
+        keep_memory()
 
     def _hire(self) -> Worker:
         return Worker(self._common, self._setup)

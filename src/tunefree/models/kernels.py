@@ -3,12 +3,13 @@
 On a CPU, small convolutions spend their time outside the arithmetic. Here a chain of layers keeps
 the batch as the innermost axis ("batch-minor"): a convolution is one copy of patches and one matrix
 product, pooling and ReLU run along the batch, and every parameter's gradient is written straight
-into its place in the flat vector. A layer is a pair of functions; nothing else is traced.
+into its place in the flat vector. Convolutions with many channels are torch's own, with the channel
+innermost; only the memory order differs, never the order of the axes. A layer is a pair of
+functions; nothing else is traced.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -17,7 +18,8 @@ from torch import nn
 
 from tunefree.core import Vec
 
-SMALL = 600  # inputs of one output of a convolution; above, torch's own layers win
+MANY = 16  # channels into a convolution; from here on torch's own wins
+COLOURS = 2  # the same for the first layer, which has no gradient to hand back
 Saved: TypeAlias = Any  # what a layer's forward leaves for its backward
 Views: TypeAlias = Sequence[torch.Tensor]  # one per parameter, in order
 
@@ -88,6 +90,33 @@ class Conv(NamedTuple):
         return back[:, rows : shape[1] - rows, columns : shape[2] - columns]
 
 
+class WideConv(NamedTuple):
+    """The same by torch's own convolution, channels innermost: quicker once there are many."""
+
+    at: int
+    padding: tuple[int, int]
+
+    def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
+        x, weight = channels_last(x.permute(3, 0, 1, 2)), channels_last(theta[self.at])
+        out = torch.conv2d(x, weight, theta[self.at + 1], padding=self.padding)
+        return out.permute(1, 2, 3, 0), (x, weight)
+
+    def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        x, weight = saved
+        g = channels_last(g.permute(3, 0, 1, 2))
+        back, grad, _ = torch.ops.aten.convolution_backward(
+            g, x, weight, None, [1, 1], self.padding, [1, 1], False, [0, 0], 1,
+            [not first, True, False],
+        )  # fmt: skip
+        grads[self.at].copy_(grad)
+        torch.sum(g, dim=(0, 2, 3), out=grads[self.at + 1])
+        return g if first else back.permute(1, 2, 3, 0)
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 class Relu(NamedTuple):
     """max(x, 0)."""
 
@@ -96,27 +125,35 @@ class Relu(NamedTuple):
         return y, y
 
     def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
+        if g.stride() != saved.stride():  # two memory orders in one pass would be slow
+            g = torch.empty_like(saved).copy_(g)
         back: torch.Tensor = torch.ops.aten.threshold_backward(g, saved, 0)
         return back
 
 
+BATCH_MINOR = (0, 3, 1, 2), (0, 2, 3, 1)  # our axes as torch's, and back
+CHANNEL_MINOR = (3, 0, 1, 2), (1, 2, 3, 0)
+
+
 class MaxPool(NamedTuple):
-    """The largest of each square; the batch takes the place of torch's channels-last channels."""
+    """The largest of each square; what is innermost takes the place of torch's channels."""
 
     size: int
 
     def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
-        x = x.permute(0, 3, 1, 2)
+        channel_minor = x.stride(0) < x.stride(3)
+        there, back = CHANNEL_MINOR if channel_minor else BATCH_MINOR
+        x = x.permute(there)
         y, places = nn.functional.max_pool2d(x, self.size, return_indices=True)
-        return y.permute(0, 2, 3, 1), (x, places)
+        return y.permute(back), (x, places, there, back)
 
     def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
-        x, places = saved
+        x, places, there, back = saved
         size = [self.size, self.size]
-        back: torch.Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            g.permute(0, 3, 1, 2), x, size, size, [0, 0], [1, 1], False, places
+        spread: torch.Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
+            channels_last(g.permute(there)), x, size, size, [0, 0], [1, 1], False, places
         )
-        return back.permute(0, 2, 3, 1)
+        return spread.permute(back)
 
 
 class Flatten(NamedTuple):
@@ -133,27 +170,25 @@ class Chain:
     """A module as a list of layers."""
 
     def __init__(self, layers: Sequence[Layer], shapes: Sequence[torch.Size]) -> None:
-        self._layers = layers
+        self.layers = layers
         self._shapes = shapes
         self._sizes = [shape.numel() for shape in shapes]
-        self._starts_with_images = isinstance(layers[0], Conv | MaxPool)
-
-    @property
-    def pays(self) -> bool:
-        """Whether this is faster than torch's own layers: for dense and small convolutions."""
-        return all(math.prod(shape[1:]) <= SMALL for shape in self._shapes if len(shape) == 4)
+        self._images = isinstance(layers[0], Conv | WideConv | MaxPool)
 
     def _views(self, flat: Vec) -> Views:
-        parts = torch.split(flat, self._sizes)
+        parts = flat.split_with_sizes(self._sizes)  # without the detour of torch.split
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def _enter(self, x: torch.Tensor) -> torch.Tensor:
-        return x.permute(1, 2, 3, 0).contiguous() if self._starts_with_images else x.flatten(1).t()
+        if not self._images:
+            return x.flatten(1).t()
+        x = x.permute(1, 2, 3, 0)
+        return x if isinstance(self.layers[0], WideConv) else x.contiguous()
 
     def outputs(self, theta: Vec, x: torch.Tensor) -> torch.Tensor:
         """What the module answers, batch first."""
         views, x = self._views(theta), self._enter(x)
-        for layer in self._layers:
+        for layer in self.layers:
             x, _ = layer.forward(x, views)
         return x.t()
 
@@ -161,7 +196,7 @@ class Chain:
         """Mean cross-entropy and its gradient, which is softmax minus one at the right class."""
         views, x = self._views(theta), self._enter(x)
         saved = []
-        for layer in self._layers:
+        for layer in self.layers:
             x, kept = layer.forward(x, views)
             saved.append(kept)
         log_p = torch.log_softmax(x, dim=0)
@@ -172,7 +207,7 @@ class Chain:
         grad = torch.empty_like(theta)
         grads = self._views(grad)
         for place in reversed(range(len(saved))):
-            g = self._layers[place].backward(g, saved[place], grads, place == 0)
+            g = self.layers[place].backward(g, saved[place], grads, place == 0)
         return loss, grad
 
 
@@ -186,13 +221,15 @@ def chain_of(module: nn.Module) -> Chain | None:
         layer = layer_of(part, at)
         if layer is None or not all(p.requires_grad for p in part.parameters()):
             return None
-        images = images or isinstance(layer, Conv)
+        images = images or isinstance(layer, Conv | WideConv)
         if isinstance(layer, Flatten) and not images:
             if number:
                 return None
             continue  # entering flattens already
         images = images and not isinstance(layer, Flatten)
-        if isinstance(layer, Dense) == images and isinstance(layer, Dense | Conv | MaxPool):
+        if isinstance(layer, Dense) == images and isinstance(
+            layer, Dense | Conv | WideConv | MaxPool
+        ):
             return None
         layers.append(layer)
         at += len(list(part.parameters()))
@@ -218,7 +255,8 @@ def layer_of(part: nn.Module, at: int) -> Layer | None:
             stride=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros",
             bias=torch.Tensor(), padding=(int(rows), int(columns)),
         ):  # fmt: skip
-            return Conv(at, (rows, columns))
+            many = part.in_channels >= (MANY if at else COLOURS)
+            return (WideConv if many else Conv)(at, (rows, columns))
         case nn.MaxPool2d(
             kernel_size=int(size), stride=stride, padding=0, dilation=1,
             ceil_mode=False, return_indices=False,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from tunefree.models.kernels import Chain, chain_of
 Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 EVALUATION_BATCH = 200  # larger ones leave the caches
+AHEAD = 2**19  # numbers made ready for the network at a time
 
 
 class Objective:
@@ -58,7 +60,7 @@ class Objective:
         if wanted == "auto":
             convolutional = any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
             wanted = "channels-last" if convolutional else "plain"
-            wanted = "batch-minor" if chain and chain.pays else wanted
+            wanted = "batch-minor" if chain else wanted
         if wanted == "batch-minor":
             if chain is None:
                 raise ConfigError(
@@ -193,9 +195,11 @@ def refuse_running_statistics(module: nn.Module) -> None:
 
 
 class Batch(NamedTuple):
-    """One xi: which samples, and the seed of any noise inside the model."""
+    """One xi: which samples, what they are, and the seed of any noise inside the model."""
 
     places: Index
+    x: torch.Tensor
+    y: torch.Tensor
     seed: int
 
 
@@ -216,22 +220,35 @@ class DataOracle:
         self._objective, self._samples, self._part = objective, samples, part
         self._batch_size = batch_size
         self._left: Index = np.empty(0, dtype=np.int64)
+        self._ready: deque[tuple[Index, torch.Tensor, torch.Tensor]] = deque()
 
     def draw(self) -> Batch:
+        if not self._ready:
+            self._ready.extend(self._next_batches())
+        places, x, y = self._ready.popleft()
+        return Batch(places, x, y, int(self.rng.integers(2**31)))
+
+    def _next_batches(self) -> Iterator[tuple[Index, torch.Tensor, torch.Tensor]]:
+        """A few at a time: gathering and standardising them together is quicker."""
         if not len(self._left):
             self._left = self.rng.permutation(self._part)
-        places, self._left = self._left[: self._batch_size], self._left[self._batch_size :]
-        return Batch(places, int(self.rng.integers(2**31)))
+        size = self._batch_size
+        together = size * max(1, AHEAD // (size * self._samples.x[0].numel()))
+        places, self._left = self._left[:together], self._left[together:]
+        x, y = self._samples.batch(places)
+        for start in range(0, len(places), size):
+            here = slice(start, start + size)
+            yield places[here], x[here], y[here]
 
     def grad(self, theta: Vec, xi: Batch) -> Vec:
         return self.loss_and_grad(theta, xi)[1]
 
     def loss_and_grad(self, theta: Vec, xi: Batch) -> tuple[Vec, Vec]:
         self.drawn += len(xi.places)
-        return self._objective.loss_and_grad(theta, *self._samples.batch(xi.places), xi.seed)
+        return self._objective.loss_and_grad(theta, xi.x, xi.y, xi.seed)
 
     def full_grad(self, theta: Vec) -> Vec:
         seed = int(self.rng.integers(2**31))
         parts = np.split(self._part, range(EVALUATION_BATCH, self.n, EVALUATION_BATCH))
-        grads = [self.grad(theta, Batch(part, seed)) for part in parts]
-        return mean(grads, [len(part) for part in parts])
+        batches = (Batch(part, *self._samples.batch(part), seed) for part in parts)
+        return mean((self.grad(theta, batch) for batch in batches), map(len, parts))

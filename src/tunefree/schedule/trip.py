@@ -35,6 +35,7 @@ class Done(NamedTuple):
     up: Message
     n: int
     drawn: int
+    fault: str = ""  # why it cannot be used, where the fleet could not even read it
 
 
 class Fleet(Protocol):
@@ -131,7 +132,9 @@ def hear(
     absent: list[Absence] = []
     for job in jobs:
         reply = came.get(job.key)
-        reason = fault(reply.up, kinds, server.theta, bounds) if reply else "its reply did not come"
+        reason = "its reply did not come"
+        if reply is not None:
+            reason = reply.fault or fault(reply.up, kinds, server.theta, bounds)
         if reply is None or reason:
             absent.append(Absence(job.exchange, job.client, reason))
         else:
