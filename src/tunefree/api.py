@@ -18,6 +18,7 @@ from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, Samples, check_federation
+from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
 from tunefree.models.oracle import Kernels, Loss, Objective
 from tunefree.progress import shown
@@ -225,8 +226,11 @@ def prepare(config: Config, facts: Mapping[str, object] = {}, go_on: bool = Fals
     parts = partition.from_spec(
         data.partition, dataset.train.y.numpy(), config.system.N, settings.seed, dataset.groups
     )
+    test = dataset.test
+    if data.validation:
+        parts, test = held_out(dataset.train, parts, data.validation, settings.seed)
     federation = check_federation(
-        Federation(dataset.train, parts, dataset.test, dataset.classes, data.name)
+        Federation(dataset.train, parts, test, dataset.classes, data.name)
     )
     model = config.model.name or dataset.model
     module = tunefree.models.build(

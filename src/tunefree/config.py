@@ -46,6 +46,7 @@ class DataSettings:
     )
     batch_size: int = setting(16, "--batch-size", "samples in a mini-batch", least=1)
     dir: str = setting("", "--data-dir", "where the data files are, if not in the usual places")
+    validation: float = setting(0.0, least=0)  # score on this share of the clients' data, held out
     options: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -13,8 +13,12 @@ def print_table(
     rows: Iterable[Sequence[str]],
     wrapped: Collection[str] = (),
     right: Collection[str] = (),
+    width: int | None = None,
 ) -> None:
-    """Names and numbers stay whole; only the wrapped columns give way on a narrow terminal."""
+    """Names and numbers stay whole; only the wrapped columns give way on a narrow terminal.
+
+    A table that would suffer from that can ask for a `width` of its own.
+    """
     table = Table(box=None, header_style="bold")
     for column in columns:
         justify = "right" if column in right else "left"
@@ -26,4 +30,4 @@ def print_table(
         )
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=width).print(table)

@@ -1,0 +1,118 @@
+"""`tunefree compare`: several methods side by side, on the same data and seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from tunefree.cli import settings
+from tunefree.cli.run import size
+from tunefree.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from tunefree.experiments.compare import Outcome
+
+SEEDS = (0, 1, 2)
+WIDTH = 140  # columns: a comparison does not fit into 80
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "arms",
+        nargs="+",
+        metavar="ARM",
+        help="NAME, NAME:key=value,key=value or NAME@tuned.json, as `tunefree tune` writes it",
+    )
+    command.add_argument(
+        "--target", type=float, metavar="X", help="also count rounds until this accuracy"
+    )
+    settings.add_to(command, SEEDS)
+    command.set_defaults(act=compare_command)
+
+
+def compare_command(args: argparse.Namespace) -> int:
+    base = settings.settings_of(args)
+    from tunefree.errors import ConfigError
+    from tunefree.experiments import arms
+    from tunefree.experiments.compare import compare
+
+    if args.target is not None and not 0 < args.target <= 1:
+        raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
+    choices = [arms.parsed(text) for text in args.arms]
+    folder = settings.folder_of(args, "compare", [args.arms, args.seeds, base.asdict()])
+    try:
+        outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
+    except KeyboardInterrupt:
+        return settings.interrupted(folder)
+    if args.format == "json":
+        print(json.dumps({"folder": str(folder), "arms": [each._asdict() for each in outcomes]}))
+    else:
+        show(outcomes, args.target)
+        print(
+            f"next: all curves and what they cost on one page:\n  tunefree report {folder} "
+            "-o report.html"
+        )
+    return 1 if any(run["state"] == "failed" for each in outcomes for run in each.runs) else 0
+
+
+def show(outcomes: list[Outcome], target: float | None) -> None:
+    score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
+    columns = ["arm", "steps", f"final {score}", "best", "sent up", "samples", "seconds"]
+    if target is not None:
+        columns.insert(4, f"rounds to {target:g}")
+    rows = []
+    for each in outcomes:
+        final = each.loss if score == "loss" else each.accuracy
+        row = [
+            each.arm,
+            each.steps,
+            f"{number(final)}{spread(each) if score == 'accuracy' else ''}{accidents(each)}",
+            number(each.best),
+            "-" if each.bits_up is None else size(each.bits_up),
+            "-" if each.samples is None else f"{each.samples:,.0f}",
+            "-" if each.seconds is None else f"{each.seconds:.1f}",
+        ]
+        if target is not None:
+            row.insert(4, words_on_rounds(each.rounds))
+        rows.append(row)
+    print_table(columns, rows, right=("sent up", "samples", "seconds"), width=WIDTH)
+    for each in outcomes:
+        if each.steps != "from theory":
+            print(f"  {each.arm}: {words_on_steps(each)}")
+
+
+def words_on_steps(outcome: Outcome) -> str:
+    """What somebody had to choose, and what it cost to find it, where that is known."""
+    values = ", ".join(f"{name} = {value:.3g}" for name, value in outcome.step_sizes.items())
+    if not outcome.tuning:
+        return f"{values}, chosen by hand"
+    bill = outcome.tuning
+    return f"{values}, found in {bill['trials']} trials and {bill['rounds']:,} rounds"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def spread(outcome: Outcome) -> str:
+    return "" if outcome.deviation is None else f" ± {outcome.deviation:.4f}"
+
+
+def accidents(outcome: Outcome) -> str:
+    """How many runs diverged or failed, if any did."""
+    states = [run["state"] for run in outcome.runs]
+    return "".join(
+        f", {states.count(state)} of {len(states)} {state}"
+        for state in ("diverged", "failed")
+        if state in states
+    )
+
+
+def words_on_rounds(rounds: list[int | None]) -> str:
+    """The mean over the runs that got there, and how many did not."""
+    there = [each for each in rounds if each is not None]
+    if not there:
+        return "never"
+    missed = f" ({len(there)} of {len(rounds)})" if len(there) < len(rounds) else ""
+    return f"{sum(there) / len(there):.0f}{missed}"

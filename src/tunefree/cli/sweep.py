@@ -1,0 +1,77 @@
+"""`tunefree sweep`: final accuracy against a step size, and the width of the range that works."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from tunefree.cli import settings
+from tunefree.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from tunefree.experiments.sweep import Sweep
+
+SEEDS = (0,)
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument("arm", metavar="NAME", help="a method, or NAME:key=value to fix an option")
+    command.add_argument(
+        "--over", required=True, metavar="STEP", help="the step size to vary: eta, gamma, ..."
+    )
+    command.add_argument(
+        "--values",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)",
+    )
+    settings.add_to(command, SEEDS)
+    command.set_defaults(act=sweep_command)
+
+
+def sweep_command(args: argparse.Namespace) -> int:
+    base = settings.settings_of(args)
+    from tunefree.experiments import arms
+    from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
+
+    arm = arms.parsed(args.arm)
+    values = args.values or HALF_DECADES
+    config, _ = arms.configured(arm, base)
+    what = [args.over, values, args.seeds, config.asdict()]
+    folder = settings.folder_of(args, f"sweep-{arm.name}-{args.over}", what)
+    try:
+        done = sweep(config, args.over, values, args.seeds, folder, args.workers)
+    except KeyboardInterrupt:
+        return settings.interrupted(folder)
+    if args.format == "json":
+        print(json.dumps({"folder": str(folder), **as_dict(done, arm.name)}))
+    else:
+        show(done)
+    return 1 if any(r.state == "failed" for results in done.results for r in results) else 0
+
+
+def show(done: Sweep) -> None:
+    from tunefree.experiments.sweep import WITHIN
+
+    accuracy = dict(done.curve)
+    rows = []
+    for results in done.results:
+        value = results[0].planned.config.algorithm.options[done.over]
+        states = [result.state for result in results]
+        bad = [state for state in states if state != "done"]
+        accident = f", {len(bad)} of {len(states)} {bad[0]}" if bad else ""
+        score = f"{accuracy[value]:.4f}" if value in accuracy else "-"
+        rows.append((f"{value:g}", f"{score}{accident}"))
+    print_table((done.over, "final accuracy"), rows, right=(done.over,))
+    width = done.width
+    print(
+        f"{done.over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
+        f"within {WITHIN:g} of the best, which is at {width.best:g}"
+    )
+    cut = [side for side, is_cut in (("below", width.cut_low), ("above", width.cut_high)) if is_cut]
+    if cut:
+        print(f"  the range is cut off by the values tried: it may go on {' and '.join(cut)}")
+    if done.theory is not None:
+        print(f"  the formula gives {done.over} = {done.theory:.3g}")

@@ -1,0 +1,116 @@
+"""`tunefree tune`: search the step sizes of a method that needs them, and present the bill."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tunefree.cli import settings
+from tunefree.cli.run import size
+from tunefree.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from tunefree.experiments.tune import Grid, Trial, Tuned
+
+SEEDS = (1000,)  # unlike those of comparisons, so that nothing is chosen by their luck
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument("arm", metavar="NAME", help="a method, or NAME:key=value to fix an option")
+    command.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=X,X,...",
+        help="values to search, for each parameter; by default the method's own grid",
+    )
+    command.add_argument(
+        "--budget", type=int, metavar="X", help="trials at most; by default the whole grid"
+    )
+    command.add_argument("--no-pruning", action="store_true", help="play hopeless trials whole too")
+    command.add_argument(
+        "--no-extend", action="store_true", help="do not go beyond the edges of the grid"
+    )
+    settings.add_to(command, SEEDS)
+    command.set_defaults(act=tune_command)
+
+
+def tune_command(args: argparse.Namespace) -> int:
+    base = settings.settings_of(args)
+    from tunefree.errors import ConfigError
+    from tunefree.experiments import arms
+    from tunefree.experiments.tune import declared, save, tune
+
+    if args.budget is not None and args.budget < 1:
+        raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
+    arm = arms.parsed(args.arm)
+    if arm.tuned:
+        raise ConfigError(f"{args.arm!r} is tuned already; give the name of a method alone")
+    own = declared(arm.name)
+    config, _ = arms.configured(arm, base)
+    rest = {key: values for key, values in own.items() if key not in arm.options}
+    grid = parsed_grid(args.grid) or rest
+    if not grid:
+        raise ConfigError(f"{args.arm!r} leaves nothing to search; fix fewer options")
+    folder = settings.folder_of(args, f"tune-{arm.name}", [grid, args.seeds, config.asdict()])
+    try:
+        tuned = tune(
+            *(config, grid, args.seeds, folder),
+            budget=args.budget,
+            pruning=not args.no_pruning,
+            extend=not args.no_extend,
+            workers=args.workers,
+        )
+    except KeyboardInterrupt:
+        return settings.interrupted(folder)
+    path = save(tuned, config, args.seeds, folder)
+    if args.format == "json":
+        print(path.read_text(encoding="utf-8"))
+        return 0
+    show(tuned)
+    print(
+        f"next: compare it with a method that needs none of this:\n  tunefree compare padamfed "
+        f"{arm.name}@{path}"
+    )
+    return 0
+
+
+def parsed_grid(given: list[str]) -> Grid:
+    """`eta=0.01,0.1` as a parameter and its values."""
+    from tunefree.errors import ConfigError
+
+    grid: dict[str, tuple[float, ...]] = {}
+    for text in given:
+        key, _, values = text.partition("=")
+        try:
+            numbers = tuple(float(value) for value in values.split(","))
+        except ValueError as error:
+            raise ConfigError(f"--grid {text!r} must look like eta=0.01,0.1,1") from error
+        if key in grid:
+            raise ConfigError(f"--grid {key} is given twice; put all values into one")
+        grid[key] = numbers
+    return grid
+
+
+def show(tuned: Tuned) -> None:
+    names = list(tuned.grid)
+    ranked = sorted(tuned.trials, key=lambda trial: trial.point)
+    rows = [(*(f"{value:g}" for _, value in trial.point), words(trial)) for trial in ranked]
+    print_table((*names, "validation accuracy"), rows, right=names)
+    best = ", ".join(f"{name} = {tuned.options[name]:g}" for name in names)
+    print(f"best: {best}, validation accuracy {tuned.score:.4f}")
+    for edge in tuned.edges:
+        print(f"  {edge}; a wider --grid may do better")
+    bill = tuned.bill
+    print(
+        f"the search took {bill['trials']} trials, {bill['rounds']:,} rounds and "
+        f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and got "
+        f"{size(bill['bits_down'])} down, in {bill['seconds']:.1f} s of training"
+    )
+
+
+def words(trial: Trial) -> str:
+    if trial.score is not None:
+        return f"{trial.score:.4f}"
+    rounds = sum(max(0, len(result.history) - 1) for result in trial.results)
+    return f"{trial.state} after {rounds} rounds"

@@ -1,0 +1,34 @@
+"""Samples held out of training, to choose settings by; the test set stays unseen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tunefree.core import stream
+from tunefree.data.samples import Index, Partition, Samples
+from tunefree.errors import ConfigError
+
+
+def held_out(
+    train: Samples, parts: Partition, share: float, seed: int
+) -> tuple[Partition, Samples]:
+    """What is left to each client, and the share of its samples that each keeps aside.
+
+    Each client gives from its own, after the samples were dealt out: so a real federation could do
+    it, and the clients stay as unlike each other as they will be later. All keep at least one.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"data.validation = {share} must lie between 0 and 1; 0.1 is usual")
+    left, aside = [], []
+    for client, part in enumerate(parts):
+        mixed: Index = stream(seed, "validation", client).permutation(part)
+        cut = min(int(np.ceil(share * len(part))), len(part) - 1)
+        aside.append(mixed[:cut])
+        left.append(np.sort(mixed[cut:]))
+    index = np.sort(np.concatenate(aside))
+    if not len(index):
+        raise ConfigError(
+            f"data.validation = {share} holds out nothing, as every client has a single sample; "
+            "use fewer clients"
+        )
+    return Partition(left), Samples(train.x[index], train.y[index], train.prepare)

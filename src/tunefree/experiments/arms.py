@@ -1,0 +1,126 @@
+"""An arm of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tunefree import algorithms, config
+from tunefree.config import AlgorithmSettings, Config, ScheduleSettings
+from tunefree.errors import ConfigError, unknown
+
+ARM = re.compile(
+    r"(?P<name>[^@:]*)(?:@(?P<file>.+?))?(?::(?P<options>[A-Za-z_]\w*=.*))?", re.DOTALL
+)
+COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others belong to a value
+
+
+class Arm(NamedTuple):
+    """A method with its own settings."""
+
+    name: str
+    options: Mapping[str, object] = {}
+    tuned: Path | None = None
+
+    @property
+    def label(self) -> str:
+        own = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}{'@tuned' if self.tuned else ''}{':' if own else ''}{own}"
+
+
+def parsed(text: str) -> Arm:
+    """An arm from its text; values may hold colons and commas.
+
+    >>> parsed("comparfrefl:compressor=top:0.05").options
+    {'compressor': 'top:0.05'}
+    >>> parsed("fedavg@runs/tuned.json:s=2").label
+    'fedavg@tuned:s=2'
+    """
+    match = ARM.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"arm {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
+        )
+    name, file, given = match.group("name", "file", "options")
+    if name not in algorithms.REGISTRY:
+        raise unknown("arm", name, algorithms.REGISTRY)
+    options: dict[str, object] = {}
+    for part in COMMA.split(given) if given else ():
+        key, value = config.parsed(part)
+        if key == "name" or key in options:
+            why = "is given twice" if key in options else "cannot be changed"
+            raise ConfigError(f"arm {text!r}: {key} {why}; leave it out")
+        options[key] = value
+    return Arm(name, options, Path(file) if file else None)
+
+
+def configured(arm: Arm, base: Config) -> tuple[Config, dict[str, Any]]:
+    """The arm's settings over those that all arms share, and what tuning it has cost."""
+    shared = base.algorithm
+    if shared.options or shared.explicit_steps:
+        key = next(iter(shared.options), "explicit_steps")
+        raise ConfigError(
+            f"algorithm.{key} cannot be set for all methods at once; write it with its own, as in "
+            f"{arm.name}:{key}=..."
+        )
+    tuned = read_tuned(arm) if arm.tuned else {}
+    if tuned:
+        note_other_settings(arm, tuned, base)
+    given = {**tuned.get("options", {}), **arm.options}
+    schedule = on_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
+    known = {"compressor": shared.compressor if arm.name in algorithms.COMPRESSING else ""}
+    known |= {key: given.pop(key) for key in ("compressor", "explicit_steps") if key in given}
+    chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
+    compressor = {"compressor": chosen.compressor} if chosen.compressor else {}
+    algorithms.check(arm.name, {**chosen.options, **compressor}, chosen.explicit_steps)
+    facts = {"tuning": tuned["bill"]} if tuned else {}
+    return replace(base, algorithm=chosen, schedule=schedule), facts
+
+
+def on_schedule(name: str, shared: ScheduleSettings) -> ScheduleSettings:
+    """The shared schedule, or synchronous rounds on the same clock."""
+    if name == shared.name:
+        return shared
+    if name == "synchronous":
+        return ScheduleSettings("synchronous", delays=shared.delays, opening=shared.opening)
+    raise ConfigError(
+        f"schedule = {name!r} of an arm must be 'synchronous', beside others that run buffered "
+        "(--schedule buffered)"
+    )
+
+
+def read_tuned(arm: Arm) -> dict[str, Any]:
+    """What `tunefree tune` wrote, once it is about this method."""
+    path = arm.tuned
+    assert path is not None
+    try:
+        tuned: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        name, _ = tuned["algorithm"], (tuned["options"], tuned["bill"], tuned["settings"])
+    except OSError as error:
+        raise ConfigError(
+            f"'{path}' cannot be read ({error.strerror}); make it with `tunefree tune {arm.name}`"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"'{path}' was not written by `tunefree tune`") from error
+    if name != arm.name:
+        raise ConfigError(f"'{path}' holds the tuned settings of {name}, not of {arm.name}")
+    return tuned
+
+
+def note_other_settings(arm: Arm, tuned: Mapping[str, Any], base: Config) -> None:
+    """Say it where a method was tuned for another task than it is now compared on."""
+    here, there = base.asdict(), tuned["settings"]
+    sections = {"system": "NSKT", "data": ("name", "partition", "batch_size"), "model": ("name",)}
+    other = [
+        f"{section}.{key} = {there[section][key]!r}"
+        for section, keys in sections.items()
+        for key in keys
+        if there[section][key] != here[section][key]
+    ]
+    if other:
+        warnings.warn(f"{arm.name} was tuned with {', '.join(other)}", stacklevel=3)

@@ -1,0 +1,152 @@
+"""Several methods on the same data, partition, model and seeds; what each reached and cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tunefree import algorithms
+from tunefree.config import Config
+from tunefree.core import About
+from tunefree.data import sources
+from tunefree.errors import ConfigError
+from tunefree.experiments import arms
+from tunefree.experiments.arms import Arm
+from tunefree.experiments.batch import Planned, Result, plan, play
+from tunefree.record import Row
+
+
+class Outcome(NamedTuple):
+    """One arm over all seeds; means are over the runs that came to their end."""
+
+    arm: str
+    algorithm: str
+    steps: Literal["from theory", "chosen", "tuned"]
+    step_sizes: Mapping[str, float]
+    accuracy: float | None  # at the end, mean
+    deviation: float | None  # of that, over seeds; None for fewer than two
+    best: float | None  # of all evaluations of a run, mean
+    loss: float | None
+    rounds: list[int | None]  # of each run until the target accuracy
+    bits_up: float | None
+    bits_down: float | None
+    samples: float | None
+    virtual_seconds: float | None
+    seconds: float | None
+    tuning: Mapping[str, Any] | None  # what it cost to find the step sizes, where it is known
+    runs: list[dict[str, Any]]
+
+
+def planned(
+    choices: Sequence[Arm], base: Config, seeds: Sequence[int], folder: Path
+) -> list[list[Planned]]:
+    """The runs of each arm, one for each seed."""
+    for kind, given in (("arm", [arm.label for arm in choices]), ("seed", map(str, seeds))):
+        for each, count in Counter(given).items():
+            if count > 1:
+                raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
+    runs = []
+    for arm in choices:
+        config, facts = arms.configured(arm, base)
+        runs.append([plan(folder, arm.label, seeded(config, s), "arm", facts) for s in seeds])
+    return runs
+
+
+def seeded(config: Config, seed: int) -> Config:
+    return replace(config, run=replace(config.run, seed=seed))
+
+
+def compare(
+    choices: Sequence[Arm],
+    base: Config,
+    seeds: Sequence[int],
+    folder: Path,
+    target: float | None = None,
+    workers: int = 0,
+) -> list[Outcome]:
+    """Play all arms with all seeds, and sum up each arm."""
+    groups = planned(choices, base, seeds, folder)
+    results = {r.planned.path: r for r in play([run for runs in groups for run in runs], workers)}
+    return [
+        outcome(arm, [results[run.path] for run in runs], target)
+        for arm, runs in zip(choices, groups, strict=True)
+    ]
+
+
+def outcome(arm: Arm, results: Sequence[Result], target: float | None = None) -> Outcome:
+    done = [result for result in results if result.state == "done"]
+    ends = [result.history[-1] for result in done]
+    finals = [row["accuracy"] for row in ends if "accuracy" in row]
+    config, facts = results[0].planned.config, results[0].planned.facts
+    values = step_sizes(config)
+    about: About = algorithms.REGISTRY[arm.name].about
+    from_theory = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
+    return Outcome(
+        arm=arm.label,
+        algorithm=arm.name,
+        steps="from theory" if from_theory else "tuned" if arm.tuned else "chosen",
+        step_sizes=values,
+        accuracy=mean(finals),
+        deviation=statistics.stdev(finals) if len(finals) > 1 else None,
+        best=mean([max(accuracies(result)) for result in done if accuracies(result)]),
+        loss=mean([row["loss"] for row in ends if "loss" in row]),
+        rounds=[rounds_to(target, result.history) for result in results],
+        bits_up=mean([row["bits_up"] for row in ends]),
+        bits_down=mean([row["bits_down"] for row in ends]),
+        samples=mean([row["drawn"] for row in ends]),
+        virtual_seconds=mean([row["time"] for row in ends]),
+        seconds=mean([row["seconds"] for row in ends]),
+        tuning=facts.get("tuning"),  # type: ignore[arg-type]
+        runs=[about_run(result) for result in results],
+    )
+
+
+def about_run(result: Result) -> dict[str, Any]:
+    last = result.scores[-1] if result.scores else {}
+    return {
+        "seed": result.planned.config.run.seed,
+        "state": result.state,
+        "reason": result.reason,
+        "rounds": max(0, len(result.history) - 1),
+        "accuracy": last.get("accuracy"),
+        "loss": last.get("loss"),
+        "run": str(result.planned.path),
+    }
+
+
+def check_has_accuracy(config: Config) -> None:
+    if sources.source_of(config.data.name).classes is None:
+        raise ConfigError(
+            f"data.name = {config.data.name!r} has no classes and so no accuracy to choose by; "
+            "use another data set"
+        )
+
+
+def step_sizes(config: Config) -> dict[str, float]:
+    """The step sizes that a method's formulas give, or those that its grid is about."""
+    chosen = config.algorithm
+    algo = algorithms.build(
+        chosen.name, config.constants, chosen.options, explicit_steps=chosen.explicit_steps
+    )
+    about: About = algorithms.REGISTRY[chosen.name].about
+    return {name: getattr(algo, name) for name in about.steps or about.grid}
+
+
+def accuracies(result: Result) -> list[float]:
+    return [row["accuracy"] for row in result.scores if "accuracy" in row]
+
+
+def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:
+    """The first evaluated round with the target accuracy, if there is one."""
+    if target is None:
+        return None
+    reached = (int(row["t"]) + 1 for row in history if row.get("accuracy", -1.0) >= target)
+    return next(reached, None)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,145 @@
+"""Final accuracy against a step size, and how wide the range is that works."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from tunefree import algorithms
+from tunefree.config import Config
+from tunefree.core import About
+from tunefree.errors import ConfigError, unknown
+from tunefree.experiments.batch import Result, plan, play
+from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
+
+WITHIN = 0.05  # of the best accuracy: so much is as good as the best
+HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+
+
+class Width(NamedTuple):
+    """The range of step sizes around the best one that are as good."""
+
+    best: float  # the step size with the highest accuracy
+    low: float
+    high: float
+    cut_low: bool  # the range goes on beyond the smallest value that was tried
+    cut_high: bool
+
+    @property
+    def decades(self) -> float:
+        return math.log10(self.high / self.low)
+
+
+class Sweep(NamedTuple):
+    """The curve: a mean accuracy for each value, and the results it came from."""
+
+    over: str
+    theory: float | None  # the value that the formulas give, for a method that has them
+    curve: list[tuple[float, float]]
+    results: list[list[Result]]
+    width: Width
+
+
+def sweep(
+    config: Config,
+    over: str,
+    values: Sequence[float],
+    seeds: Sequence[int],
+    folder: Path,
+    workers: int = 0,
+) -> Sweep:
+    """Play every value with every seed; a run that diverged counts as accuracy 0."""
+    check_has_accuracy(config)
+    chosen = config.algorithm
+    theory = check(chosen.name, over, values, config)
+    groups = []
+    for value in sorted(values):
+        options = {**chosen.options, over: value}
+        steps = replace(chosen, options=options, explicit_steps=theory is not None)
+        facts = {"sweep": {"over": over, "value": value, "theory": theory}}
+        with_value, label = replace(config, algorithm=steps), f"{chosen.name}:{over}={value:g}"
+        groups.append(
+            [plan(folder, label, seeded(with_value, seed), "sweep", facts) for seed in seeds]
+        )
+    played = {r.planned.path: r for r in play([run for each in groups for run in each], workers)}
+    results = [[played[run.path] for run in each] for each in groups]
+    failures = [r for each in results for r in each if r.state == "failed"]
+    curve = [
+        (value, statistics.fmean(final(r) for r in each if r.state != "failed"))
+        for value, each in zip(sorted(values), results, strict=True)
+        if any(r.state != "failed" for r in each)
+    ]
+    if not curve:
+        raise ConfigError(f"no run could be played: {failures[0].reason}")
+    return Sweep(over, theory, curve, results, width(curve))
+
+
+def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
+    """Refuse what cannot be swept; the value that theory gives, where it gives one."""
+    cls = algorithms.REGISTRY[name]
+    about: About = cls.about
+    steps = list(about.steps or about.grid)
+    if over not in {f.name for f in fields(cls)}:
+        raise unknown("--over", over, steps)
+    if len(values) < 2 or len(set(values)) < len(values):
+        raise ConfigError(f"--values {list(values)} must be two or more different step sizes")
+    for value in values:
+        algorithms.check(name, {over: value}, explicit_steps=True)
+    if not about.steps:
+        return None
+    algo = algorithms.build(name, config.constants)
+    return cast(float, getattr(algo, over))
+
+
+def final(result: Result) -> float:
+    if result.state != "done":
+        return 0.0
+    return result.history[-1]["accuracy"]
+
+
+def width(curve: Sequence[tuple[float, float]], within: float = WITHIN) -> Width:
+    """The range around the best step size with accuracies within so much of the best.
+
+    It ends where the curve, straight between neighbours on a logarithmic axis, falls below.
+
+    >>> round(width([(0.01, 0.8), (0.1, 0.9), (1.0, 0.4)]).decades, 3)
+    0.6
+    """
+    values, scores = zip(*curve, strict=True)
+    best = max(range(len(scores)), key=lambda place: scores[place])
+    floor = scores[best] - within
+
+    def end(direction: int) -> tuple[float, bool]:
+        place = best
+        while 0 <= place + direction < len(values) and scores[place + direction] >= floor:
+            place += direction
+        beyond = place + direction
+        if not 0 <= beyond < len(values):
+            return values[place], True
+        part = (scores[place] - floor) / (scores[place] - scores[beyond])
+        log = math.log10(values[place]) + part * math.log10(values[beyond] / values[place])
+        return 10**log, False
+
+    (low, cut_low), (high, cut_high) = end(-1), end(+1)
+    return Width(values[best], low, high, cut_low, cut_high)
+
+
+def as_dict(done: Sweep, name: str) -> dict[str, Any]:
+    accuracy = dict(done.curve)
+    points = []
+    for results in done.results:
+        value = cast(float, results[0].planned.config.algorithm.options[done.over])
+        runs = [about_run(result) for result in results]
+        points.append({"value": value, "accuracy": accuracy.get(value), "runs": runs})
+    return {
+        "algorithm": name,
+        "over": done.over,
+        "theory": done.theory,
+        "within": WITHIN,
+        "width": {**done.width._asdict(), "decades": done.width.decades},
+        "points": points,
+    }

@@ -1,0 +1,99 @@
+"""A batch's worker process: plays one run after another; ends at once when its batch is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tunefree.api import prepare, resumed
+from tunefree.config import Config, config_from
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+from tunefree.record import Row
+from tunefree.run import Run
+
+PAUSE = 0.2  # seconds between rows that are told only to show progress
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def play(job: Mapping[str, Any], tell: Tell) -> None:
+    """One run from its beginning, or from where it was interrupted, to its end."""
+    end, reason = "done", ""
+    try:
+        run = begun(config_from(job["config"]), job["facts"])
+        with closing(run.record):
+            if not finish(run, dict(job["floors"]), tell):
+                end = "pruned"
+    except WireError:
+        end = "diverged"  # the run file says how
+    except ConfigError as error:
+        end, reason = "refused", str(error)
+    except (FleetError, RecordError) as error:
+        end, reason = "failed", str(error)
+    tell({"end": end, "reason": reason})
+
+
+def begun(chosen: Config, facts: Mapping[str, object]) -> Run:
+    """A new run, or the rest of one that was interrupted."""
+    path = Path(chosen.run.out)
+    return resumed(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
+
+
+def finish(run: Run, floors: Mapping[int, float], tell: Tell) -> bool:
+    """Train to the end, or until an accuracy is below its floor."""
+    told = 0.0
+    with closing(iter(run)) as rows:  # type: ignore[type-var]
+        for row in rows:
+            if "train_loss" in row or time.monotonic() - told > PAUSE:
+                told = time.monotonic()
+                tell({"row": row})
+            if hopeless(row, floors):
+                run.record.note(
+                    pruned=f"accuracy {row['accuracy']:.4f} at round {row['t'] + 1:.0f} is below "
+                    f"{floors[int(row['t'])]:.4f}, the median of the trials played whole"
+                )
+                return False
+    return True
+
+
+def hopeless(row: Row, floors: Mapping[int, float]) -> bool:
+    return "accuracy" in row and row["accuracy"] < floors.get(int(row["t"]), 0.0)
+
+
+def end_with_batch() -> None:
+    """Standard input ends when the batch's process does, in whatever way."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the batch decides when to stop
+    threading.Thread(target=end_with_batch, daemon=True).start()
+    torch.set_num_threads(1)
+    pipe = Connection(int(sys.argv[1]))
+
+    def tell(message: dict[str, Any]) -> None:
+        pipe.send_bytes(json.dumps(message).encode())
+
+    warnings.showwarning = lambda message, *_: tell({"note": str(message)})
+    try:
+        while True:
+            play(json.loads(pipe.recv_bytes()), tell)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+if __name__ == "__main__":
+    main()

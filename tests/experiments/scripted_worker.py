@@ -1,0 +1,50 @@
+"""A worker process that trains nothing: the arm's label says what it does with a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tunefree.record import Record
+
+
+def act(job: dict[str, Any], pipe: Connection) -> None:
+    path, how = Path(job["config"]["run"]["out"]), job["facts"]["arm"]
+    tries = path.with_suffix(".tries")
+    count = len(tries.read_text()) if tries.exists() else 0
+    tries.write_text("x" * (count + 1))
+    if how == "deadly" or (how == "deadly once" and not count):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "broken":
+        raise ZeroDivisionError
+    if how == "sleepy":
+        pipe.send_bytes(json.dumps({"row": {"t": 0, "seconds": 0.1}}).encode())
+        time.sleep(60)
+    pipe.send_bytes(json.dumps({"note": "beta is 1"}).encode())
+    if how in ("refused", "failed"):
+        pipe.send_bytes(json.dumps({"end": how, "reason": f"{how} because"}).encode())
+        return
+    Record.create(path, {**job["facts"], "state": "done", "config": job["config"]}).close()
+    pipe.send_bytes(json.dumps({"end": "done", "reason": ""}).encode())
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe = Connection(int(sys.argv[1]))
+    sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    while True:
+        try:
+            job = json.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        act(job, pipe)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Tiny settings on the embedded digits, and ways to play runs without starting processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tunefree import config
+from tunefree.config import Config
+from tunefree.experiments import worker
+from tunefree.experiments.batch import Planned, Result, kept
+from tunefree.record import Record, Row
+
+SIZES = {
+    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8},
+    "run.eval_every": 2,
+}
+FLAGS = (
+    *("--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
+    *("--eval-every", "2"),
+)
+
+
+def settings(name: str = "padamfed", **more: object) -> Config:
+    """`algorithm__eta=0.1` sets algorithm.eta."""
+    given = {key.replace("__", "."): value for key, value in more.items()}
+    return config.load(None, {**SIZES, "algorithm.name": name, **given})
+
+
+def play_here(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
+    """What `batch.play` gives, from this process."""
+    results = []
+    for run in runs:
+        result = kept(run)
+        if result is None:
+            messages: list[dict[str, object]] = []
+            worker.play(json.loads(json.dumps(run.job)), messages.append)
+            if messages[-1]["end"] in ("refused", "failed"):
+                raise AssertionError(messages[-1])
+            result = kept(run)
+        assert result is not None
+        results.append(result)
+    return results
+
+
+def play_as_told(
+    curve: Callable[[Config], Sequence[float] | None],
+) -> Callable[[Sequence[Planned], int], list[Result]]:
+    """A player that trains nothing: the accuracy after each round is told, None is divergence."""
+
+    def play(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
+        return [told(run) for run in runs]
+
+    def told(run: Planned) -> Result:
+        accuracies, history = curve(run.config), [row(-1, 0.1)]
+        if accuracies is None:
+            return Result(run, "diverged", history, "told so")
+        for t, accuracy in enumerate(accuracies):
+            history.append(row(t, accuracy))
+            if accuracy < run.floors.get(t, 0.0):
+                return Result(run, "pruned", history, "told so")
+        return Result(run, "done", history)
+
+    def row(t: int, accuracy: float) -> Row:
+        cost = {"drawn": 10 * (t + 1), "seconds": 0.5 * (t + 1), "time": 0.0}
+        bits = {"bits_up": 32 * (t + 1), "bits_down": 64 * (t + 1)}
+        return {"t": t, **cost, **bits, "accuracy": accuracy, "loss": 1.0, "train_loss": 1.0}
+
+    return play
+
+
+def theta_sha256(path: Path) -> str:
+    record = Record.open(path)
+    theta = record.vectors()["theta"]
+    record.close()
+    return hashlib.sha256(theta.tobytes()).hexdigest()

@@ -1,0 +1,314 @@
+"""A batch plays each run once, to the same bits as alone, and outlives whatever ends a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.experiments.small import FLAGS, play_here, settings, theta_sha256
+from tunefree.api import prepare
+from tunefree.config import config_from
+from tunefree.errors import ConfigError
+from tunefree.experiments import batch, watch
+from tunefree.experiments.batch import Event, Heard, Planned, Result, plan, play
+from tunefree.record import Record
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """Two good runs and one that diverges, in a real worker process."""
+    folder = tmp_path_factory.mktemp("batch") / "new"
+    configs = {
+        "first": settings(run__seed=3),
+        "second": settings("comparfrefl", algorithm__compressor="top:0.1", model__hidden=5),
+        "bad": settings("fedavg", algorithm__eta=1e30),
+    }
+    return play([plan(folder, label, c, "arm", {"mine": 7}) for label, c in configs.items()], 1)
+
+
+def test_results_come_in_the_order_asked_for(played: list[Result]) -> None:
+    assert [r.planned.label for r in played] == ["first", "second", "bad"]
+    assert [r.state for r in played] == ["done", "done", "diverged"]
+    assert [len(r.history) for r in played] == [9, 9, 3]
+    assert "training has diverged" in played[2].reason
+
+
+def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
+    for result in played[:2]:
+        alone = prepare(plan(tmp_path, "alone", result.planned.config).config)
+        for _ in alone:
+            pass
+        assert theta_sha256(result.planned.path) == alone.theta_sha256
+        accuracies = [[row.get("accuracy") for row in rows] for rows in (alone.history, result[2])]
+        assert accuracies[0] == accuracies[1]
+
+
+def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
+    record = Record.open(played[1].planned.path)
+    facts = record.facts()
+    assert {key: facts[key] for key in ("arm", "role", "mine", "state", "fleet")} == {
+        **{"arm": "second", "role": "arm", "mine": 7, "state": "done", "fleet": "serial"},
+    }
+    assert facts["config"]["model"]["options"] == {"hidden": 5}
+    assert facts["config"]["algorithm"]["compressor"] == "top:0.1"
+
+
+def test_what_is_finished_is_not_played_again(
+    played: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_worker(*_: object) -> None:
+        raise AssertionError("there is nothing to do")
+
+    monkeypatch.setattr(batch, "Worker", no_worker)
+    before = [r.planned.path.stat().st_mtime_ns for r in played]
+    assert play([r.planned for r in played]) == played
+    assert [r.planned.path.stat().st_mtime_ns for r in played] == before
+
+
+def test_settings_survive_the_way_to_the_worker() -> None:
+    config = settings(
+        *("fedavg",), algorithm__eta=0.25, model__name="mlp", model__hidden=3, data__length=5
+    )
+    planned = plan(Path(), "x", config)
+    job = json.loads(json.dumps(planned.job))
+    assert config_from(job["config"]) == planned.config
+    assert (job["facts"], job["floors"]) == (planned.facts, [])
+
+
+CHANGES: list[Mapping[str, object]] = [
+    {},
+    {"system__T": 9},
+    {"run__seed": 1},
+    {"algorithm__eta": 0.1},
+    {"algorithm__eta": 0.2},
+    {"model__hidden": 3},
+    {"data__partition": "iid"},
+    {"data__validation": 0.1},
+    {"schedule__opening": "zero"},
+    {"run__grad_norm": True},
+]
+
+
+@given(st.sampled_from(CHANGES), st.sampled_from(CHANGES))
+def test_runs_share_a_file_only_if_all_settings_agree(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    paths = {plan(Path("a"), "arm", settings("fedavg", **each)).path for each in (one, other)}
+    assert len(paths) == (1 if one == other else 2)
+
+
+def test_where_clients_run_is_no_other_run() -> None:
+    one = plan(Path("a"), "arm", settings(run__fleet="pool", run__workers=3, run__out="b"))
+    assert one == plan(Path("a"), "arm", settings())
+    assert one.path != plan(Path("a"), "arm", settings(), floors={3: 0.5}).path
+
+
+def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
+    run = plan(tmp_path, "arm", settings())
+    Record.create(run.path, {"settings": "other", "state": "done"}).close()
+    with pytest.raises(ConfigError, match="holds another run; choose another folder"):
+        play([run])
+
+
+def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="asked for 2 times"):
+        play([plan(tmp_path, "arm", settings())] * 2)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--out '.*file' cannot be written"):
+        play([plan(tmp_path / "file", "arm", settings())])
+
+
+def test_a_run_stops_below_its_floor(tmp_path: Path) -> None:
+    whole, *_ = play_here([plan(tmp_path, "whole", settings())])
+    floors = {int(row["t"]): row["accuracy"] for row in whole.scores if row["t"] >= 3}
+    (same,) = play_here([plan(tmp_path, "same", settings(), floors=floors)])
+    assert same.state == "done"
+    floors[5] += 1e-6
+    (pruned,) = play_here([plan(tmp_path, "pruned", settings(), floors=floors)])
+    assert (pruned.state, pruned.history[-1]["t"]) == ("pruned", 5)
+    assert "at round 6 is below" in pruned.reason
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "WORKER", "tests.experiments.scripted_worker")
+
+
+def labelled(folder: Path, *labels: str) -> list[Planned]:
+    return [plan(folder, label, settings(run__seed=i)) for i, label in enumerate(labels)]
+
+
+@pytest.mark.usefixtures("scripted")
+def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = labelled(tmp_path, "deadly", "deadly once", "broken", "failed", "good", "also good")
+    results = play(runs, workers=2)
+    assert [r.state for r in results] == ["failed", "done", "failed", "failed", "done", "done"]
+    tries = [len(run.path.with_suffix(".tries").read_text()) for run in runs]
+    assert tries == [2, 2, 2, 1, 1, 1]
+    assert results[0].reason == (
+        "its process ended 2 times, last by signal 9, perhaps for lack of memory"
+    )
+    assert results[2].reason == "its process ended 2 times, last with exit code 1"
+    assert results[3].reason == "failed because"
+    err = capsys.readouterr().err
+    assert err.count("note: beta is 1\n") == 1
+    assert "deadly, seed 0: failed: its process ended 2 times" in err
+    assert "6/6 " in err
+
+
+@pytest.mark.usefixtures("scripted")
+def test_a_refused_setting_ends_the_batch(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="refused because"):
+        play(labelled(tmp_path, "good", "refused", "good too"), workers=1)
+
+
+@pytest.mark.usefixtures("scripted")
+def test_no_process_is_left_when_the_batch_is_given_up(tmp_path: Path) -> None:
+    events = batch.events(labelled(tmp_path, "sleepy", "sleepy too"), workers=1)
+    heard = next(events)
+    assert isinstance(heard, Heard)
+    assert heard.planned.label == "sleepy"
+    began = time.monotonic()
+    events.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 30  # it would sleep for a minute
+
+
+def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path, "arm", settings())
+    Record.create(run.path, {**run.facts, "state": "done"}).close()
+    lock = batch.lock_of(tmp_path)
+    assert batch.locked(lock)
+    events = batch.events([run])
+    assert "another command is at work" in str(next(events))
+    lock.close()
+    assert [event.state for event in events if isinstance(event, Result)] == ["done"]
+
+
+def test_lines_for_a_log_and_bars_for_a_terminal(played: list[Result]) -> None:
+    first, _, bad = (r.planned for r in played)
+
+    def events() -> Iterator[Event]:
+        yield Heard(first, {"t": 3, "seconds": 0.1, "accuracy": 0.5})
+        yield "a note"
+        yield played[0]
+        yield "a note"
+        yield Heard(bad, {"t": -1, "seconds": 0.1})
+        yield played[2]
+
+    for terminal in (False, True):
+        console = Console(file=StringIO(), width=100, force_terminal=terminal)
+        show = watch.on_terminal if terminal else watch.in_lines
+        shown = list(show([first, bad], watch.without_echo(events(), console), console))
+        assert shown == [played[0], played[2]]
+        out = console.file.getvalue()  # type: ignore[attr-defined]
+        assert out.count("note: a note") == 1
+        if terminal:
+            assert "2 of 2 runs" in out
+        else:
+            assert "1/2 first, seed 3: accuracy 0." in out
+            assert "2/2 bad, seed 0: diverged after 2 of 8 rounds\n" in out
+
+
+def command(folder: Path, rounds: int) -> list[str]:
+    return [
+        *("compare", "padamfed", "fedavg", *FLAGS, "--rounds", str(rounds), "--eval-every", "5"),
+        *("--workers", "1", "--seeds", "0", "1", "--out", str(folder)),
+    ]
+
+
+def states(folder: Path) -> dict[Path, str]:
+    found = {}
+    for path in sorted(folder.glob("*.sqlite")):
+        try:
+            record = Record.open(path)
+        except ConfigError:
+            continue  # it is just being made
+        found[path] = record.facts().get("state", "")
+        record.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
+    rounds = 60
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tunefree.cli", *command(tmp_path / "cut", rounds)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 240
+    while not ({"done", "running"} <= set(states(tmp_path / "cut").values())):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=120)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "the same command goes on from it" in err
+    lock = batch.lock_of(tmp_path / "cut")
+    assert batch.locked(lock)  # once no worker of the ended command is left
+    lock.close()
+    before = states(tmp_path / "cut")
+    assert set(before.values()) > {"done"}
+    finished = {p: p.stat().st_mtime_ns for p, state in before.items() if state == "done"}
+
+    from tunefree.cli import main
+
+    assert main(command(tmp_path / "cut", rounds)) == 0
+    after = states(tmp_path / "cut")
+    assert list(after.values()) == ["done"] * 4
+    assert {p: p.stat().st_mtime_ns for p in finished} == finished
+    whole = play_here(
+        [
+            plan(tmp_path, name, settings(name, system__T=rounds, run__eval_every=5, run__seed=s))
+            for name in ("padamfed", "fedavg")
+            for s in (0, 1)
+        ]
+    )
+    assert sorted(map(theta_sha256, after)) == sorted(theta_sha256(r.planned.path) for r in whole)
+
+
+@pytest.mark.parametrize("how", ["empty", "no tables", "no facts"])
+def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> None:
+    run = plan(tmp_path, "arm", settings())
+    if how == "empty":
+        run.path.touch()
+    elif how == "no tables":
+        sqlite3.connect(run.path).execute("PRAGMA journal_mode = WAL").connection.close()
+    else:
+        Record.create(run.path, {}).close()
+        with sqlite3.connect(run.path) as db:
+            db.execute("DELETE FROM run")
+        db.close()
+    assert batch.kept(run) is None
+    assert not run.path.exists()
+
+
+def test_a_file_that_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
+    run = plan(tmp_path, "arm", settings())
+    run.path.write_text("my notes\n" * 100)
+    with pytest.raises(ConfigError, match="is not a run file"):
+        play([run])
+    assert run.path.read_text().startswith("my notes")

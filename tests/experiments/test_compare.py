@@ -1,0 +1,247 @@
+"""`tunefree compare`: arms as they are typed, the same runs for all, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.experiments.small import FLAGS, play_as_told, play_here, settings
+from tunefree.algorithms import REGISTRY
+from tunefree.cli import compare as cli_compare
+from tunefree.cli import main
+from tunefree.errors import ConfigError
+from tunefree.experiments import arms, compare
+from tunefree.experiments.arms import Arm, configured, parsed
+from tunefree.record import Record
+
+keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda key: key != "name")
+texts = st.from_regex(r"[a-z]{1,4}([:,][a-z0-9.]{1,4}){0,3}", fullmatch=True).filter(
+    lambda text: text not in ("true", "false", "inf", "nan")
+)
+values = st.one_of(
+    st.integers(0, 10**6), st.floats(1e-6, 1e6), st.booleans().map(str).map(str.lower), texts
+)
+
+
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "play", play_here)
+
+
+@given(
+    st.sampled_from(sorted(REGISTRY)),
+    st.dictionaries(keys, values, max_size=4),
+    st.sampled_from(["", "tuned.json", "a/b-c_d/tuned.json", "C:/x,y/t.json"]),
+)
+def test_an_arm_says_what_was_typed(name: str, options: dict[str, Any], file: str) -> None:
+    own = ",".join(f"{key}={value}" for key, value in options.items())
+    arm = parsed(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
+    assert (arm.name, arm.tuned) == (name, Path(file) if file else None)
+    expected = {k: {"true": True, "false": False}.get(str(v), v) for k, v in options.items()}
+    assert arm.options == expected
+    assert list(arm.options) == list(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("comparfrefl:compressor=top:0.05", {"compressor": "top:0.05"}),
+        ("scafcom:compressor=a:1,2,b=3", {"compressor": "a:1,2", "b": 3}),
+        ("fedavg:eta=1e-3,weighting=examples", {"eta": 1e-3, "weighting": "examples"}),
+    ],
+)
+def test_values_may_hold_colons_and_commas(text: str, options: dict[str, object]) -> None:
+    assert parsed(text).options == options
+
+
+BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["fedavgg"], "did you mean 'fedavg'?"),
+        (["fedavg:"], "must look like NAME, NAME:key=value"),
+        (["fedavg:eta"], "must look like NAME, NAME:key=value"),
+        (["fedavg:name=scaffold"], "name cannot be changed"),
+        (["fedavg:eta=1,eta=2"], "eta is given twice"),
+        (["fedavg:etta=1"], "did you mean 'eta'?"),
+        (["fedavg:eta=-1"], "algorithm.eta = -1 is out of range"),
+        (["padamfed:eta=0.1"], "PAdaMFed takes no step size"),
+        (["fedavg", "fedavg"], "arm fedavg is given 2 times"),
+        (["fedavg", "--seeds", "1", "1"], "seed 1 is given 2 times"),
+        (["fedavg", "--seeds", "-1"], "--seeds -1 is too small"),
+        (["fedavg", "--workers", "-1"], "--workers -1 is too small"),
+        (["fedavg", "--target", "90"], "--target 90.0 must be an accuracy between 0 and 1"),
+        (["fedavg@nowhere.json"], "make it with `tunefree tune fedavg`"),
+        (["fedavg@text.json"], "was not written by `tunefree tune`"),
+        (["fedavg@list.json"], "was not written by `tunefree tune`"),
+        (["fedavg@other.json"], "holds the tuned settings of scaffold, not of fedavg"),
+        (["fedavg", "--set", "algorithm.eta=0.1"], "write it with its own, as in fedavg:eta=..."),
+        (["fedavg", "--set", "run.seed=1"], "--set run.seed has no place here"),
+        (["fedavg:schedule=buffered"], "schedule = 'buffered' of an arm must be 'synchronous'"),
+        (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of an arm"),
+        (["fedavg", "--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
+        (["fedavg", "--compressor", "top:2"], ""),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str], here: None
+) -> None:
+    Path("text.json").write_text("eta = 1")
+    Path("list.json").write_text("[1]")
+    other = {"algorithm": "scaffold", "options": {}, "bill": {}, "settings": {}}
+    Path("other.json").write_text(json.dumps(other))
+    if not sentence:  # a compressor is only for those that compress
+        assert configured(parsed(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
+        return
+    assert main(["compare", *FLAGS, *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sentence in err
+    assert not list(Path().rglob("*.sqlite"))
+
+
+def test_all_arms_share_all_but_the_method() -> None:
+    base = settings(system__T=20, data__partition="iid", algorithm__compressor="top:0.5")
+    groups = compare.planned(
+        [Arm("fedavg"), Arm("comparfrefl"), Arm("scafcom", {"compressor": "sign"})],
+        *(base, [4, 5], Path("x")),
+    )
+    assert [[run.config.run.seed for run in runs] for runs in groups] == [[4, 5]] * 3
+    compressors = [runs[0].config.algorithm.compressor for runs in groups]
+    assert compressors == ["", "top:0.5", "sign"]
+    for runs in groups:
+        for section in ("system", "data", "model", "schedule"):
+            assert getattr(runs[0].config, section) == getattr(base, section)
+
+
+def test_an_arm_may_keep_to_synchronous_rounds_on_the_same_clock() -> None:
+    base = settings(schedule__name="buffered", schedule__concurrency=5, schedule__delays="large")
+    alike, _ = configured(parsed("adamasfl"), base)
+    assert alike.schedule == base.schedule
+    other, _ = configured(parsed("padamfed:schedule=synchronous"), base)
+    assert (other.schedule.name, other.schedule.delays) == ("synchronous", "large")
+    assert (other.schedule.concurrency, other.algorithm.options) == (0, {})
+
+
+def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["compare", "padamfed", "fedavg:eta=0.3", "fedavg:eta=1e30", *FLAGS, "--seeds", "0", "1"]
+    assert main([*argv, "--target", "0.3"]) == 0
+    out = capsys.readouterr().out
+    (folder,) = Path("runs").iterdir()
+    assert f"tunefree report {folder} -o report.html" in out
+    assert main([*argv, "--target", "0.3", "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(Path("runs").iterdir()) == [folder]  # the same command finds it again
+    assert result["folder"] == str(folder)
+    free, tuned, diverged = result["arms"]
+
+    histories = []
+    for run in free["runs"]:
+        record = Record.open(Path(run["run"]))
+        assert record.facts()["arm"] == "padamfed"
+        histories.append(record.history())
+    finals = [history[-1]["accuracy"] for history in histories]
+    assert [run["accuracy"] for run in free["runs"]] == finals
+    assert free["accuracy"] == pytest.approx(statistics.mean(finals))
+    assert free["deviation"] == pytest.approx(abs(finals[0] - finals[1]) / 2**0.5)
+    bests = [max(row.get("accuracy", 0) for row in history) for history in histories]
+    assert free["best"] == pytest.approx(statistics.mean(bests))
+    for key, column in (("bits_up", "bits_up"), ("samples", "drawn"), ("seconds", "seconds")):
+        assert free[key] == pytest.approx(statistics.mean(h[-1][column] for h in histories))
+    firsts = [
+        next((row["t"] + 1 for row in h if row.get("accuracy", 0) >= 0.3), None) for h in histories
+    ]
+    assert free["rounds"] == firsts
+    assert (free["steps"], tuned["steps"]) == ("from theory", "chosen")
+    assert tuned["step_sizes"] == {"eta": 0.3}
+    assert (diverged["accuracy"], diverged["bits_up"]) == (None, None)
+    assert {run["state"] for run in diverged["runs"]} == {"diverged"}
+
+    assert f"from theory  {free['accuracy']:.4f} ± {free['deviation']:.4f}" in out
+    assert "-, 2 of 2 diverged" in out
+    assert "fedavg:eta=0.3: eta = 0.3, chosen by hand" in out
+
+
+def test_a_tuned_arm_brings_its_bill(
+    here: None, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    bill = {"trials": 7, "rounds": 56}
+    tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": bill}
+    tuned["settings"] = settings("fedavg").asdict()
+    Path("tuned.json").write_text(json.dumps(tuned))
+    argv = ["compare", "fedavg@tuned.json", *FLAGS, "--seeds", "0"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert "fedavg@tuned: eta = 0.2, found in 7 trials and 56 rounds" in out
+    assert "note:" not in err
+    (path,) = Path().rglob("*.sqlite")
+    facts = Record.open(path).facts()
+    assert (facts["tuning"], facts["role"]) == (bill, "arm")
+    assert facts["config"]["algorithm"]["options"] == {"eta": 0.2}
+
+
+def test_settings_tuned_for_another_task_are_noted() -> None:
+    tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
+    Path("tuned.json").write_text(json.dumps(tuned))
+    arm = parsed("fedavg@tuned.json")
+    with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
+        arms.configured(arm, settings(system__T=9, data__partition="iid"))
+
+
+def test_a_failed_run_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = play_as_told(lambda config: [0.5, 0.6])
+
+    def play(runs: Any, workers: int = 0) -> Any:
+        first, *rest = told(runs, 0)
+        return [first._replace(state="failed", reason="no memory"), *rest]
+
+    monkeypatch.setattr(compare, "play", play)
+    assert main(["compare", "padamfed", *FLAGS]) == 1
+    assert "0.6000 ± 0.0000, 1 of 3 failed" in capsys.readouterr().out
+
+
+def test_ctrl_c_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "play", play)
+    assert main(["compare", "padamfed", *FLAGS, "--out", "mine"]) == 130
+    assert "kept in mine, and the same command goes on" in capsys.readouterr().err
+
+
+def test_data_without_classes_is_compared_by_loss(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["compare", "padamfed", *FLAGS, "--data", "synthetic-quadratic", "--seeds", "0"]
+    assert main([*argv, "--partition", "natural", "--clients", "100"]) == 0
+    assert "final loss" in capsys.readouterr().out
+
+
+def test_words_on_rounds() -> None:
+    words = cli_compare.words_on_rounds
+    assert [words([None, None]), words([4, 8]), words([4, None])] == ["never", "6", "4 (1 of 2)"]
+
+
+def test_arms_with_one_label_cannot_be_told_apart() -> None:
+    with pytest.raises(ConfigError, match="arm fedavg@tuned is given 2 times"):
+        compare.planned(
+            [Arm("fedavg", tuned=Path("a")), Arm("fedavg", tuned=Path("b"))],
+            *(settings(), [0], Path()),
+        )

@@ -1,0 +1,314 @@
+"""`tunefree tune`: chosen on held-out samples, the same whoever finishes first, with its bill."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.experiments.small import FLAGS, play_as_told, play_here, settings
+from tunefree.algorithms import REGISTRY
+from tunefree.api import prepare
+from tunefree.cli import main
+from tunefree.config import Config
+from tunefree.data import sources
+from tunefree.data.samples import Partition, Samples
+from tunefree.data.validation import held_out
+from tunefree.errors import ConfigError
+from tunefree.experiments import tune as module
+from tunefree.experiments.tune import Tuned, declared, next_value, tune
+from tunefree.record import Record
+
+GRID = {"eta": (0.01, 0.03, 0.1, 0.3)}
+
+
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+Told = Callable[[Callable[[Config], Sequence[float] | None]], None]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Trials that train nothing: their accuracies are told."""
+    return lambda curve: monkeypatch.setattr(module, "play", play_as_told(curve))
+
+
+def eta(config: Config) -> float:
+    value = config.algorithm.options["eta"]
+    assert isinstance(value, float)
+    return value
+
+
+def best_at(peak: float) -> Callable[[Config], Sequence[float]]:
+    """Curves that are flat, and the higher the nearer eta is to the peak."""
+    return lambda c: [0.9 - 0.1 * abs(math.log10(eta(c) / peak))] * 8
+
+
+def tuned(grid: Any = GRID, name: str = "fedavg", **choices: Any) -> Tuned:
+    return tune(settings(name), grid, [1000], Path("x"), **choices)
+
+
+def tried(result: Tuned) -> list[float]:
+    return sorted(dict(trial.point)["eta"] for trial in result.trials)
+
+
+# Held-out samples.
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    st.floats(0.01, 0.9),
+    st.integers(0, 3),
+)
+def test_every_client_gives_a_share_and_nothing_is_in_both(
+    sizes: list[int], share: float, seed: int
+) -> None:
+    n = sum(sizes)
+    order = np.random.default_rng(seed).permutation(n)
+    parts = Partition(np.split(order, np.cumsum(sizes)[:-1]))
+    train = Samples(torch.arange(n), torch.arange(n))
+    if max(sizes) == 1:
+        with pytest.raises(ConfigError, match="holds out nothing"):
+            held_out(train, parts, share, seed)
+        return
+    left, aside = held_out(train, parts, share, seed)
+    assert sorted([*left.order.tolist(), *aside.x.tolist()]) == list(range(n))
+    assert aside.x.equal(aside.y)
+    for before, after in zip(parts, left, strict=True):
+        assert set(after) <= set(before)
+        assert len(after) == max(1, len(before) - math.ceil(share * len(before)))
+    again, same = held_out(train, parts, share, seed)
+    assert (again.order.tolist(), same.x.tolist()) == (left.order.tolist(), aside.x.tolist())
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])
+def test_an_impossible_share(share: float) -> None:
+    with pytest.raises(ConfigError, match="data.validation"):
+        prepare(settings(data__validation=share))
+
+
+def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = sources.load("digits")
+    poison = Samples(torch.full_like(dataset.test.x, 255), dataset.test.y + 100)
+    monkeypatch.setattr(sources, "load", lambda *_, **__: dataset._replace(test=poison))
+    with pytest.raises(ConfigError, match="test sample 0 has label"):
+        prepare(settings())
+    run = prepare(settings(data__validation=0.2))
+    aside = run.federation.test
+    assert aside is not None
+    assert len(aside) + len(run.federation.parts.order) == 1438
+    assert len(aside) == pytest.approx(0.2 * 1438, abs=6)
+    assert run.record.facts()["config"]["data"]["validation"] == 0.2
+    scores = [row["accuracy"] for row in run if "accuracy" in row]
+    assert scores[-1] > scores[0]
+
+
+# The search.
+
+
+def test_the_best_of_the_grid(told: Told) -> None:
+    told(best_at(0.03))
+    result = tuned()
+    assert result.options == {"eta": 0.03}
+    assert result.score == pytest.approx(0.9)
+    assert tried(result) == [0.01, 0.03, 0.1, 0.3]
+    assert result.edges == []
+
+
+def test_the_score_is_the_mean_over_the_last_tenth_of_the_rounds(told: Told) -> None:
+    told(lambda c: [0.1] * 17 + ([0.9, 0.5, 0.6] if eta(c) == 0.1 else [0.1, 0.54, 0.54]))
+    result = tune(settings("fedavg", system__T=20), GRID, [0], Path("x"), pruning=False)
+    assert result.options == {"eta": 0.1}
+    assert result.score == pytest.approx(0.55)
+
+
+def test_equals_go_to_the_first_of_the_grid(told: Told) -> None:
+    told(lambda _: [0.5] * 8)
+    assert tuned(extend=False).options == {"eta": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("peak", "further", "edge"),
+    [
+        (1.0, [1.0, 3.0], []),
+        (100.0, [1.0, 3.0], ["the best eta = 3 is the largest that was tried"]),
+        (0.3, [1.0], []),
+        (1e-9, [0.001, 0.003], ["the best eta = 0.001 is the smallest that was tried"]),
+    ],
+)
+def test_a_best_value_at_the_edge_extends_the_grid(
+    peak: float, further: list[float], edge: list[str], told: Told
+) -> None:
+    told(best_at(peak))
+    result = tuned()
+    assert tried(result) == sorted([*GRID["eta"], *further])
+    assert result.grid["eta"] == tuple(tried(result))
+    assert result.edges == edge
+
+
+def test_each_parameter_extends_by_itself(told: Told) -> None:
+    told(lambda c: [0.5 + 0.1 * math.log10(eta(c)) - 0.1 * c.algorithm.options["s"]] * 8)  # type: ignore[operator]
+    result = tuned({"eta": (0.1, 1.0), "s": (0.5, 1.0)})
+    assert result.options == {"eta": 100.0, "s": 0.12}
+    assert result.grid == {"eta": (0.1, 1.0, 10.0, 100.0), "s": (0.12, 0.25, 0.5, 1.0)}
+    assert len(result.trials) == 4 + 2 * 2
+
+
+def test_a_weight_does_not_extend_above_one(told: Told) -> None:
+    told(lambda c: [0.5 + 0.4 * float(c.algorithm.options["mu"])] * 8)  # type: ignore[arg-type]
+    result = tuned({"mu": (0.3, 0.9)}, "fedprox")
+    assert result.grid == {"mu": (0.3, 0.9)}
+    assert result.edges == ["the best mu = 0.9 is the largest that was tried"]
+
+
+def test_no_extension_if_not_wanted(told: Told) -> None:
+    told(best_at(100))
+    result = tuned(extend=False)
+    assert tried(result) == list(GRID["eta"])
+    assert result.edges == ["the best eta = 0.3 is the largest that was tried"]
+
+
+def test_the_budget_counts_every_trial(told: Told) -> None:
+    told(best_at(100))
+    grid = {"eta": tuple(0.01 * 2**i for i in range(10))}
+    few = tuned(grid, budget=4)
+    assert len(few.trials) == 4
+    assert tried(few) == tried(tuned(grid, budget=4))  # always the same four
+    assert set(tried(few)) <= set(grid["eta"])
+    assert len(tuned(budget=5).trials) == 5  # room for one value beyond the edge
+
+
+def test_hopeless_trials_are_pruned_by_the_median_of_those_played_whole(told: Told) -> None:
+    grid = {"eta": tuple(float(i) for i in range(1, 13))}
+    told(lambda c: [eta(c) / 20] * 8)
+    result = tuned(grid, extend=False)
+    whole = result.trials[:3]
+    median = statistics.median(eta(t.results[0].planned.config) for t in whole)
+    for trial in result.trials[3:]:
+        value = dict(trial.point)["eta"]
+        assert trial.state == ("pruned" if value < median else "done")
+        if value < median:
+            assert trial.score is None
+            assert trial.results[0].history[-1]["t"] == 2  # the first third is left alone
+    assert {trial.state for trial in whole} == {"done"}
+    assert {trial.state for trial in tuned(grid, pruning=False).trials} == {"done"}
+    assert result.options == {"eta": 12.0}
+
+
+def test_diverged_trials_are_counted_but_not_chosen(told: Told) -> None:
+    told(lambda c: None if eta(c) > 0.05 else [0.5] * 8)
+    result = tuned()
+    assert result.options == {"eta": 0.01}
+    assert sorted(trial.state for trial in result.trials)[:2] == ["diverged", "diverged"]
+    told(lambda _: None)
+    with pytest.raises(ConfigError, match="no trial of fedavg came to its end"):
+        tuned()
+
+
+def test_all_seeds_count(told: Told) -> None:
+    told(lambda c: [0.9 if (eta(c) == 0.1) == (c.run.seed == 1) else 0.2] * 8)
+    result = tune(settings("fedavg"), GRID, [1, 2, 3], Path("x"), pruning=False, extend=False)
+    assert result.options == {"eta": 0.01}
+    assert result.score == pytest.approx((0.2 + 0.9 + 0.9) / 3)
+
+
+@pytest.mark.parametrize("name", [n for n, cls in REGISTRY.items() if cls.about.grid])
+def test_every_declared_grid_can_be_searched(name: str, told: Told) -> None:
+    told(lambda _: [0.5] * 8)
+    grid = declared(name)
+    assert len(tuned(grid, name, extend=False).trials) == math.prod(map(len, grid.values()))
+
+
+def test_next_values_stay_on_half_decades() -> None:
+    value, up = 1e-3, []
+    for _ in range(4):
+        before, value = value, next_value(value, value / 3)
+        up.append(value)
+        assert value > before
+    assert up == [0.003, 0.01, 0.03, 0.1]
+    assert [next_value(0.003, 0.01), next_value(0.001, 0.003)] == [0.001, 0.0003]
+    assert [next_value(0.1, 0.05), next_value(2.0, 1.0)] == [0.2, 4.0]
+
+
+# The command.
+
+
+def test_the_bill_is_what_the_trial_files_recorded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "play", play_here)
+    argv = ["tune", "fedavg", "--grid", "eta=1e30,0.3,0.001,0.01", *FLAGS, "--out", "mine"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    result = json.loads(Path("mine/tuned.json").read_text())
+    paths = list(Path("mine").glob("*.sqlite"))
+    assert len(paths) == result["bill"]["trials"] == len(result["trials"]) == 4
+    records = [Record.open(path) for path in paths]
+    ends = [record.history()[-1] for record in records]
+    for key, column in (("bits_up",) * 2, ("bits_down",) * 2, ("samples", "drawn")):
+        assert result["bill"][key] == sum(row[column] for row in ends)
+    assert result["bill"]["rounds"] == sum(row["t"] + 1 for row in ends) < 4 * 8
+    assert result["bill"]["seconds"] == pytest.approx(sum(row["seconds"] for row in ends))
+    for record in records:
+        facts = record.facts()
+        assert (facts["role"], facts["config"]["data"]["validation"]) == ("trial", 0.1)
+        assert facts["config"]["run"]["seed"] == 1000
+    assert result["options"] == {"eta": 0.3}
+    states = {trial["options"]["eta"]: trial["state"] for trial in result["trials"]}
+    assert states[1e30] == "diverged"
+    assert "best: eta = 0.3, validation accuracy 0." in out
+    assert f"the search took 4 trials, {result['bill']['rounds']} rounds" in out
+    assert "tunefree compare padamfed fedavg@mine/tuned.json" in out
+
+    assert main([*argv, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == result
+
+
+def test_fixed_options_are_not_searched(told: Told) -> None:
+    told(lambda _: [0.5] * 8)
+    argv = ["tune", "fed_ef_sgd:compressor=sign,s=0.7", *FLAGS, "--no-extend", "--no-pruning"]
+    Path("mine").mkdir()
+    assert main([*argv, "--out", "mine"]) == 0
+    result = json.loads(Path("mine/tuned.json").read_text())
+    assert result["grid"].keys() == {"eta"}
+    assert result["options"] == {"s": 0.7, "eta": 0.001, "compressor": "sign"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["padamfed"], "PAdaMFed has nothing to tune: its eta, gamma, beta follow from N, S, K"),
+        (["fedavgg"], "did you mean 'fedavg'?"),
+        (["fedavg@tuned.json"], "is tuned already"),
+        (["fedavg:eta=0.1"], "leaves nothing to search"),
+        (["fedavg", "--budget", "0"], "--budget 0 is too small"),
+        (["fedavg", "--grid", "eta"], "must look like eta=0.01,0.1,1"),
+        (["fedavg", "--grid", "eta=a,b"], "must look like eta=0.01,0.1,1"),
+        (["fedavg", "--grid", "eta=1,1"], "--grid eta names a value twice"),
+        (["fedavg", "--grid", "eta=1", "--grid", "eta=2"], "--grid eta is given twice"),
+        (["fedavg", "--grid", "etta=1,2"], "did you mean 'eta'?"),
+        (["fedavg", "--grid", "eta=-1,1"], "algorithm.eta = -1.0 is out of range"),
+        (["fedavg", "--data", "synthetic-quadratic"], "has no classes and so no accuracy"),
+        (["fedavg", "--set", "data.validation=-0.5"], "data.validation = -0.5 is too small"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *FLAGS, *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sentence in err
+    assert not list(Path().rglob("*.sqlite"))
