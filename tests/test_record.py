@@ -92,7 +92,15 @@ def test_one_process_writes_and_the_second_is_told_who_does(tmp_path: Path) -> N
     record.release()
     assert Record.open(path).state == "interrupted"  # nobody writes it
     Record.go_on(path).close()
-    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_a_finished_run_is_one_file(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run.sqlite", {"state": "running"})
+    commit(record, 0, 1.0)
+    assert len(list(tmp_path.iterdir())) > 1  # while it is being written
+    record.release()
+    assert record.history() == Record.open(tmp_path / "run.sqlite").history()
+    assert [file.name for file in tmp_path.iterdir()] == ["run.sqlite"]
 
 
 WRITER = """

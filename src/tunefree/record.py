@@ -12,7 +12,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -106,17 +106,15 @@ class Record:
             connection = sqlite3.connect(path or ":memory:", isolation_level=None)
             connection.execute(f"PRAGMA page_size = {PAGE}")
             writable(connection)
-            connection.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;",
-            )
+            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
+            connection.executemany(*noted({**facts, "writer": writer()}))
+            connection.execute("COMMIT")
         except (OSError, sqlite3.OperationalError) as error:
             raise ConfigError(
                 f"run.out = '{path}' cannot be written ({error}); choose a path in a folder that "
                 "you may write to"
             ) from error
-        record = cls(connection, path, lock)
-        record.note(**facts, writer=writer())
-        return record
+        return cls(connection, path, lock)
 
     @classmethod
     def open(cls, path: Path) -> Record:
@@ -136,12 +134,15 @@ class Record:
         return record
 
     def close(self) -> None:
-        self._db.close()
         self.release()
+        self._db.close()
 
     def release(self) -> None:
-        """Nothing more will be written: another process may."""
+        """Nothing more will be written: another process may, and the run is one file again."""
         if self._lock is not None and self.path is not None:
+            with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
+                self._db.execute("PRAGMA busy_timeout = 0")
+                self._db.execute("PRAGMA journal_mode = DELETE")
             beside(self.path).unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
@@ -149,10 +150,7 @@ class Record:
     def note(self, **facts: object) -> None:
         """Set facts about the whole run: settings, versions, state, ..."""
         with self._store.transaction():
-            self._db.executemany(
-                "INSERT OR REPLACE INTO run VALUES (?, ?)",
-                [(key, json.dumps(value)) for key, value in facts.items()],
-            )
+            self._db.executemany(*noted(facts))
 
     def facts(self) -> dict[str, Any]:
         """Everything that was noted about the run."""
@@ -256,6 +254,11 @@ class Record:
         for t, name, value in self._db.execute("SELECT t, name, value FROM score"):
             rows[t][name] = value
         return list(rows.values())
+
+
+def noted(facts: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
+    rows = [(key, json.dumps(value)) for key, value in facts.items()]
+    return "INSERT OR REPLACE INTO run VALUES (?, ?)", rows
 
 
 def writable(connection: sqlite3.Connection) -> None:

@@ -235,7 +235,7 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_
     Awkward.calls = 0
     tunefree.train(model(), data(), out=path, **CHOICES)
     before = scores(path)
-    arguments = {"model": model(), "clients": data()} | given
+    arguments: dict[str, Any] = {"model": model(), "clients": data()} | given
     with pytest.raises(ConfigError, match=sentence):
         tunefree.resume(path, progress=False, **arguments)
     assert scores(path) == before

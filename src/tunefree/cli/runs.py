@@ -40,7 +40,7 @@ def outline(path: Path) -> dict[str, Any]:
         with closing(Record.open(path)) as record:
             facts, state, history = record.facts(), record.state, record.history()
     except ConfigError as error:
-        return {"run": str(path), "state": f"unreadable: {error}"}
+        return {"run": str(path), "state": "unreadable", "reason": str(error)}
     config = facts.get("config", {})
     scored = [row["accuracy"] for row in history if "accuracy" in row]
     return {

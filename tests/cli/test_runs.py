@@ -1,0 +1,139 @@
+"""`tunefree runs`, `show` and `export` on runs that ended in every way."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from safetensors.numpy import load_file
+
+from tunefree import config
+from tunefree.api import prepare
+from tunefree.cli import main
+from tunefree.record import Record
+
+pytestmark = pytest.mark.filterwarnings("ignore:beta = ")
+
+
+def settings(path: Path, **more: object) -> config.Config:
+    keys: dict[str, object] = {"system.N": 6, "system.S": 2, "system.K": 2, "system.T": 6}
+    keys |= {"run.out": str(path), "run.eval_every": 3, "model.name": "logistic"}
+    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for _ in prepare(settings(folder / "done.sqlite", run__seed=4)):
+        pass
+    stopped = iter(prepare(settings(folder / "deep" / "stopped.sqlite")))
+    for _ in islice(stopped, 3):
+        pass
+    stopped.close()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="diverged"):
+        for _ in prepare(
+            settings(folder / "wild.sqlite", algorithm__name="fedavg", algorithm__eta=1e38)
+        ):
+            pass
+    (folder / "torn.sqlite").write_text("this was never a run" * 99)
+    running = prepare(settings(folder / "now.sqlite"))
+    yield folder
+    running.record.close()
+
+
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_runs_tells_how_each_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(output(capsys, "runs", str(folder), "--format", "json"))
+    found = {Path(row["run"]).name: row for row in rows}
+    assert "is not a run file" in found["torn.sqlite"]["reason"]
+    assert {name: row["state"] for name, row in found.items()} == {
+        "done.sqlite": "done",
+        "stopped.sqlite": "interrupted",
+        "wild.sqlite": "diverged",
+        "now.sqlite": "running",
+        "torn.sqlite": "unreadable",
+    }
+    done, stopped = found["done.sqlite"], found["stopped.sqlite"]
+    assert (done["method"], done["data"], done["seed"]) == ("PAdaMFed", "digits", 4)
+    assert (done["round"], done["rounds"], stopped["round"]) == (6, 6, 2)
+    assert 0 < done["accuracy"] < 1
+    text = output(capsys, "runs", str(folder))
+    assert all(word in text for word in ("interrupted", "diverged", "2/6", "FedAvg"))
+
+
+def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no run files in" in output(capsys, "runs", str(tmp_path))
+    assert main(["runs", str(tmp_path / "absent")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "show", str(folder / "done.sqlite"))
+    for words in ("PAdaMFed: done after round 6 of 6", "N = 6, S = 2", "eta = ", "seed 4"):
+        assert words in text
+    text = output(capsys, "show", str(folder / "deep" / "stopped.sqlite"))
+    assert "interrupted after round 2 of 6" in text
+    assert text.endswith(f"next: tunefree run --resume {folder / 'deep' / 'stopped.sqlite'}\n")
+    text = output(capsys, "show", str(folder / "wild.sqlite"))
+    assert "training has diverged" in text
+    shown = json.loads(output(capsys, "show", str(folder / "wild.sqlite"), "--format", "json"))
+    assert shown["state"] == "diverged"
+    assert shown["absences"] == {"`delta` is not finite": len(shown["absent"])}
+
+
+def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, path = str(folder / "done.sqlite"), tmp_path / "history.csv"
+    assert output(capsys, "export", run, "--csv", str(path)) == f"7 rows written to {path}\n"
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    history = Record.open(folder / "done.sqlite").history()
+    assert [float(row["bits_up"]) for row in rows] == [row["bits_up"] for row in history]
+    assert [row["accuracy"] != "" for row in rows] == ["accuracy" in row for row in history]
+    assert output(capsys, "export", run, "--csv", "-").splitlines() == path.read_text().splitlines()
+    assert main(["export", run, "--csv", str(path)]) == 2
+    assert "exists already and is left as it is" in capsys.readouterr().err
+
+
+def test_parquet(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.parquet"
+    output(capsys, "export", str(folder / "done.sqlite"), "--parquet", str(path))
+    history = Record.open(folder / "done.sqlite").history()
+    table = parquet.read_table(path).to_pydict()
+    assert table["accuracy"] == [row.get("accuracy") for row in history]
+    assert table["t"] == [row["t"] for row in history]
+
+
+def test_safetensors(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.safetensors"
+    output(capsys, "export", str(folder / "done.sqlite"), "--safetensors", str(path))
+    vectors, expected = load_file(path), Record.open(folder / "done.sqlite").vectors()
+    assert vectors.keys() == expected.keys() == {"theta", "c", "g"}
+    assert all(np.array_equal(vectors[name], expected[name]) for name in expected)
+
+
+def test_what_cannot_be_exported(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(run: str, *words: str) -> str:
+        assert main(["export", str(folder / run), *words]) == 2
+        return capsys.readouterr().err
+
+    assert "holds no model yet" in refused("now.sqlite", "--safetensors", str(tmp_path / "x"))
+    assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
+    assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    said = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
+    assert "pip install 'tunefree[export]'" in said
