@@ -21,7 +21,7 @@ import torch
 from tunefree import algorithms, models
 from tunefree.core import System, Vec
 from tunefree.experiments import bare
-from tunefree.experiments.workloads import Workload, federation
+from tunefree.experiments.workloads import IMAGE, Workload, federation
 from tunefree.fleet.pool import cores
 from tunefree.models.oracle import Objective
 from tunefree.run import FleetName, Run
@@ -199,17 +199,18 @@ class Scale(NamedTuple):
 def scaling(clients: tuple[int, ...], rounds: int) -> Iterator[Scale]:
     """Softmax regression with ever more clients and the same cohort, states starting at zero."""
     for N in clients:
-        w = Workload("E", "", "logistic", {}, (8, 8), 10, N=N, held=2, S=100, K=2, batch=2)
-        run = make_run(
-            w, w.system(FOREVER), "serial", "padamfed", None, schedule=Schedule(opening="zero")
-        )
-        steps = iter(run)
-        next(steps)
+        w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
+        zero = Schedule(opening="zero")
         times = []
-        for _ in range(rounds):
-            began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "run.sqlite"
+            run = make_run(w, w.system(FOREVER), "serial", "padamfed", out, schedule=zero)
+            steps = iter(run)
             next(steps)
-            times.append(time.perf_counter() - began)
-        steps.close()  # type: ignore[attr-defined]
+            for _ in range(rounds):
+                began = time.perf_counter()
+                next(steps)
+                times.append(time.perf_counter() - began)
+            steps.close()  # type: ignore[attr-defined]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield Scale(N, statistics.median(times), peak)

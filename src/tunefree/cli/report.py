@@ -1,0 +1,74 @@
+"""`tunefree report`: run files as one HTML page, and as figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tunefree.errors import ConfigError
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run files, or folders with run files"
+    )
+    command.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        metavar="X.html",
+        help="the page (default report.html)",
+    )
+    command.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    command.add_argument(
+        "--figures", type=Path, metavar="DIR", help="also write every figure as SVG, PNG and CSV"
+    )
+    command.set_defaults(act=report_command)
+
+
+def report_command(args: argparse.Namespace) -> int:
+    from tunefree.report.content import content
+    from tunefree.report.page import page
+    from tunefree.report.runs import found, read, verdicts
+
+    if args.out.suffix not in (".html", ".htm"):  # a run file given by mistake must survive
+        raise ConfigError(f"--out = '{args.out}' must end in .html")
+    said = content([read(path) for path in found(args.runs)], verdicts(args.runs), args.title)
+    text = page(said)
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--out = '{args.out}' cannot be written ({error.strerror}); choose another path"
+        ) from error
+    figures: list[Path] = []
+    if args.figures is not None:
+        from tunefree.report.figures import write
+
+        figures = write(said, args.figures)
+    print(
+        json.dumps(summary(said, args.out, figures))
+        if args.format == "json"
+        else closing(said, args.out, len(text), figures)
+    )
+    return 0
+
+
+def summary(said: dict[str, Any], out: Path, figures: list[Path]) -> dict[str, Any]:
+    return {
+        "page": str(out),
+        "runs": len(said["runs"]),
+        "arms": [arm["label"] for each in said["workloads"] for arm in each["arms"]],
+        "figures": [str(path) for path in figures],
+    }
+
+
+def closing(said: dict[str, Any], out: Path, size: int, figures: list[Path]) -> str:
+    lines = [said["lead"], f"  {out}, {size / 1000:.0f} kB: open it in a browser, offline too"]
+    if figures:
+        lines.append(f"  {len(figures)} files with figures in {figures[0].parent}")
+    return "\n".join(lines)

@@ -1,0 +1,35 @@
+"""`tunefree watch`: the report of runs that are still being written, in a browser here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run files, or folders with run files"
+    )
+    command.add_argument(
+        "--port", type=int, default=0, metavar="P", help="on 127.0.0.1 (default 0: a free one)"
+    )
+    command.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    command.set_defaults(act=watch_command)
+
+
+def watch_command(args: argparse.Namespace) -> int:
+    from tunefree.report.live import Watched, server
+
+    watched = Watched(args.runs, args.title)
+    watched()  # a wrong path is said now, not by the page
+    with server(watched, args.port) as serving:
+        url = f"http://127.0.0.1:{serving.server_address[1]}/"
+        shown = json.dumps({"url": url}) if args.format == "json" else f"{url}  (Ctrl-C ends it)"
+        print(shown, flush=True)
+        try:
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            serving.server_close()
+    print("no longer watching; the runs go on")
+    return 0

@@ -1,0 +1,173 @@
+"""Runs put together: those that differ only by the seed are one arm, over one curve."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tunefree.report.runs import Reading
+
+MEASURES = {
+    "accuracy": "test accuracy",
+    "loss": "test loss",
+    "train_loss": "training loss",
+    "grad_norm": "gradient norm",
+}
+AXES = {
+    "round": "rounds",
+    "bits_up": "uplink bits, all clients",
+    "bits_down": "downlink bits, all clients",
+    "drawn": "samples drawn, all clients",
+    "time": "virtual time (s)",
+    "seconds": "wall time (s)",
+}
+POINTS = 400  # of a curve; more cannot be told apart on paper
+Content: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a figure: a method with its settings, run once for each seed."""
+
+    label: str
+    runs: Sequence[Reading]
+
+    @property
+    def judged(self) -> Sequence[Reading]:
+        """The runs whose last score counts: finished ones, or else those still on their way."""
+        done = [run for run in self.runs if run.state == "done"]
+        return done or [run for run in self.runs if run.state != "diverged"]
+
+    @property
+    def state(self) -> str:
+        """`done`, or what has become of how many."""
+        states = [run.state for run in self.runs]
+        if len(set(states)) == 1:
+            return states[0]
+        return ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states)))
+
+    def final(self, measure: str) -> Content | None:
+        """Mean and standard deviation of the last scores over the seeds."""
+        ends = [last for run in self.judged if (last := run.last(measure)) is not None]
+        if not ends:
+            return None
+        spread = statistics.stdev(ends) if len(ends) > 1 else None
+        return {"mean": statistics.fmean(ends), "sd": spread, "seeds": len(ends)}
+
+    def curve(self, measures: Iterable[str], axes: Iterable[str]) -> dict[str, Any]:
+        """Mean, lowest and highest over the seeds that were measured at the same rounds."""
+        names = list(measures)
+        at: dict[int, list[Mapping[str, float]]] = {}
+        for run in self.runs:
+            for row in run.rows:
+                if any(name in row for name in names):
+                    at.setdefault(int(row["t"]) + 1, []).append(row)
+        rounds = thinned(sorted(at))
+        groups = [at[t] for t in rounds]
+        x = {
+            axis: rounds
+            if axis == "round"
+            else [short(statistics.fmean(row[axis] for row in rows)) for rows in groups]
+            for axis in axes
+            if axis == "round" or any(row[axis] for rows in groups for row in rows)
+        }
+        y = {}
+        for name in names:
+            values = [[row[name] for row in rows if name in row] for rows in groups]
+            if any(values):
+                y[name] = {
+                    "mean": [short(statistics.fmean(v)) if v else None for v in values],
+                    "low": [short(min(v)) if v else None for v in values],
+                    "high": [short(max(v)) if v else None for v in values],
+                }
+        return {"x": x, "y": y, "seeds_at": [len(rows) for rows in groups]}
+
+
+def grouped(runs: Sequence[Reading]) -> list[Arm]:
+    """The arms, in the order in which their first runs came.
+
+    A label that somebody chose stands for the method and its options; where data, model or system
+    differ under the same label they are named as well, because their scores must not be averaged.
+    """
+    names = [str(run.facts.get("arm") or run.title) for run in runs]
+    settings = [
+        {
+            key: value
+            for key, value in relevant(run).items()
+            if not (run.facts.get("arm") and key.startswith("algorithm."))
+        }
+        for run in runs
+    ]
+    return [Arm(*item) for item in together(runs, names, settings).items()]
+
+
+def together(
+    runs: Sequence[Reading], names: Sequence[str], settings: Sequence[Mapping[str, Hashable]]
+) -> dict[str, list[Reading]]:
+    """Label -> runs: the name, and the settings in which runs of the same name differ."""
+    seen: dict[str, dict[str, set[Hashable]]] = {}
+    for name, own in zip(names, settings, strict=True):
+        for key, value in own.items():
+            seen.setdefault(name, {}).setdefault(key, set()).add(value)
+    everywhere = Counter(names)
+    having = Counter((n, key) for n, own in zip(names, settings, strict=True) for key in own)
+    groups: dict[str, list[Reading]] = {}
+    for name, run, own in zip(names, runs, settings, strict=True):
+        differing = [
+            key
+            for key in sorted(own)
+            if len(seen[name][key]) > 1 or having[name, key] < everywhere[name]
+        ]
+        parts = [name, *(f"{shown_key(key)} = {own[key]}" for key in differing)]
+        groups.setdefault(", ".join(parts), []).append(run)
+    return groups
+
+
+def relevant(run: Reading) -> dict[str, Hashable]:
+    """The settings that can change a result, the seed apart."""
+    flat = flattened(run.config) or flattened({"system": run.system})
+    return {
+        key: value
+        for key, value in flat.items()
+        if not key.startswith("run.") and key not in ("data.dir", "algorithm.name")
+    }
+
+
+def flattened(settings: Mapping[str, Any]) -> dict[str, Hashable]:
+    """`section.key` -> value; options stand beside the keys of their section.
+
+    >>> flattened({"algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
+    {'algorithm.name': 'fedavg', 'algorithm.eta': 0.1}
+    """
+    flat: dict[str, Hashable] = {}
+    for section, values in settings.items():
+        if not isinstance(values, Mapping):
+            continue
+        options = values.get("options")
+        inside = {**values, **(options if isinstance(options, Mapping) else {})}
+        for key, value in inside.items():
+            if key != "options":
+                plain = isinstance(value, str | int | float | bool)
+                flat[f"{section}.{key}"] = value if plain else str(value)
+    return flat
+
+
+def shown_key(key: str) -> str:
+    """The last part of a key, which is all that a reader needs."""
+    section, _, name = key.partition(".")
+    return section if name == "name" else name
+
+
+def thinned(rounds: Sequence[int]) -> list[int]:
+    """At most POINTS of them, evenly spaced, the first and the last kept."""
+    if len(rounds) <= POINTS:
+        return list(rounds)
+    return [rounds[i * (len(rounds) - 1) // (POINTS - 1)] for i in range(POINTS)]
+
+
+def short(value: float) -> float:
+    """Enough digits to draw and to read; whole numbers stay whole."""
+    return int(value) if float(value).is_integer() else float(f"{value:.6g}")

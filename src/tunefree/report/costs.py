@@ -1,0 +1,113 @@
+"""What arms cost: the search for their settings, bits, late and missing replies."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+
+from tunefree.report.arms import Arm, Content
+from tunefree.report.runs import Reading, step_sizes
+
+STALENESS_BARS = 100
+SPENT = ("rounds", "samples", "bits_up", "bits_down")
+
+
+def bill(arms: Sequence[Arm], trials: Sequence[Reading]) -> list[Content]:
+    """What was spent to find the settings, beside what one training with them cost.
+
+    An arm notes its own search. Trials of methods of which no arm did are counted by themselves.
+    """
+    rows: list[Content] = []
+    noted: set[str] = set()
+    for arm in arms:
+        first = arm.runs[0]
+        searches = {json.dumps(run.table("tuning"), sort_keys=True) for run in arm.runs} - {"{}"}
+        own = [json.loads(text) for text in sorted(searches)]
+        known = bool(own) or first.tuning_free  # not so if the steps were chosen by hand
+        noted |= {run.title for run in arm.runs if own}
+        used = [{name: value for name, value, _ in step_sizes(first)}] if own else []
+        rows.append(
+            {
+                "label": arm.label,
+                "tuning_free": first.tuning_free,
+                "search": summed(own) if known else None,
+                "found": [search["chosen"] for search in own if search.get("chosen")] or used,
+                "training": {
+                    name: statistics.fmean(spent(run)[name] for run in arm.runs) for name in SPENT
+                },
+            }
+        )
+    for title in dict.fromkeys(run.title for run in trials if run.title not in noted):
+        search = summed([spent(run) for run in trials if run.title == title])
+        label = f"{title}, trials"
+        rows.append({"label": label, "tuning_free": False, "search": search, "found": [{}]})
+    return rows if any(row["search"] and row["search"]["trials"] for row in rows) else []
+
+
+def summed(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: sum(each.get(key) or 0 for each in searches) for key in ("trials", *SPENT)}
+
+
+def spent(run: Reading) -> dict[str, float]:
+    """What all clients of a run used up together, as one trial."""
+    bits = {key: total(run, key) for key in ("bits_up", "bits_down")}
+    return {"trials": 1, "rounds": run.rounds, "samples": total(run, "drawn"), **bits}
+
+
+def total(run: Reading, key: str) -> float:
+    return run.rows[-1].get(key, 0) if run.rows else 0
+
+
+def traffic(style: int, arm: Arm) -> Content:
+    """Bits of one run, the mean over the seeds: all of them, and values alone."""
+    keys = ("bits_up", "value_bits_up", "bits_down", "value_bits_down")
+    mean = {key: statistics.fmean(total(run, key) for run in arm.runs) for key in keys}
+    if not any(mean.values()):
+        return {}
+    d = arm.runs[0].facts.get("parameters")
+    heard = [count for run in arm.runs for count in run.uploads.values()]
+    return {
+        "label": arm.label,
+        "style": style,
+        **mean,
+        "model_bits": 32 * d if isinstance(d, int) else None,
+        "uploads": [min(heard, default=0), max(heard, default=0)],
+    }
+
+
+def staleness(style: int, arm: Arm) -> Content:
+    """How many replies came how late, all seeds together; nothing if none was late."""
+    counts: dict[int, int] = {}
+    for run in arm.runs:
+        for tau, count in run.staleness.items():
+            counts[tau] = counts.get(tau, 0) + count
+    worst = max(counts, default=0)
+    if worst == 0:
+        return {}
+    width = worst // STALENESS_BARS + 1
+    bars = [0] * (worst // width + 1)
+    for tau, count in counts.items():
+        bars[tau // width] += count
+    replies = sum(counts.values())
+    return {
+        "label": arm.label,
+        "style": style,
+        "width": width,
+        "bars": bars,
+        "replies": replies,
+        "mean": sum(tau * count for tau, count in counts.items()) / replies,
+        "worst": worst,
+    }
+
+
+def absences(arms: Sequence[Arm]) -> list[Content]:
+    return [
+        {
+            "label": arm.label,
+            "reason": reason,
+            "count": sum(r.absences.get(reason, 0) for r in arm.runs),
+        }
+        for arm in arms
+        for reason in sorted({reason for run in arm.runs for reason in run.absences})
+    ]

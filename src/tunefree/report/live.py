@@ -1,0 +1,90 @@
+"""The same page over HTTP, to this machine alone, while its runs are being written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tunefree.errors import ConfigError
+from tunefree.report.arms import Content
+from tunefree.report.content import content
+from tunefree.report.page import embedded, page
+from tunefree.report.runs import Reading, found, read, verdicts
+
+HOSTS = ("127.0.0.1", "localhost")
+
+
+class Watched:
+    """The runs at these paths, read again only where a file has changed."""
+
+    def __init__(self, paths: Sequence[Path], title: str = "") -> None:
+        self._paths, self._title = paths, title
+        self._known: dict[Path, tuple[object, Reading]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Content:
+        with self._lock:
+            runs = [self._current(path) for path in found(self._paths)]
+            return content(runs, verdicts(self._paths), self._title)
+
+    def _current(self, path: Path) -> Reading:
+        mark = [stamp(file) for file in (path, path.with_name(f"{path.name}-wal"))]
+        known, run = self._known.get(path, (None, None))
+        if run is None or known != mark or run.state == "running":  # its writer may have died
+            self._known[path] = (mark, read(path))
+        return self._known[path][1]
+
+
+def stamp(file: Path) -> tuple[int, int] | None:
+    """Changes whenever the file does."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def server(watched: Callable[[], Content], port: int) -> ThreadingHTTPServer:
+    """A server on 127.0.0.1 that is yet to be started; port 0 takes a free one."""
+    handler = type("PageHandler", (Handler,), {"watched": staticmethod(watched)})
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--port = {port} cannot be used ({error}); choose another, or 0 for a free one"
+        ) from error
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET / and GET /content.json; http.server refuses every other method with 501."""
+
+    watched: Callable[[], Content]
+
+    def do_GET(self) -> None:
+        # A page elsewhere may point its own name at 127.0.0.1; a browser then sends that name.
+        if self.headers.get("Host", "").partition(":")[0] not in HOSTS:
+            return self._answer(403, "text/plain", "only 127.0.0.1 and localhost are served")
+        if self.path not in ("/", "/content.json"):
+            return self._answer(404, "text/plain", "there are / and /content.json")
+        try:
+            now = self.watched()
+        except ConfigError as error:  # a file may be half made; the page asks again
+            return self._answer(503, "text/plain", str(error))
+        if self.path == "/":
+            return self._answer(200, "text/html", page(now, live=True))
+        return self._answer(200, "application/json", embedded(now))
+
+    def _answer(self, code: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests of a page that polls are not worth a line each."""

@@ -1,0 +1,646 @@
+// The page is a flat list of blocks (headings, tables, figures), each made from the content.
+// Text always goes in as text nodes, so nothing in a label can become markup.
+
+const live = document.documentElement.dataset.live === "yes";
+const figures = new Map(); // id -> {spec, choice, element}; outlives new content
+let content = JSON.parse(document.getElementById("content").textContent);
+
+/* ---------- a figure: controls, legend, plot, caption, export ---------- */
+
+// spec: {id, caption, draw(plot, choice), rows(choice), choice?, selects?, switches?, legend?}
+function figure(spec) {
+  return {
+    id: spec.id,
+    mark: JSON.stringify([spec.mark, spec.caption]),
+    make() {
+      let own = figures.get(spec.id);
+      if (!own) {
+        own = {
+          choice: {hidden: new Set(), ...spec.choice},
+          element: h(
+            "figure",
+            {id: spec.id},
+            h("div", {class: "controls"}),
+            h("div", {class: "legend", role: "group", "aria-label": "Show or hide"}),
+            h("div", {class: "plot"}),
+            h("figcaption"),
+            h(
+              "div",
+              {class: "export"},
+              "Save as",
+              ["SVG", "PNG", "CSV"].map(kind => h("button", {type: "button", onclick: () => save(own, kind)}, kind)),
+            ),
+          ),
+        };
+        figures.set(spec.id, own);
+      }
+      own.spec = spec;
+      const [controls, legend, , caption] = own.element.children;
+      refill(controls, JSON.stringify([spec.selects, spec.switches]), () => [
+        ...(spec.selects ?? []).map(([key, label, options]) =>
+          h(
+            "label",
+            {},
+            label + " ",
+            h(
+              "select",
+              {id: `${spec.id}-${key}`, onchange: event => choose(own, key, event.target.value)},
+              options.map(([value, text]) =>
+                h("option", {value, selected: own.choice[key] === value ? "" : null}, text),
+              ),
+            ),
+          ),
+        ),
+        ...(spec.switches ?? []).map(([key, label]) =>
+          h(
+            "button",
+            {
+              type: "button",
+              class: "switch",
+              id: `${spec.id}-${key}`,
+              "aria-pressed": String(!!own.choice[key]),
+              onclick: event => {
+                choose(own, key, !own.choice[key]);
+                event.target.setAttribute("aria-pressed", String(own.choice[key]));
+              },
+            },
+            label,
+          ),
+        ),
+      ]);
+      refill(legend, JSON.stringify(spec.legend), () =>
+        (spec.legend ?? []).map(({label, name, style}) =>
+          h(
+            "button",
+            {
+              type: "button",
+              "aria-pressed": String(!own.choice.hidden.has(label)),
+              onclick: event => {
+                const hide = !own.choice.hidden.has(label);
+                own.choice.hidden[hide ? "add" : "delete"](label);
+                event.currentTarget.setAttribute("aria-pressed", String(!hide));
+                redraw(own);
+              },
+            },
+            swatch(style),
+            name ?? label,
+          ),
+        ),
+      );
+      caption.replaceChildren(h("b", {}, `Figure ${spec.number}. `), ...spec.caption);
+      return own.element;
+    },
+  };
+}
+function refill(element, mark, make) {
+  // only when different, to keep focus and open lists
+  if (element.dataset.mark === mark) return;
+  element.dataset.mark = mark;
+  element.replaceChildren(...make());
+}
+const redraw = own => own.spec.draw(own.element.querySelector(".plot"), own.choice);
+function choose(own, key, value) {
+  own.choice[key] = value;
+  redraw(own);
+}
+
+function save(own, kind) {
+  const name = own.spec.id;
+  if (kind === "CSV") {
+    const cell = value =>
+      /[",\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
+    return download(
+      new Blob(
+        [
+          own.spec
+            .rows(own.choice)
+            .map(row => row.map(cell).join(","))
+            .join("\n") + "\n",
+        ],
+        {type: "text/csv"},
+      ),
+      `${name}.csv`,
+    );
+  }
+  const {text, width, height} = standalone(own.element.querySelector(".plot svg"));
+  const blob = new Blob([text], {type: "image/svg+xml"});
+  if (kind === "SVG") return download(blob, `${name}.svg`);
+  const image = new Image(),
+    address = URL.createObjectURL(blob);
+  image.onload = () => {
+    const canvas = h("canvas", {width: 3 * width, height: 3 * height});
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(address);
+    canvas.toBlob(png => download(png, `${name}.png`));
+  };
+  image.src = address;
+}
+function standalone(picture) {
+  // with every colour and font written into it, on white, also in dark mode
+  const root = document.documentElement,
+    [, , width, height] = picture.getAttribute("viewBox").split(" ").map(Number);
+  root.dataset.theme = "light";
+  const copy = picture.cloneNode(true),
+    inside = copy.querySelectorAll("*");
+  picture.querySelectorAll("*").forEach((original, i) => {
+    const look = getComputedStyle(original);
+    for (const name of ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity"])
+      inside[i].setAttribute(name, look.getPropertyValue(name).replaceAll('"', ""));
+    inside[i].removeAttribute("style");
+  });
+  delete root.dataset.theme;
+  copy.querySelectorAll(".cursor:not(.theory)").forEach(line => line.remove());
+  for (const [key, value] of Object.entries({
+    xmlns: SVG,
+    width,
+    height,
+    "font-family": "Helvetica, Arial, sans-serif",
+    "font-size": 12,
+  }))
+    copy.setAttribute(key, value);
+  copy.prepend(s("rect", {width, height, fill: "#ffffff"}));
+  return {text: new XMLSerializer().serializeToString(copy), width, height};
+}
+function download(blob, name) {
+  const link = h("a", {href: URL.createObjectURL(blob), download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/* ---------- blocks ---------- */
+
+const heading = (id, level, text) => ({id, mark: text, make: () => h(`h${level}`, {id}, text)});
+
+// columns: names, a leading "#" marks numbers; rows: cells, each text or a node
+function table(id, caption, columns, rows) {
+  return {
+    id,
+    mark: JSON.stringify([caption, columns, rows]),
+    make: () =>
+      h(
+        "div",
+        {id, class: "block"},
+        h("p", {class: "caption", id: `${id}-caption`}, caption),
+        h(
+          "div",
+          {class: "wide", tabindex: 0, role: "region", "aria-labelledby": `${id}-caption`},
+          h(
+            "table",
+            {"aria-labelledby": `${id}-caption`},
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                columns.map(name =>
+                  h("th", {scope: "col", class: name[0] === "#" ? "number" : null}, name.replace("#", "")),
+                ),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              rows.map(row =>
+                h(
+                  "tr",
+                  {},
+                  row.map((cell, i) => {
+                    const {text, style, kind} = cell !== null && typeof cell === "object" ? cell : {text: cell};
+                    const look = [columns[i][0] === "#" ? "number" : "", kind ?? ""].join(" ").trim();
+                    return h(
+                      i ? "td" : "th",
+                      {scope: i ? null : "row", class: look || null},
+                      style === undefined ? "" : swatch(style),
+                      text === null || text === undefined ? "\u2013" : String(text),
+                    );
+                  }),
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+  };
+}
+
+function claims(verdicts) {
+  const kinds = {holds: ["holds", "\u2713 "], "does not hold": ["fails", "\u2717 "]};
+  return [
+    heading("claims", 2, "Claims"),
+    table(
+      "claims-table",
+      "What the papers claim, and whether it held here.",
+      ["Claim", "Sentence", "Verdict", "Numbers", "Seeds", "Scale", "Why", "Command"],
+      verdicts.map(v => {
+        const [kind, sign] = kinds[v.verdict] ?? ["open", "? "];
+        return [
+          v.claim,
+          {text: v.sentence, kind: "sentence"},
+          {text: sign + (v.verdict ?? "not decided"), kind},
+          values(v.numbers),
+          [].concat(v.seeds ?? []).join(", "),
+          v.scale,
+          v.why,
+          v.command,
+        ];
+      }),
+    ),
+  ];
+}
+
+function workload(w, number) {
+  const id = w.id,
+    blocks = [heading(`${id}-heading`, 2, capital(w.title))];
+  const first = w.measures[0];
+  if (w.arms.length) {
+    blocks.push(
+      table(
+        `${id}-overview`,
+        "Scores at the end, mean \u00b1 standard deviation over the seeds that finished; traffic is one training of all clients together, the opening included.",
+        [
+          "Arm",
+          "Tuned",
+          "#Seeds",
+          "State",
+          ...w.measures.map(m => "#" + capital(content.measures[m])),
+          "#Rounds",
+          "#Bits up",
+        ],
+        w.arms.map(arm => {
+          const bits = w.traffic.find(row => row.label === arm.label),
+            [run] = arm.runs;
+          return [
+            {text: arm.label, style: arm.style, kind: "named"},
+            arm.tuning_free ? "nothing" : arm.steps.map(([name]) => name).join(", "),
+            arm.seeds,
+            arm.state,
+            ...w.measures.map(m => spread(arm.final[m])),
+            run.of && run.rounds < run.of ? `${run.rounds} of ${run.of}` : run.rounds,
+            bits ? si(bits.bits_up) : "\u2013",
+          ];
+        }),
+      ),
+    );
+  }
+  if (first && w.arms.some(arm => Object.keys(arm.y).length)) {
+    const drawn = choice =>
+      w.arms
+        .filter(arm => arm.y[choice.y] && arm.x[choice.x] && !choice.hidden.has(arm.label))
+        .map(arm => ({
+          label: stated(arm),
+          style: arm.style,
+          x: arm.x[choice.x],
+          ...arm.y[choice.y],
+          seeds: arm.seeds_at,
+          of: arm.seeds,
+          diverged: arm.state.includes("diverged"),
+        }));
+    const ended = arm => (arm.final[first] ? `${stated(arm)} ${spread(arm.final[first])}` : `${stated(arm)} no score`);
+    blocks.push(
+      figure({
+        id: `${id}-curves`,
+        number: number(),
+        mark: w.arms,
+        choice: {x: "round", y: first, xlog: false, ylog: false},
+        selects: [
+          ["y", "Show", w.measures.map(m => [m, content.measures[m]])],
+          ["x", "against", w.axes.map(a => [a, content.axes[a]])],
+        ],
+        switches: [
+          ["xlog", "log x"],
+          ["ylog", "log y"],
+        ],
+        legend: w.arms.map(arm => ({label: arm.label, name: stated(arm), style: arm.style})),
+        caption: [
+          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks an arm with a diverged run. Point, or use the arrow keys, to read values.",
+        ],
+        draw: (plot, choice) =>
+          lines(plot, {
+            series: drawn(choice),
+            xlabel: content.axes[choice.x],
+            ylabel: content.measures[choice.y],
+            xlog: choice.xlog,
+            ylog: choice.ylog,
+            alt: `${content.measures[choice.y]} against ${content.axes[choice.x]}. At the end: ${w.arms.map(ended).join("; ")}`,
+          }),
+        rows: choice => [
+          ["arm", choice.x, `${choice.y} mean`, "lowest", "highest", "seeds"],
+          ...drawn(choice).flatMap(a => a.x.map((x, i) => [a.label, x, a.mean[i], a.low[i], a.high[i], a.seeds[i]])),
+        ],
+      }),
+    );
+  }
+  for (const sweep of w.sensitivity) {
+    const drawn = choice =>
+      sweep.lines
+        .filter(l => !choice.hidden.has(l.label))
+        .map(l => ({
+          label: l.label,
+          style: l.style,
+          crosses: l.points.filter(p => p.diverged).map(p => p.x),
+          theory: l.theory,
+          ...Object.fromEntries(["x", "mean", "low", "high", "seeds"].map(key => [key, l.points.map(p => p[key])])),
+          of: 0,
+        }));
+    const level = choice => sweep.level.filter(l => !choice.hidden.has(l.label));
+    const name = content.measures[sweep.measure];
+    blocks.push(
+      heading(`${id}-sensitivity-${sweep.key}-heading`, 3, `Sensitivity to ${sweep.key}`),
+      figure({
+        id: `${id}-sensitivity-${sweep.key}`,
+        number: number(),
+        mark: sweep,
+        choice: {xlog: true, ylog: false},
+        switches: [
+          ["xlog", "log x"],
+          ["ylog", "log y"],
+        ],
+        legend: [...sweep.lines, ...sweep.level].map(({label, style}) => ({label, style})),
+        caption: [
+          `The last ${name} against ${sweep.key}; bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged.` +
+            (sweep.level.length ? " Level lines are the methods that have nothing to tune." : "") +
+            (sweep.lines.some(l => l.theory)
+              ? " A dotted upright line stands where the method's formula puts the step size."
+              : ""),
+        ],
+        draw: (plot, choice) =>
+          lines(plot, {
+            series: drawn(choice),
+            level: level(choice),
+            xlabel: sweep.key,
+            ylabel: name,
+            ...choice,
+            alt: `${name} against ${sweep.key}. ${sweep.lines.map(l => `${l.label}: ${l.points.map(p => `${plain(p.mean)} at ${plain(p.x)}`).join(", ")}`).join("; ")}`,
+          }),
+        rows: () => [
+          ["arm", sweep.key, `${sweep.measure} mean`, "lowest", "highest", "seeds", "diverged"],
+          ...sweep.lines.flatMap(l => l.points.map(p => [l.label, p.x, p.mean, p.low, p.high, p.seeds, p.diverged])),
+          ...sweep.level.map(l => [l.label, "", l.value, "", "", "", ""]),
+        ],
+      }),
+    );
+  }
+  if (w.bill.length) {
+    blocks.push(
+      heading(`${id}-bill-heading`, 3, "The tuning bill"),
+      table(
+        `${id}-bill`,
+        "What the search for step sizes cost all clients together, beside one training with what was found.",
+        [
+          "Arm",
+          "#Trials",
+          "#Search: rounds",
+          "#samples",
+          "#bits up",
+          "#bits down",
+          "Found",
+          "#One training: rounds",
+          "#samples",
+          "#bits up",
+          "#bits down",
+        ],
+        w.bill.map(({label, search, found, training, tuning_free}) => [
+          label,
+          ...(search
+            ? [search.trials, whole(search.rounds), si(search.samples), si(search.bits_up), si(search.bits_down)]
+            : Array(5).fill(null)),
+          found.map(values).join("; ") || (tuning_free ? "nothing to tune" : "search not recorded"),
+          ...(training
+            ? [whole(training.rounds), si(training.samples), si(training.bits_up), si(training.bits_down)]
+            : ["", "", "", ""]),
+        ]),
+      ),
+    );
+  }
+  if (w.traffic.length) {
+    const models = (bits, row) => (row.model_bits ? whole(bits / row.model_bits) : "\u2013");
+    blocks.push(
+      heading(`${id}-traffic-heading`, 3, "Traffic"),
+      figure({
+        id: `${id}-traffic`,
+        number: number(),
+        mark: w.traffic,
+        caption: [
+          "Bits of one training, all clients together, the opening included. Filled: values alone, as some papers count; hatched: positions and scales.",
+        ],
+        draw: plot =>
+          trafficBars(
+            plot,
+            w.traffic,
+            `Traffic by direction. ${w.traffic.map(row => `${row.label}: ${si(row.bits_up)} bit up, ${si(row.bits_down)} bit down`).join("; ")}`,
+          ),
+        rows: () => [
+          ["arm", "bits up", "of these values", "bits down", "of these values"],
+          ...w.traffic.map(r => [r.label, r.bits_up, r.value_bits_up, r.bits_down, r.value_bits_down]),
+        ],
+      }),
+      table(
+        `${id}-traffic-table`,
+        "The same in exact bits, in whole models of 32 bits a parameter, and how often a client was heard.",
+        [
+          "Arm",
+          "#Bits up",
+          "#Values alone",
+          "#Models up",
+          "#Bits down",
+          "#Values alone",
+          "#Models down",
+          "#Uploads of a client",
+        ],
+        w.traffic.map(r => [
+          r.label,
+          whole(r.bits_up),
+          whole(r.value_bits_up),
+          models(r.bits_up, r),
+          whole(r.bits_down),
+          whole(r.value_bits_down),
+          models(r.bits_down, r),
+          `${r.uploads[0]} to ${r.uploads[1]}`,
+        ]),
+      ),
+    );
+  }
+  if (w.staleness.length) {
+    blocks.push(
+      heading(`${id}-staleness-heading`, 3, "Staleness"),
+      figure({
+        id: `${id}-staleness`,
+        number: number(),
+        mark: w.staleness,
+        caption: [
+          "Share of the replies by how many server steps had passed since the client's download, all seeds together.",
+        ],
+        draw: plot =>
+          stalenessBars(
+            plot,
+            w.staleness,
+            `Staleness. ${w.staleness.map(row => `${row.label}: ${row.mean.toFixed(2)} on average, ${row.worst} at most`).join("; ")}`,
+          ),
+        rows: () => [
+          ["arm", "staleness from", "to", "replies"],
+          ...w.staleness.flatMap(row =>
+            row.bars.map((count, i) => [row.label, i * row.width, (i + 1) * row.width - 1, count]),
+          ),
+        ],
+      }),
+    );
+  }
+  if (w.absences.length) {
+    blocks.push(
+      heading(`${id}-absences-heading`, 3, "Replies that did not count"),
+      table(
+        `${id}-absences`,
+        "Refused and absent replies, all seeds together.",
+        ["Arm", "Reason", "#Replies"],
+        w.absences.map(row => [row.label, row.reason, whole(row.count)]),
+      ),
+    );
+  }
+  if (w.picture.counts) {
+    const {counts, clients, seed} = w.picture,
+      more = clients > counts.length ? `, the first ${counts.length} of ${clients}` : "";
+    blocks.push(
+      heading(`${id}-classes-heading`, 3, "Who holds which classes"),
+      figure({
+        id: `${id}-classes`,
+        number: number(),
+        mark: w.picture,
+        caption: [
+          `Samples by client and class${more}${seed === null ? "" : `, dealt out by seed ${seed}`}. Above: samples of each client. Shades grow with the square root of the count.`,
+        ],
+        draw: plot =>
+          classPicture(
+            plot,
+            counts,
+            `Samples by client and class: ${counts.length} clients, ${counts[0].length} classes`,
+          ),
+        rows: () => [["client", ...counts[0].map((_, k) => `class ${k}`)], ...counts.map((row, i) => [i, ...row])],
+      }),
+    );
+  }
+  const steps = w.arms.flatMap(arm =>
+    arm.steps.map(([name, value, formula]) => [arm.label, name, plain(value), formula || "chosen by hand"]),
+  );
+  if (steps.length)
+    blocks.push(
+      heading(`${id}-steps-heading`, 3, "Step sizes"),
+      table(
+        `${id}-steps`,
+        "Every number an arm used, and where it came from.",
+        ["Arm", "Name", "#Value", "Formula"],
+        steps,
+      ),
+    );
+  return blocks;
+}
+
+function tail() {
+  const {settings, versions, runs} = content,
+    blocks = [heading("settings", 2, "Settings and runs")];
+  if (settings.keys.length)
+    blocks.push(
+      table(
+        "settings-own",
+        "Settings in which the arms differ.",
+        ["Arm", ...settings.keys],
+        settings.arms.map(([label, own]) => [label, ...own]),
+      ),
+    );
+  if (settings.shared.length)
+    blocks.push(
+      table(
+        "settings-shared",
+        "Settings that all arms share.",
+        ["Setting", "Value"],
+        settings.shared.map(([key, value]) => [key, value === "" ? "\u2013" : value]),
+      ),
+    );
+  if (versions.length)
+    blocks.push(
+      table(
+        "versions",
+        "Versions, where the clients ran, and how gradients were computed.",
+        ["What", "Used"],
+        versions,
+      ),
+    );
+  blocks.push(
+    table(
+      "runs",
+      "Every run file.",
+      ["File", "Method", "Role", "#Seed", "State", "#Rounds", "#Accuracy", "#Loss", "Reason"],
+      runs.map(run => [
+        run.file,
+        run.method,
+        run.role,
+        run.seed,
+        run.state,
+        run.of ? `${run.rounds} of ${run.of}` : run.rounds,
+        plain(run.accuracy),
+        plain(run.loss),
+        run.reason,
+      ]),
+    ),
+  );
+  return blocks;
+}
+
+function show() {
+  // keeps what has not changed, so that a live page neither jumps nor forgets
+  document.getElementById("lead").textContent = content.lead;
+  let count = 0;
+  const number = () => ++count;
+  const blocks = [
+    ...(content.verdicts.length ? claims(content.verdicts) : []),
+    ...content.workloads.flatMap(w => workload(w, number)),
+    ...tail(),
+  ];
+  const main = document.querySelector("main"),
+    wanted = new Set(blocks.map(block => block.id));
+  for (const old of [...main.children]) if (!wanted.has(old.id)) old.remove();
+  blocks.forEach((block, i) => {
+    let old = document.getElementById(block.id);
+    if (old?.dataset.mark === block.mark) return;
+    const made = block.make();
+    made.dataset.mark = block.mark;
+    if (made !== old) old ? old.replaceWith(made) : main.insertBefore(made, main.children[i] ?? null);
+    if (figures.has(block.id)) redraw(figures.get(block.id));
+  });
+}
+
+function say(kind, text) {
+  // only what is new, because it is read out
+  const status = document.getElementById("live");
+  status.className = kind;
+  if (status.textContent !== text) status.textContent = text;
+}
+
+async function ask() {
+  try {
+    const answer = await fetch("/content.json");
+    if (!answer.ok) throw new Error(await answer.text());
+    content = await answer.json();
+    show();
+    say(
+      "",
+      content.runs.some(run => run.state === "running")
+        ? "live, read again every two seconds"
+        : "no run is being written any more",
+    );
+  } catch (error) {
+    say("lost", `not up to date: ${error.message}`);
+  }
+  setTimeout(ask, 2000);
+}
+
+show();
+let drawnWidth = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== drawnWidth) for (const own of figures.values()) own.element.isConnected && redraw(own);
+  drawnWidth = innerWidth;
+});
+if (live) {
+  document.getElementById("live").hidden = false;
+  ask();
+}

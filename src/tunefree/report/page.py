@@ -1,0 +1,46 @@
+"""The content as one HTML page that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib import resources
+
+from tunefree.report.arms import Content
+
+
+def page(content: Content, live: bool = False) -> str:
+    """The whole page. Its own policy forbids it to load or send anything, unless it is live."""
+    css, js = part("page.css"), part("plots.js") + part("page.js")
+    connect = "'self'" if live else "'none'"
+    policy = (
+        f"default-src 'none'; style-src '{digest(css)}'; script-src '{digest(js)}'; "
+        f"img-src data: blob:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "title": html.escape(str(content["title"])),
+        "policy": html.escape(policy),
+        "live": "yes" if live else "no",
+        "css": css,
+        "js": js,
+        "content": embedded(content),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda hole: parts[hole[1]], part("page.html"))
+
+
+def embedded(content: Content) -> str:
+    """JSON that no label can break out of."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def part(name: str) -> str:
+    return resources.files("tunefree.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def digest(text: str) -> str:
+    """How a content security policy names a script or style that it allows."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,74 @@
+"""A folder of tiny runs of every kind, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tunefree
+from tunefree import config
+from tunefree.api import prepare
+from tunefree.errors import WireError
+from tunefree.run import Run
+
+SMALL = {"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2}
+FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}
+SEARCH = {"trials": 3, "rounds": 24, "samples": 999, "bits_up": 10, "bits_down": 20}
+BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.delays": "large"}
+
+
+def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
+    """A tiny run that is yet to be iterated; `algorithm__eta` stands for `algorithm.eta`."""
+    dotted = {key.replace("__", "."): value for key, value in settings.items()}
+    return prepare(config.load(None, SMALL | {"run.out": str(out)} | dotted), facts)
+
+
+def play(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
+    for _ in planned(out, facts, **settings):
+        pass
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    fedavg: dict[str, Any] = {"algorithm__name": "fedavg"}
+    for seed in (1, 2):
+        one = {"run__seed": seed}
+        free = FREE | {"title": "PAdaMFed", "label_counts": [[3, 0, 2]] * 6}
+        play(folder / f"padamfed-{seed}.sqlite", free, **one)
+        tuned = {"arm": "FedAvg, tuned", "role": "arm", "tuning": SEARCH}
+        play(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
+    compressed = {"algorithm__name": "comparfrefl"}
+    play(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
+    buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
+    play(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
+    for eta in (0.01, 1.0):
+        sweep = {"role": "sweep", "arm": f"fedavg:eta={eta}", "title": "FedAvg"}
+        play(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
+    trial = {"role": "trial", "arm": "scaffold:eta=0.1", "title": "SCAFFOLD"}
+    play(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
+    for name, facts in (
+        ("diverged", {"arm": "Too far"}),
+        ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
+    ):
+        with pytest.raises(WireError):
+            play(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `tunefree.train`, which has no settings to tell."""
+    path = tmp_path_factory.mktemp("own") / "mine.sqlite"
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(8, 4)).astype("float32"), rng.integers(3, size=8)) for _ in "abc"]
+    model = torch.nn.Linear(4, 3)
+    tunefree.train(
+        model, clients, rounds=50, local_steps=1, eval_every=25, progress=False, out=path
+    )
+    return path

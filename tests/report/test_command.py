@@ -1,0 +1,115 @@
+"""`tunefree report` as its user types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tunefree.cli import main
+
+
+def test_a_folder_becomes_a_page(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "page.html"
+    assert main(["report", str(runs), "-o", str(out), "--title", "A & B"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("7 runs in 5 arms")
+    assert str(out) in text
+    assert "<h1>A &amp; B</h1>" in out.read_text(encoding="utf-8")
+
+
+def test_the_result_as_one_object(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(runs / f"padamfed-{seed}.sqlite") for seed in (1, 2)]
+    assert main(["report", *files, "-o", str(tmp_path / "p.html"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        **{"page": str(tmp_path / "p.html"), "runs": 2, "arms": ["PAdaMFed"], "figures": []},
+    }
+
+
+def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "p.html")]
+    assert main(["report", str(runs), *out, "--figures", str(tmp_path / "figures")]) == 0
+    files = sorted((tmp_path / "figures").iterdir())
+    names = {file.stem for file in files}
+    assert names >= {
+        *("accuracy-by-round", "loss-by-round", "train_loss-by-round", "accuracy-by-bits_up"),
+        *("accuracy-by-time", "sensitivity-eta", "traffic", "staleness", "classes"),
+    }
+    assert len(files) == 3 * len(names)
+    for name in names:
+        assert ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+        with Image.open(tmp_path / "figures" / f"{name}.png") as image:
+            assert image.width > 1000
+    with (tmp_path / "figures" / "accuracy-by-round.csv").open(encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["arm", "round", "accuracy mean", "lowest", "highest", "seeds"]
+    assert [row[1] for row in rows if row[0] == "PAdaMFed"] == ["0", "2", "4", "6", "8"]
+
+
+def test_a_report_needs_no_torch(runs: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; sys.modules['torch'] = None; "
+        "import tunefree.report.figures; from tunefree.report.live import Watched; "
+        "from tunefree.report.page import page; print(len(page(Watched([Path(sys.argv[1])])())))"
+    )
+    command = [sys.executable, "-c", script, str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_verdicts_of_a_folder(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "reproduction"
+    folder.mkdir()
+    (folder / "a.sqlite").write_bytes((runs / "padamfed-1.sqlite").read_bytes())
+    row = {"claim": 1, "sentence": "As good as tuned.", "verdict": "holds"}
+    (folder / "verdicts.json").write_text(json.dumps([row]))
+    out = tmp_path / "p.html"
+    assert main(["report", str(folder), "-o", str(out)]) == 0
+    assert '"sentence":"As good as tuned."' in out.read_text(encoding="utf-8")
+    (folder / "verdicts.json").write_text("{}")
+    assert main(["report", str(folder), "-o", str(out)]) == 2
+
+
+def text_file(folder: Path) -> Path:
+    (folder / "notes.txt").write_text("not a data base, but long enough to be looked at" * 100)
+    return folder / "notes.txt"
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("absent", "there is no run file at"),
+        ("text", "is not a run file"),
+        ("empty", "there is no run file (*.sqlite) in the folder"),
+        ("out", "must end in .html"),
+        ("unwritable", "cannot be written"),
+        ("figures", "cannot be written"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_sentence(
+    kind: str, says: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty := tmp_path / "empty").mkdir()
+    good, out = str(runs / "padamfed-1.sqlite"), str(tmp_path / "p.html")
+    argv = {
+        "absent": [str(tmp_path / "none.sqlite"), "-o", out],
+        "text": [str(text_file(tmp_path)), "-o", out],
+        "empty": [str(empty), "-o", out],
+        "out": [good, "-o", good],
+        "unwritable": [good, "-o", str(text_file(tmp_path) / "p.html")],
+        "figures": [good, "-o", out, "--figures", str(text_file(tmp_path))],
+    }[kind]
+    assert main(["report", *argv]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1

@@ -1,0 +1,55 @@
+"""One page that needs nothing else and that no label can break."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tunefree.report.content import content
+from tunefree.report.page import page, part
+from tunefree.report.runs import Reading, read
+
+EVIL = "</script><script>alert(1)</script><!-- {{content}} & \u2028"
+
+
+@pytest.fixture
+def evil() -> str:
+    run = Reading(Path("x.sqlite"), {"arm": EVIL, "reason": EVIL}, [], {}, {}, {})
+    return page(content([run], [{"claim": 1, "sentence": EVIL}], title=EVIL))
+
+
+def embedded(text: str) -> str:
+    (json_text,) = re.findall(r'<script type="application/json" id="content">(.*?)</script>', text)
+    return str(json_text)
+
+
+def test_a_label_cannot_leave_its_place(evil: str) -> None:
+    assert "alert(1)</script>" not in evil
+    assert evil.count("</script>") == 2  # the content's and the script's own
+    assert evil.count("<!--") == 0
+    said = json.loads(embedded(evil))
+    assert said["title"] == said["verdicts"][0]["sentence"] == EVIL
+    assert said["workloads"][0]["arms"][0]["label"] == EVIL
+
+
+def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
+    text = page(content([read(runs / "padamfed-1.sqlite")]))
+    addresses = set(re.findall(r"\w+://[^\s\"')]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
+    assert not re.findall(r"\b(?:src|href)=\"(?!data:)", text)
+    assert "connect-src &#x27;none&#x27;" in text
+    assert len(text) < 200_000
+
+
+def test_numbers_that_json_does_not_know() -> None:
+    rows = [{"t": 0, "loss": float("inf"), "accuracy": float("nan"), "drawn": 1}]
+    said = json.loads(embedded(page(content([Reading(Path("x"), {}, rows, {}, {}, {})]))))
+    assert said["workloads"][0]["arms"][0]["final"]["loss"]["mean"] is None
+
+
+@pytest.mark.parametrize("name", ["page.css", "plots.js", "page.js"])
+def test_no_part_can_end_its_own_element(name: str) -> None:
+    assert "</" not in part(name)
