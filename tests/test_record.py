@@ -73,6 +73,21 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     assert record.absences() == [(1, 0, 5, "too long")]
 
 
+def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
+    writer = Record.create(tmp_path / "run.sqlite", {})
+    commit(writer, 0, 1.0)
+    reader = Record.open(tmp_path / "run.sqlite")
+
+    def meanwhile(query: str) -> None:
+        if "FROM reply" in query:
+            commit(writer, 1, 2.0)
+
+    reader._db.set_trace_callback(meanwhile)
+    assert [row["t"] for row in reader.history()] == [0]
+    reader._db.set_trace_callback(None)
+    assert [row["t"] for row in reader.history()] == [0, 1]
+
+
 def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", {})
     record.commit([line(0, 1.0)], {}, held={0}, new={0: b"zero"})

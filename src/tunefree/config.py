@@ -9,10 +9,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from tunefree.core import System
 from tunefree.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from tunefree.core import System
 
 
 def setting(default: Any, flag: str = "", help: str = "", least: int | None = None) -> Any:
@@ -81,8 +83,8 @@ class RunSettings:
     eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
     grad_norm: bool = setting(False, "--grad-norm", "also measure the full gradient norm")
     device: str = setting("cpu", "--device", "cpu or cuda")
-    fleet: Literal["auto", "serial", "pool"] = setting(
-        "auto", "--fleet", "where clients run: serial, pool (all cores), or what is quicker"
+    fleet: Literal["auto", "serial", "pool", "ray"] = setting(
+        "auto", "--fleet", "where clients run: serial, pool (all cores), ray, or what is quicker"
     )
     workers: int = setting(0, "--workers", "processes of the pool; 0 is one per core", least=0)
     kernels: Literal["auto", "plain", "channels-last", "batch-minor"] = setting(
@@ -159,6 +161,8 @@ def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
 
 def checked_system(system: SystemSettings) -> System:
     """The constants, once each is a count and no round needs more clients than there are."""
+    from tunefree.core import System
+
     for f in fields(system):
         checked(f"system.{f.name}", getattr(system, f.name), int, f.metadata["least"])
     if system.S > system.N:

@@ -11,8 +11,8 @@ import json
 import os
 import platform
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -230,6 +230,19 @@ class Record:
 
     def history(self) -> list[Row]:
         """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
+        with self._snapshot():
+            return self._history()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """All queries see the file as it is now, even if steps are committed meanwhile."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
+
+    def _history(self) -> list[Row]:
         rows: dict[int, Row] = {}
         drawn, seconds = 0, 0.0
         for t, new_drawn, new_seconds, time in self._db.execute("SELECT * FROM step ORDER BY t"):

@@ -224,18 +224,3 @@ def test_refused_and_absent_replies_are_counted() -> None:
         {"label": "x", "reason": "late", "count": 1},
         {"label": "x", "reason": "lost", "count": 5},
     ]
-
-
-def test_a_history_is_read_again_if_the_run_was_quicker(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, whole, calls = runs / "padamfed-1.sqlite", Record.history, []
-
-    def sometimes(record: Record) -> list[dict[str, float]]:
-        calls.append(1)
-        if len(calls) < 3:
-            raise KeyError(7)
-        return whole(record)
-
-    monkeypatch.setattr(Record, "history", sometimes)
-    assert read(path).rounds == 8

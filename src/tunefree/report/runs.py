@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tunefree.errors import ConfigError
-from tunefree.record import Record, Row
+from tunefree.record import Record
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ def read(path: Path) -> Reading:
         return Reading(
             path,
             facts,
-            rows_of(record),
+            record.history(),
             record.staleness(),
             record.uploads(),
             Counter(reason for *_, reason in record.absences()),
@@ -122,16 +122,6 @@ def read(path: Path) -> Reading:
         raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
     finally:
         record.close()
-
-
-def rows_of(record: Record) -> list[Row]:
-    """The history, read again if a step was committed between two of its queries."""
-    for _ in range(20):
-        try:
-            return record.history()
-        except KeyError:
-            continue
-    raise ConfigError(f"'{record.path}' grows too fast to be read; try again")
 
 
 def verdicts(paths: Iterable[Path]) -> list[dict[str, Any]]:

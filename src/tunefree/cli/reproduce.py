@@ -1,0 +1,122 @@
+"""`tunefree reproduce`: the papers' claims, played and decided."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tunefree.cli.settings import interrupted
+from tunefree.cli.tables import print_table
+
+FOLDER = Path("runs") / "reproduce"
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "what",
+        nargs="+",
+        metavar="WHAT",
+        help="list; claims (24, 37-39), figures or studies from that list, all; or evidence",
+    )
+    command.add_argument(
+        "--scale",
+        choices=("smoke", "small", "paper"),
+        default="small",
+        help="smoke: seconds, decides nothing; small: minutes; paper: the papers' sizes "
+        "(default small)",
+    )
+    command.add_argument("--seeds", nargs="+", type=int, default=[], metavar="X", help="of arms")
+    command.add_argument(
+        "--out", type=Path, default=FOLDER, metavar="DIR", help=f"folder of all (default {FOLDER})"
+    )
+    command.add_argument(
+        "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
+    )
+    command.add_argument("--data-dir", default="", metavar="X", help="where data files are")
+    command.add_argument("-o", dest="page", type=Path, metavar="FILE", help="of evidence")
+    command.set_defaults(act=reproduce_command)
+
+
+def reproduce_command(args: argparse.Namespace) -> int:
+    from tunefree.errors import ConfigError
+
+    if args.data_dir:
+        os.environ["TUNEFREE_DATA"] = args.data_dir  # for the processes that play runs too
+    if args.workers < 0 or any(seed < 0 for seed in args.seeds):
+        raise ConfigError("--workers and --seeds must be at least 0")
+    if len(set(args.seeds)) < len(args.seeds):
+        raise ConfigError(f"--seeds {args.seeds} names a seed twice; leave one out")
+    if args.what == ["list"]:
+        return list_claims(args)
+    if args.what == ["evidence"]:
+        return write_evidence(args)
+    return decide(args)
+
+
+def list_claims(args: argparse.Namespace) -> int:
+    from tunefree.experiments.claims import FIGURES, SENTENCES, study_of
+
+    figures = {claim: name for name, claims in FIGURES.items() for claim in claims}
+    rows = [
+        {"claim": n, "figure": figures[n], "study": study_of(n), "sentence": SENTENCES[n]}
+        for n in SENTENCES
+    ]
+    if args.format == "json":
+        print(json.dumps(rows))
+        return 0
+    print_table(
+        ("claim", "figure", "study", "in our words"),
+        [(str(r["claim"]), str(r["figure"]), str(r["study"]), str(r["sentence"])) for r in rows],
+        wrapped=("in our words",),
+    )
+    return 0
+
+
+def decide(args: argparse.Namespace) -> int:
+    from tunefree.experiments.claims import chosen
+    from tunefree.experiments.reproduce import Order, reproduce
+
+    order = Order(chosen(args.what), args.scale, args.out, tuple(args.seeds), args.workers)
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in reproduce(order, lambda text: print(text, file=sys.stderr, flush=True)):
+            rows.append(row)
+            print(f"  claim {row['claim']}: {row['verdict']}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        return interrupted(args.out)
+    if args.format == "json":
+        print(json.dumps(rows))
+    else:
+        print_table(
+            ("claim", "verdict", "why"),
+            [(str(row["claim"]), row["verdict"], short(row["why"])) for row in rows],
+            wrapped=("why",),
+        )
+        print(f"all numbers are in {args.out / 'verdicts.json'}")
+    return 0 if all(row["seeds"] for row in rows) else 1  # a study that failed has played none
+
+
+def short(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + " ..."
+
+
+def write_evidence(args: argparse.Namespace) -> int:
+    from tunefree.errors import ConfigError
+    from tunefree.experiments.evidence import page
+    from tunefree.experiments.reproduce import read
+
+    if args.page is None:
+        raise ConfigError("`tunefree reproduce evidence` needs a file to write: -o EVIDENCE.md")
+    rows = read(args.out)
+    try:
+        args.page.write_text(page(rows), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"-o '{args.page}' cannot be written ({error.strerror})") from error
+    said = {"page": str(args.page), "verdicts": len(rows)}
+    text = f"{args.page} holds {len(rows)} verdicts"
+    print(json.dumps(said) if args.format == "json" else text)
+    return 0

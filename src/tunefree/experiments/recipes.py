@@ -1,0 +1,204 @@
+"""The papers' experiments as settings and arms, at three sizes.
+
+smoke   digits and a tiny network: seconds, shows only that everything runs
+small   reduced so that all of it fits into an hour on two cores; `REDUCED` says by what
+paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` says so
+
+An arm is written as for `tunefree compare`. A method that brings a grid is tuned on held-out
+samples unless its step size is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from tunefree import algorithms
+from tunefree.experiments import arms
+from tunefree.experiments.tune import Grid
+
+Scale = Literal["smoke", "small", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+SEEDS: Mapping[Scale, tuple[int, ...]] = {
+    "smoke": (0, 1),
+    "small": (0, 1, 2),
+    "paper": (0, 1, 2),
+}
+TUNING_SEED = 100  # no arm is ever played with it
+
+
+class Setting(NamedTuple):
+    """What the arms of one picture share."""
+
+    settings: Mapping[str, object]
+    seeds: int = 10**9  # arms are played with so many of the seeds at most
+    sweep_seeds: int = 2  # and arms at a written step size with so many
+    tuned_in: str = ""  # the setting in which its arms are tuned, if another one
+
+
+class Family(NamedTuple):
+    """Settings that differ in data and partition only."""
+
+    small: Mapping[str, object]
+    paper: Mapping[str, object]
+    seeds: int = 10**9
+
+
+SMOKE = {
+    "data.name": "digits",
+    "model.name": "mlp",
+    "model.hidden": 8,
+    "data.batch_size": 8,
+    "run.eval_every": 5,
+    **{"system.N": 10, "system.S": 2, "system.K": 2, "system.T": 20},
+}
+IMAGES = Family(
+    small={
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
+        **{"data.batch_size": 20, "run.eval_every": 30},
+    },
+    paper={
+        **{"system.N": 100, "system.S": 10, "system.K": 12, "system.T": 300},
+        **{"data.batch_size": 100, "run.eval_every": 10},
+    },
+)
+LATE = Family(IMAGES.small, IMAGES.paper, seeds=2)
+EMNIST = Family(
+    small={
+        **{"data.name": "emnist-part-balanced", "model.name": "cnn_mnist"},
+        **{"system.N": 50, "system.S": 4, "system.K": 3, "system.T": 400},
+        **{"data.batch_size": 16, "run.eval_every": 80},
+    },
+    paper={
+        "data.name": "emnist",
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
+        **{"data.batch_size": 64, "run.eval_every": 10},
+    },
+)
+CIFAR = Family(
+    small={
+        **{"data.name": "cifar10", "model.name": "cnn_mnist", "run.grad_norm": True},
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 200},
+        **{"data.batch_size": 20, "run.eval_every": 40},
+    },
+    paper={
+        **{"data.name": "cifar10", "run.grad_norm": True},
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 1000},
+        **{"data.batch_size": 64, "run.eval_every": 50},
+    },
+)
+IMDB = Family(
+    small={
+        **{"data.name": "imdb", "data.length": 60, "model.embedding": 16, "model.hidden": 16},
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
+        **{"data.batch_size": 16, "run.eval_every": 25},
+    },
+    paper={
+        "data.name": "imdb",
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
+        **{"data.batch_size": 32, "run.eval_every": 10},
+    },
+)
+LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs out at a time; the second is where we tune
+    "smoke": (2, 4, 6, 8),
+    "small": (5, 10, 25, 40),
+    "paper": (10, 20, 30, 50),
+}
+REDUCED = {
+    "images": "N = 50, S = 5, K = 5, batch 20 and 150 rounds instead of N = 100, S = 10, K = 12, "
+    "batch 100 and 300 rounds; step sizes are swept on the skewed partitions, with two seeds",
+    "late": "the same sizes as for images, two seeds, and 5, 10, 25, 40 jobs out at a time",
+    "emnist": "the local part of EMNIST (28,200 pictures), the two-convolution network with 47 "
+    "outputs, N = 50, S = 4, K = 3 and batch 16; 400 rounds as in the paper; two seeds in sweeps",
+    "ablation": "Fashion-MNIST and the 21,840-parameter network stand in for CIFAR-10 and "
+    "ResNet-18, at the sizes for images",
+    "cifar": "the two-convolution network stands in for ResNet-18; N = 50, S = 5, K = 5, batch 20 "
+    "and 200 rounds",
+    "imdb": "60 words of each review, an LSTM of width 16, N = 50, S = 5, K = 5, batch 16 and 150 "
+    "rounds",
+}
+
+
+def settings(scale: Scale) -> dict[str, Setting]:
+    """All settings of a size, by name."""
+
+    def of(family: Family, data: str, partition: str, **more: object) -> Setting:
+        keys = {"data.partition": partition, **{k.replace("_", "."): v for k, v in more.items()}}
+        if scale == "smoke":
+            plain = "dirichlet:1" if partition.startswith("beta") else partition
+            norm = {"run.grad_norm": True} if "run.grad_norm" in family.small else {}
+            return Setting({**SMOKE, **norm, **keys, "data.partition": plain}, family.seeds)
+        size = family.small if scale == "small" else family.paper
+        named = {"data.name": data} if data else {}
+        return Setting({**size, **named, **keys}, family.seeds)
+
+    found = {
+        f"{short}-{kind}": of(family, data, partition)
+        for family, short, data, skew in (
+            (IMAGES, "mnist", "mnist", "dirichlet:0.1"),
+            (IMAGES, "fashion", "fashion-mnist", "dirichlet:0.1"),
+            (EMNIST, "emnist", "", "dirichlet:1"),
+            (CIFAR, "cifar", "", "dirichlet:0.5"),
+            (IMDB, "imdb", "", "beta:2,5"),
+        )
+        for kind, partition in (("iid", "iid"), ("skew", skew))
+    }
+    found["ablation"] = (
+        found["cifar-skew"] if scale == "paper" else of(IMAGES, "fashion-mnist", "dirichlet:0.5")
+    )
+    for place, jobs in enumerate(LEVELS[scale]):
+        late = of(
+            LATE,
+            "fashion-mnist",
+            "dirichlet:0.5",
+            schedule_name="buffered",
+            schedule_concurrency=jobs,
+        )
+        found[f"late-{place}"] = late._replace(tuned_in="late-1")
+    wire = of(IMAGES, "mnist", "iid")
+    tiny = {"system.S": 2, "system.K": 1, "system.T": 3, "run.eval_every": 3}
+    found["wire"] = Setting({**wire.settings, **tiny}, seeds=1, sweep_seeds=1)
+    return found
+
+
+ETAS = (1e-2, 3e-2, 1e-1, 3e-1)
+SMALL_GRIDS: Mapping[str, Grid] = {
+    "fedavg": {"eta": ETAS},
+    "scaffold": {"eta": ETAS},
+    "scaffold_m": {"eta": ETAS},
+    "scaffold_norm": {"gamma": (1e-2, 3e-2, 1e-1, 3e-1)},
+    "scafcom": {"eta": ETAS},
+    "fedbuff": {"eta": ETAS},
+    "ca2fl": {"eta": ETAS},
+    "defedavg_niid": {"eta": ETAS},
+    "fadas": {"eta": (3e-2, 1e-1), "gamma": (1e-3, 3e-3, 1e-2)},
+    "masfl": {"eta": (1e-2, 1e-1), "gamma": (0.1, 0.3, 1.0)},
+}
+
+
+def grid_of(name: str, scale: Scale) -> Grid:
+    """What is searched for a method: two values, a coarse grid, or at most 36 points."""
+    if scale == "paper":
+        declared: Grid = algorithms.REGISTRY[name].about.grid
+        return {k: v for k, v in declared.items() if (name, k) != ("scaffold_m", "s")}
+    grid = SMALL_GRIDS[name]
+    return {k: v[-2:] for k, v in list(grid.items())[:1]} if scale == "smoke" else grid
+
+
+def is_tuned(arm: str) -> bool:
+    """Whether the arm's steps have to be searched for."""
+    parsed = arms.parsed(arm)
+    return bool(set(algorithms.REGISTRY[parsed.name].about.grid)) and "eta" not in parsed.options
+
+
+def is_swept(arm: str) -> bool:
+    """Whether the arm stands for one step size of many."""
+    return bool({"eta", "gamma"} & set(arms.parsed(arm).options))
+
+
+def swept(arm: str, step: str, values: Sequence[float]) -> list[str]:
+    """The arm at each of these step sizes."""
+    name, _, options = arm.partition(":")
+    free = "" if algorithms.REGISTRY[name].about.grid else ",explicit_steps=true"
+    own = f",{options}" if options else ""
+    return [f"{name}:{step}={value:g}{free}{own}" for value in values]

@@ -1,0 +1,378 @@
+"""Claims reproduced: plan what they need, play it once, decide each, keep the verdicts.
+
+A folder holds the run files of every size, what was measured for the theorems, and verdicts.json.
+Asking again plays only what is not there; studies are independent, so that one that fails is
+reported and the others go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from tunefree import config
+from tunefree.config import Config
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+from tunefree.experiments import arms, estimate, recipes, theory, tune
+from tunefree.experiments.batch import Planned, Result, Role, plan, play
+from tunefree.experiments.checks import Curve, Table
+from tunefree.experiments.claims import CLAIMS, SENTENCES, STUDIES, study_of
+from tunefree.experiments.compare import seeded
+from tunefree.experiments.estimate import Stopwatch, in_words
+from tunefree.experiments.recipes import TUNING_SEED, Scale, Setting
+from tunefree.experiments.tune import Point, Trial, Tuned
+from tunefree.experiments.verdicts import Verdict
+from tunefree.fleet.pool import cores
+
+VERDICTS = "verdicts.json"
+THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
+THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
+    "smoke": (0, 1),
+    "small": tuple(range(5)),
+    "paper": tuple(range(10)),
+}
+
+Key: TypeAlias = tuple[str, str]  # setting and arm
+Row: TypeAlias = dict[str, Any]  # a verdict as it is written
+Say: TypeAlias = Callable[[str], None]
+
+
+class Order(NamedTuple):
+    """What is asked for."""
+
+    claims: Sequence[int]
+    scale: Scale
+    folder: Path
+    seeds: tuple[int, ...] = ()  # none: those of the size
+    workers: int = 0
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / self.scale
+
+    @property
+    def arm_seeds(self) -> tuple[int, ...]:
+        return self.seeds or recipes.SEEDS[self.scale]
+
+    @property
+    def theory_seeds(self) -> tuple[int, ...]:
+        return self.seeds or THEORY_SEEDS[self.scale]
+
+    def command(self, claim: int) -> str:
+        seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
+        return f"tunefree reproduce {claim} --scale {self.scale}{seeds}"
+
+    def studies(self) -> dict[str, list[int]]:
+        """The claims by study, in the order of studies."""
+        found = {study: [c for c in self.claims if study_of(c) == study] for study in STUDIES}
+        return {study: claims for study, claims in found.items() if claims}
+
+
+def reproduce(order: Order, say: Say) -> Iterator[Row]:
+    """Decide the claims study by study; each verdict is kept as soon as it is known."""
+    studies = order.studies()
+    left = {} if order.scale == "smoke" else estimates(order)
+    if left:
+        say(f"about {in_words(sum(left.values()))} in all, if nothing is there yet")
+    for study, claims in studies.items():
+        say(f"{study}: claims {', '.join(map(str, claims))}")
+        if left:
+            own, all_left = left.get(study, 0.0), sum(left.values())
+            say(f"  about {in_words(own)}; {in_words(all_left)} left with what comes after it")
+        verdicts = (
+            theorems(order, claims, say) if study == "theory" else decided(order, claims, say)
+        )
+        for row in verdicts:
+            keep(order.folder, row)
+            yield row
+        left.pop(study, None)
+
+
+def estimates(order: Order) -> dict[str, float]:
+    """Seconds of each study whose data are at hand, from the time of a gradient on this machine."""
+    watch, found = Stopwatch(), {}
+    for study, claims in order.studies().items():
+        try:
+            if study == "theory":
+                rows = [row for c in claims for row in theory.laws(c, THEORY_ROUNDS[order.scale])]
+                plays = [play for row in rows for play in row.plays.values()]
+                seconds = estimate.of_theory(plays) * len(order.theory_seeds)
+            else:
+                seconds = watch.seconds(Plans(order, union(claims)).everything())
+        except ConfigError:
+            continue  # it will be said when its turn comes
+        found[study] = seconds / (order.workers or cores())
+    return found
+
+
+def keep(folder: Path, row: Row) -> None:
+    """Write a verdict in place of the one on the same claim at the same size."""
+    path = folder / VERDICTS
+    folder.mkdir(parents=True, exist_ok=True)
+    before = read(folder)
+    others = [old for old in before if (old["claim"], old["scale"]) != (row["claim"], row["scale"])]
+    rows = sorted([*others, row], key=lambda r: (r["claim"], recipes.SCALES.index(r["scale"])))
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    aside.replace(path)
+
+
+def read(folder: Path) -> list[Row]:
+    """The verdicts in a folder."""
+    path = folder / VERDICTS
+    if not path.exists():
+        return []
+    try:
+        rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"'{path}' is damaged ({error}); move it away and ask again") from error
+    return rows
+
+
+def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> Row:
+    """A verdict as it is written; at smoke size nothing is ever decided."""
+    smoke = order.scale == "smoke"
+    why = f"smoke size only shows that it runs; {verdict.why}" if smoke else verdict.why
+    return {
+        "claim": claim,
+        "sentence": SENTENCES[claim],
+        "verdict": "not decided" if smoke else verdict.word,
+        "numbers": dict(verdict.numbers),
+        "seeds": list(seeds),
+        "scale": order.scale,
+        "command": order.command(claim),
+        "why": why,
+    }
+
+
+def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
+    """The verdicts of one study."""
+    needs = union(claims)
+    try:
+        plans = Plans(order, needs)
+        say(f"  {plans.size}")
+        found = search(plans, say)
+        table, failures = played(plans, found)
+    except (ConfigError, FleetError, RecordError, WireError, OSError) as error:
+        say(f"  failed: {error}")
+        for claim in claims:
+            yield row_of(order, claim, Verdict("not decided", {}, f"failed: {error}"), [])
+        return
+    for claim in claims:
+        mine = {(where, arm) for where, each in CLAIMS[claim].needs.items() for arm in each}
+        part = {key: curves for key, curves in table.items() if key in mine}
+        word, numbers, why = CLAIMS[claim].check(order.scale)(part)
+        numbers = {**numbers, **bills(found, mine, plans)}
+        if bad := [text for key, text in failures if key in mine]:
+            why = f"{why}; {len(bad)} runs failed: {bad[0]}"
+        seeds = sorted({seed for curves in part.values() for seed in curves})
+        yield row_of(order, claim, Verdict(word, numbers, why), seeds)
+
+
+def union(claims: Iterable[int]) -> list[Key]:
+    """Every arm that one of the claims needs, once."""
+    keys = ((w, arm) for claim in claims for w, each in CLAIMS[claim].needs.items() for arm in each)
+    return list(dict.fromkeys(keys))
+
+
+class Plans:
+    """What a study's arms come to: settings to be tuned, and runs."""
+
+    def __init__(self, order: Order, needs: Sequence[Key]) -> None:
+        self.order, self.needs = order, needs
+        self._configs: dict[Key, Config] = {}
+        self.settings = recipes.settings(order.scale)
+        self.searches = {
+            (self.settings[where].tuned_in or where, arm): None
+            for where, arm in needs
+            if recipes.is_tuned(arm)
+        }
+
+    def configured(self, where: str, arm: str) -> Config:
+        """The arm's settings, steps that are to be tuned left out."""
+        if (where, arm) not in self._configs:
+            self._configs[where, arm] = self._configured(where, arm)
+        return self._configs[where, arm]
+
+    def _configured(self, where: str, arm: str) -> Config:
+        keys = dict(self.settings[where].settings)
+        parsed = arms.parsed(arm)
+        if parsed.name == "defedavg_niid":
+            keys["schedule.dispatch"] = "queue"  # the method's own rule
+        if recipes.is_swept(arm):
+            keys["run.eval_every"] = keys["system.T"]  # only its end is looked at
+        return arms.configured(parsed, config.load(None, keys))[0]
+
+    def trial(self, where: str, arm: str) -> Config:
+        """The same with samples held out, scored once at the end."""
+        full = self.configured(where, arm)
+        return replace(
+            full,
+            data=replace(full.data, validation=tune.SHARE),
+            run=replace(full.run, seed=TUNING_SEED, eval_every=full.system.T),
+        )
+
+    def seeds(self, where: str, arm: str) -> tuple[int, ...]:
+        setting: Setting = self.settings[where]
+        few = setting.sweep_seeds if recipes.is_swept(arm) else setting.seeds
+        return self.order.arm_seeds[:few]
+
+    def runs(self, found: Mapping[Key, Tuned]) -> dict[Key, list[Planned]]:
+        """The runs of every arm whose steps are known."""
+        planned: dict[Key, list[Planned]] = {}
+        for where, arm in self.needs:
+            full, facts = self.configured(where, arm), dict[str, object]()
+            if recipes.is_tuned(arm):
+                tuned = found.get((self.settings[where].tuned_in or where, arm))
+                if tuned is None:
+                    continue
+                full = replace(full, algorithm=replace(full.algorithm, options=tuned.options))
+                facts["tuning"] = tuned.bill
+            role: Role = "sweep" if recipes.is_swept(arm) else "arm"
+            planned[where, arm] = [
+                plan(self.order.runs, arm, seeded(full, seed), role, facts)
+                for seed in self.seeds(where, arm)
+            ]
+        return planned
+
+    def grid(self, arm: str) -> tune.Grid:
+        return recipes.grid_of(arms.parsed(arm).name, self.order.scale)
+
+    def everything(self) -> list[Config]:
+        """The settings of all trials and runs, for an estimate; a tuned step does not matter."""
+        trials = [
+            self.trial(where, arm)
+            for where, arm in self.searches
+            for _ in product(*self.grid(arm).values())
+        ]
+        finals = [self.configured(w, arm) for w, arm in self.needs for _ in self.seeds(w, arm)]
+        return trials + finals
+
+    @property
+    def size(self) -> str:
+        finals = sum(len(self.seeds(where, arm)) for where, arm in self.needs)
+        return f"{len(self.everything()) - finals} tuning trials or more, {finals} runs"
+
+
+def search(plans: Plans, say: Say) -> dict[Key, Tuned]:
+    """Tune all arms of a study that need it, their trials side by side."""
+    configs = {key: plans.trial(*key) for key in plans.searches}
+    grids = {key: plans.grid(key[1]) for key in configs}
+    grown = {key: {k: tuple(sorted(v)) for k, v in grid.items()} for key, grid in grids.items()}
+    trials: dict[Key, dict[Point, Trial]] = {key: {} for key in configs}
+    new: dict[Key, list[Point]] = {
+        key: [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
+        for key, grid in grids.items()
+    }
+    while any(new.values()):
+        runs = {
+            (key, point): plan(
+                plans.order.runs,
+                tune.label(configs[key], point),
+                tune.at(configs[key], point),
+                "trial",
+            )
+            for key, points in new.items()
+            for point in points
+        }
+        say(f"  tuning: {len(runs)} trials")
+        results = play_once(runs.values(), plans.order.workers)
+        for (key, point), run in runs.items():
+            trials[key][point] = Trial(point, [results[run.path]])
+        new = {key: [] for key in configs}
+        for key, played in trials.items():
+            best = best_of(played)
+            if best is None or plans.order.scale == "smoke":
+                continue
+            for name, value in tune.beyond(configs[key], best.point, grids[key], grown[key]):
+                grown[key][name] = tuple(sorted((*grown[key][name], value)))
+                further = tune.changed(best.point, name, value)
+                new[key] += [] if further in played else [further]
+    return {
+        key: Tuned(
+            {**configs[key].algorithm.options, **dict(best.point)},
+            best.score or 0.0,
+            grown[key],
+            tune.edges(best.point, grown[key]),
+            list(played.values()),
+        )
+        for key, played in trials.items()
+        if (best := best_of(played)) is not None
+    }
+
+
+def best_of(trials: Mapping[Point, Trial]) -> Trial | None:
+    scored = [trial for trial in trials.values() if trial.score is not None]
+    return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+
+
+def play_once(runs: Iterable[Planned], workers: int) -> dict[Path, Result]:
+    """Play runs of which several may be the same."""
+    different = {run.path: run for run in runs}
+    return {r.planned.path: r for r in play(list(different.values()), workers)}
+
+
+def played(plans: Plans, found: Mapping[Key, Tuned]) -> tuple[Table, list[tuple[Key, str]]]:
+    """The curves of all arms, and what went wrong."""
+    planned = plans.runs(found)
+    results = play_once((run for runs in planned.values() for run in runs), plans.order.workers)
+    table: dict[Key, dict[int, Curve]] = {}
+    failures = [(key, "no trial came to its end") for key in plans.needs if key not in planned]
+    for key, runs in planned.items():
+        table[key] = {}
+        for run in runs:
+            result, T = results[run.path], run.config.system.T
+            if result.state == "failed":
+                failures.append((key, f"{run.name}: {result.reason}"))
+            else:
+                diverged = result.state == "diverged"
+                table[key][run.config.run.seed] = Curve(result.history, T, diverged)
+    return table, failures
+
+
+def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str, str]:
+    """For each tuned arm the values found and what finding them took."""
+    said = {}
+    for where, arm in sorted(mine):
+        source = plans.settings[where].tuned_in or where
+        if (source, arm) in found and where == source:
+            tuned = found[source, arm]
+            values = ", ".join(f"{name} = {tuned.options[name]:g}" for name in tuned.grid)
+            bill = tuned.bill
+            said[f"{where} {arm} tuned to"] = (
+                f"{values} in {bill['trials']:.0f} trials, {bill['rounds']:,.0f} rounds"
+            )
+    return said
+
+
+def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
+    """The verdicts on theorems; what was measured is kept and not measured again."""
+    for claim in claims:
+        rows = theory.laws(claim, THEORY_ROUNDS[order.scale])
+        what = json.dumps([claim, order.theory_seeds, [repr(row) for row in rows]])
+        mark = hashlib.sha256(what.encode()).hexdigest()[:12]
+        path = order.runs / f"theory-{claim}-{mark}.json"
+        if path.exists():
+            found = [theory.Found(**each) for each in json.loads(path.read_text())]
+        else:
+            found = measured(claim, rows, order, say)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps([each._asdict() for each in found]), encoding="utf-8")
+        yield row_of(order, claim, theory.decided(claim, found), order.theory_seeds)
+
+
+def measured(claim: int, rows: Sequence[theory.Law], order: Order, say: Say) -> list[theory.Found]:
+    told = 0
+    for news in theory.find(rows, order.theory_seeds, order.workers or cores()):
+        if isinstance(news, list):
+            return news
+        done, of = news
+        if done * 4 // of > told:
+            told = done * 4 // of
+            say(f"  claim {claim}: {done} of {of} plays")
+    raise AssertionError("find ends with what was found")

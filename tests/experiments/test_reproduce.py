@@ -1,0 +1,311 @@
+"""Claims: the checks on made-up curves, and the command at smoke size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tunefree.cli import main
+from tunefree.errors import ConfigError
+from tunefree.experiments import checks, recipes
+from tunefree.experiments.checks import TOP_5, TOP_10, Check, Curve
+from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
+from tunefree.experiments.evidence import GAPS, page
+from tunefree.experiments.recipes import SCALES, swept
+from tunefree.experiments.reproduce import Order, Plans, keep, read, row_of, union
+from tunefree.experiments.verdicts import Verdict, above, below, decide, exact, within
+
+SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
+T = 10
+FLAT, SPREAD = (0.0, 0.001, -0.001), (0.0, 0.2, -0.2)  # what seeds add to an accuracy
+Made = dict[tuple[str, str], dict[int, Curve]]
+
+
+def curve(accuracy: float, bits: float = 1.0, loss: float = 0.0) -> Curve:
+    """Grows from nothing to its accuracy in equal parts; sends so many bits a round."""
+    opening = {"t": -1.0, "bits_up": 100.0, "bits_down": 100.0, "clients": 0.0, "time": 0.0}
+    rows = [
+        {
+            **{"t": float(t), "accuracy": accuracy * (t + 1) / T, "clients": 1.0},
+            **{"bits_up": 100 + bits * (t + 1), "bits_down": 100 + bits * (t + 1)},
+            **{"loss": loss or 1 - accuracy, "train_loss": loss or 1 - accuracy},
+            **{"grad_norm": 1 - accuracy, "time": float(t + 1), "tau_mean": 1.0},
+        }
+        for t in range(T)
+    ]
+    return Curve([opening, *rows], T)
+
+
+def arm(accuracy: float, seeds: Sequence[float] = FLAT, bits: float = 1.0) -> dict[int, Curve]:
+    return {seed: curve(accuracy + more, bits) for seed, more in enumerate(seeds)}
+
+
+def everywhere(places: Sequence[str], accuracy: Mapping[str, float]) -> Made:
+    return {(where, name): arm(value) for where in places for name, value in accuracy.items()}
+
+
+def test_a_part_is_decided_by_its_standard_error() -> None:
+    assert above("", [0.1, 0.2, 0.3], 0.1).holds is True
+    assert above("", [0.1, 0.2, 0.3], 0.3).holds is False
+    assert above("", [0.1, 0.2, 0.3], 0.15).holds is None  # the error is 0.058
+    assert below("", [0.1, 0.2, 0.3], 0.3).holds is True
+    assert above("", [0.9], 0.1).holds is None  # one seed has no spread
+    assert above("", [], 0.1).holds is None
+    assert [part.holds for part in within("", [0.02, 0.021], 0.01)] == [True, False]
+
+
+def test_a_claim_needs_all_parts_and_fails_by_one() -> None:
+    good, bad, close = exact("a", 1, 1), exact("b", 2, 1), above("c", [], 0)
+    assert decide([good, good]).word == "holds"
+    assert decide([good, close]).word == "not decided"
+    assert decide([good, close, bad]).word == "does not hold"
+    assert decide([]).word == "not decided"
+    assert "b: 2" in decide([good, bad]).why
+
+
+EMNIST = ("emnist-iid", "emnist-skew")
+WORSE = {"fedavg": 0.6, "scaffold": 0.62, "scaffold_m": 0.64}
+FAR = dict.fromkeys(WORSE, 0.3)
+BETTER = {"padamfed": 0.8, "padamfed_vr": 0.82, "padamfed_vr:momentum=ema": 0.81}
+RANGE = CLAIMS[14].needs["emnist-iid"]
+LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
+
+
+def lr(name: str, step: str, rates: Sequence[float], values: Sequence[float]) -> dict[str, float]:
+    return dict(zip(swept(name, step, rates), values, strict=True))
+
+
+def sweep_of(wide: float, narrow: float, last: float = 0.1) -> Made:
+    """PAdaMFed's accuracies go down to `wide`, the baselines' to `narrow`."""
+    fall, rates = (0.8, 0.8, 0.8), checks.WIDE_RATES
+    values = {step: lr("padamfed", step, rates, (*fall, 0.8, wide)) for step in ("gamma", "eta")}
+    made = everywhere(EMNIST, values["gamma"] | values["eta"])
+    for name in checks.BASELINES:
+        made |= everywhere(EMNIST, lr(name, "eta", rates, (*fall, narrow, last)))
+    return made
+
+
+def image_sweep(ours: float, theirs: float) -> Made:
+    rates, made = checks.IMAGE_RATES, Made()
+    for step in ("gamma", "eta"):
+        made |= everywhere(
+            tuple(checks.MOST_LOST), lr("parfrefl", step, rates, (0.9, 0.9, 0.9, ours))
+        )
+    for name in ("fedavg", checks.SCAFCOM_5):
+        made |= everywhere(tuple(checks.MOST_LOST), lr(name, "eta", rates, (0.9, 0.9, 0.9, theirs)))
+    return made
+
+
+def bits_of(share: float) -> Made:
+    made = everywhere(checks.PICTURES, {"parfrefl": 0.9})
+    return made | {(where, TOP_5): arm(0.9, bits=share) for where in checks.PICTURES}
+
+
+CASES: list[tuple[int, Made, Made]] = [  # claim, a table on which it holds, one on which not
+    (10, everywhere(EMNIST, BETTER | WORSE), everywhere(EMNIST, BETTER | WORSE | {"fedavg": 0.9})),
+    (11, everywhere(EMNIST, BETTER | WORSE), everywhere(EMNIST, BETTER | {"scaffold_m": 0.9})),
+    (12, everywhere(EMNIST, BETTER), everywhere(EMNIST, BETTER | {"padamfed_vr": 0.7})),
+    (
+        13,
+        everywhere(EMNIST[:1], BETTER | WORSE) | everywhere(EMNIST[1:], BETTER | FAR),
+        everywhere(EMNIST[1:], BETTER | WORSE) | everywhere(EMNIST[:1], BETTER | FAR),
+    ),
+    (
+        14,
+        everywhere(EMNIST, dict.fromkeys(RANGE, 0.81)),
+        everywhere(EMNIST, dict.fromkeys(RANGE, 0.7)),
+    ),
+    (16, sweep_of(0.8, 0.2), sweep_of(0.1, 0.8, 0.8)),
+    (
+        20,
+        everywhere(["ablation"], {"padamfed": 0.8, "scaffold": 0.7, "scaffold_norm": 0.6}),
+        everywhere(["ablation"], {"padamfed": 0.8, "scaffold": 0.5, "scaffold_norm": 0.6}),
+    ),
+    (
+        26,
+        everywhere(checks.PICTURES, {"parfrefl": 0.9, "padamfed": 0.9, "fedavg": 0.8}),
+        everywhere(checks.PICTURES, {"parfrefl": 0.9, "padamfed": 0.7, "fedavg": 0.8}),
+    ),
+    (
+        27,
+        everywhere(("mnist-iid", "mnist-skew"), {"parfrefl": 0.9, TOP_10: 0.9, TOP_5: 0.895}),
+        everywhere(("mnist-iid", "mnist-skew"), {"parfrefl": 0.9, TOP_10: 0.9, TOP_5: 0.88}),
+    ),
+    (30, bits_of(0.05), bits_of(0.5)),
+    (33, image_sweep(0.88, 0.5), image_sweep(0.5, 0.5)),
+    (
+        37,
+        everywhere(["late-1"], LATE | {"adamasfl": 0.5}),
+        everywhere(["late-1"], LATE | {"adamasfl": 0.4}),
+    ),
+    (
+        38,
+        everywhere(["late-0"], LATE | {"adamasfl": 0.5})
+        | everywhere(["late-3"], dict.fromkeys(LATE, 0.4) | {"adamasfl": 0.49}),
+        everywhere(["late-0"], LATE | {"adamasfl": 0.5})
+        | everywhere(["late-3"], LATE | {"adamasfl": 0.3}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("claim", "holds", "fails"), CASES, ids=[str(c) for c, *_ in CASES])
+def test_made_up_curves_give_all_three_verdicts(claim: int, holds: Made, fails: Made) -> None:
+    check: Check = CLAIMS[claim].check("small")
+    assert check(holds).word == "holds", check(holds).why
+    assert check(fails).word == "does not hold"
+    assert check({}).word == "not decided"
+
+
+def test_seeds_that_disagree_decide_nothing() -> None:
+    made = everywhere(["ablation"], {"padamfed": 0.8, "scaffold": 0.7, "scaffold_norm": 0.69})
+    made["ablation", "scaffold"] = arm(0.7, SPREAD)
+    assert checks.momentum_is_needed(made).word == "not decided"
+
+
+def test_iid_must_be_equal_and_skewed_better() -> None:
+    check = checks.parfrefl_beside_padamfed
+    iid, skew = ("mnist-iid", "fashion-iid"), ("mnist-skew", "fashion-skew")
+    same = everywhere(iid, {"parfrefl": 0.9, "padamfed": 0.899})
+    assert check(same | everywhere(skew, {"parfrefl": 0.8, "padamfed": 0.7})).word == "holds"
+    assert (
+        check(same | everywhere(skew, {"parfrefl": 0.7, "padamfed": 0.8})).word == "does not hold"
+    )
+    apart = everywhere(iid, {"parfrefl": 0.9, "padamfed": 0.8})
+    assert (
+        check(apart | everywhere(skew, {"parfrefl": 0.8, "padamfed": 0.7})).word == "does not hold"
+    )
+
+
+def test_messages_are_measured_without_the_opening() -> None:
+    table = {
+        ("wire", checks.UNIT): arm(0.5, [0.0], bits=32.0),
+        ("wire", "parfrefl"): arm(0.5, [0.0], bits=32.0),
+        ("wire", "padamfed"): arm(0.5, [0.0], bits=64.0),
+    }
+    assert checks.sends("parfrefl", "padamfed")(table).word == "holds"
+    table["wire", "parfrefl"] = arm(0.5, [0.0], bits=64.0)
+    assert checks.sends("parfrefl", "padamfed")(table).word == "does not hold"
+    assert checks.sends("parfrefl", "padamfed", "padamfed_vr")({}).word == "not decided"
+
+
+def test_losses_must_agree_where_both_are_clear() -> None:
+    made = everywhere(["mnist-iid"], {"parfrefl": 0.9, "fedavg": 0.7})
+    assert checks.loss_follows(made).word == "holds"
+    made["mnist-iid", "parfrefl"] = {seed: curve(0.9, loss=5 + seed / 100) for seed in range(3)}
+    assert checks.loss_follows(made).word == "does not hold"
+
+
+def test_staleness_is_what_the_clock_must_give() -> None:
+    table = {(f"late-{place}", "adamasfl"): arm(0.5) for place in (0, 1)}  # tau is 1 in all
+    assert checks.staleness_follows((10,), 5)(table).word == "holds"
+    assert checks.staleness_follows((20,), 5)(table).word == "does not hold"
+    assert checks.staleness_follows((10, 11), 5)(table).word == "does not hold"  # no faster
+    assert checks.staleness_follows((10, 11, 12), 5)({}).word == "not decided"
+
+
+def test_a_diverged_run_has_no_accuracy() -> None:
+    assert checks.final(curve(0.9)._replace(diverged=True)) == 0
+    assert checks.final(curve(0.9)) == pytest.approx(0.9)
+
+
+def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
+    assert chosen(["all"]) == list(range(10, 50)) == sorted(SENTENCES)
+    assert chosen(["37-39", "24"]) == [24, 37, 38, 39]
+    assert chosen(["late"]) == [37, 38, 39] == chosen(["adamasfl-rounds", "adamasfl-staleness"])
+    assert {study_of(claim) for claim in SENTENCES} == set(STUDIES)
+    assert sorted(claim for claims in FIGURES.values() for claim in claims) == list(range(10, 50))
+    for wrong in ("9", "50", "39-37", "12-60", "parfrefl-round"):
+        with pytest.raises(ConfigError, match=r"not known"):
+            chosen([wrong])
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
+    plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
+    assert len(plans.everything()) > 100
+    for where, arm_ in plans.searches:
+        assert plans.grid(arm_)
+        assert plans.trial(where, arm_).run.seed not in plans.order.arm_seeds
+    assert plans.configured("late-1", "defedavg_niid").schedule.dispatch == "queue"
+    assert plans.configured("late-1", "fedbuff").schedule.dispatch == "flush"
+
+
+def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
+    apart = [Plans(Order([c], "small", tmp_path), union([c])).runs({}) for c in (25, 27)]
+    key = ("mnist-skew", "parfrefl")
+    assert apart[0][key] == apart[1][key]
+    assert len({run.path for run in apart[0][key]}) == 3
+
+
+def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
+    small, smoke = (Order([24], scale, tmp_path) for scale in ("small", "smoke"))
+    keep(tmp_path, row_of(small, 24, Verdict("holds", {"up": 1.0}, "yes"), [0]))
+    keep(tmp_path, row_of(smoke, 24, Verdict("holds", {}, "yes"), [0]))
+    keep(tmp_path, row_of(small, 24, Verdict("does not hold", {"up": 2.0}, "no"), [0, 1]))
+    rows = read(tmp_path)
+    assert [(r["scale"], r["verdict"]) for r in rows] == [
+        ("smoke", "not decided"),
+        ("small", "does not hold"),
+    ]
+    text = page(rows)
+    assert "**does not hold** at `small` size, seeds 0, 1" in text
+    assert "`tunefree reproduce 24 --scale small`" in text
+    assert text.count("Not run.") == 39
+    assert all(gap in text for gap in GAPS)
+    assert len(re.findall(r"^### \d+\.", text, flags=re.MULTILINE)) == 40
+
+
+def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*SMOKE, "24", "32", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["claim"]: row["verdict"] for row in rows} == dict.fromkeys((24, 32), "not decided")
+    assert rows == read(tmp_path)
+    assert rows[0]["numbers"]["parfrefl models up"] == 1
+    assert rows[0]["numbers"]["padamfed models up"] == 2
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "smoke").glob("*.sqlite")}
+    assert main(asked) == 0  # all of it is there
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert json.loads(capsys.readouterr().out) == rows
+    out = tmp_path / "EVIDENCE.md"
+    assert main(["reproduce", "evidence", "--out", str(tmp_path), "-o", str(out)]) == 0
+    assert "smoke" in out.read_text(encoding="utf-8")
+
+
+def test_a_study_that_fails_is_reported_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(recipes.SMOKE, "data.batch_size", 0)
+    (tmp_path / "smoke").mkdir()
+    asked = [*SMOKE, "24", "40", "--out", str(tmp_path)]
+    assert main(asked) == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert "batch_size" in first["why"]
+    assert first["seeds"] == []
+    assert second["claim"] == 40
+    assert second["seeds"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["99"], "claims are 10 to 49"),
+        (["parfrefl-bit"], "did you mean 'parfrefl-bits'"),
+        (["evidence"], "-o EVIDENCE.md"),
+        (["24", "--seeds", "1", "1"], "names a seed twice"),
+        (["24", "--workers", "-1"], "at least 0"),
+    ],
+)
+def test_bad_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "list", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["claim"] for row in rows] == list(range(10, 50))
