@@ -207,11 +207,11 @@ def checked(key: str, value: object, hint: object, least: int | None) -> object:
             raise unknown(key, str(value), get_args(hint))
         return value
     if hint is float and type(value) is int:
-        return float(value)
+        value = float(value)
     if type(value) is not hint:
         kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}")
-    if least is not None and cast(int, value) < least:
+    if least is not None and cast(float, value) < least:
         raise ConfigError(f"{key} = {value} is too small; it must be at least {least}")
     return value
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree import config
+from tunefree.cli import settings
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,20 +18,8 @@ if TYPE_CHECKING:
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    """The flags are the settings that config knows."""
     command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings")
-    for key, kind, f in config.flags():
-        flag, about = f.metadata["flag"], f.metadata["help"]
-        default = f" (default {f.default})" if f.default else ""
-        if kind == "bool":
-            command.add_argument(flag, dest=key, action="store_const", const=True, help=about)
-        else:
-            to = {"int": int, "float": float}.get(kind, str)
-            names = flag.split()
-            command.add_argument(*names, dest=key, type=to, metavar="X", help=f"{about}{default}")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
-    )
+    settings.add_flags(command)
     command.add_argument(
         "--resume", type=Path, metavar="RUN", help="go on with an unfinished run file"
     )
@@ -46,8 +35,8 @@ def run_command(args: argparse.Namespace) -> int:
     flags = {key: getattr(args, key) for key, *_ in config.flags()}
     given = {key: value for key, value in flags.items() if value is not None}
     if args.resume is None:
-        settings = config.load(args.file, given | dict(config.parsed(each) for each in args.set))
-        run = prepare(settings)
+        more = dict(config.parsed(each) for each in args.set)
+        run = prepare(config.load(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
@@ -115,9 +104,9 @@ def introduction(run: Run) -> str:
     from tunefree.algorithms import REGISTRY
     from tunefree.catalog import cost
 
-    settings = run.record.facts()["config"]
+    chosen = run.record.facts()["config"]
     N, S, K, T = run.algo.sys
-    about = REGISTRY[settings["algorithm"]["name"]].about
+    about = REGISTRY[chosen["algorithm"]["name"]].about
     d = run.objective.d
     price = cost(run.algo, d)
     down, up = size(32 * d * S * price.down), size(32 * d * S * price.up)
@@ -126,10 +115,10 @@ def introduction(run: Run) -> str:
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
     ]
     for name, value in run.record.facts()["steps"].items():
-        theory = name in about.steps and name not in settings["algorithm"]["options"]
+        theory = name in about.steps and name not in chosen["algorithm"]["options"]
         source = f"= {about.steps[name]}" if theory else "chosen by hand"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
-    data, model = settings["data"], settings["model"]
+    data, model = chosen["data"], chosen["model"]
     if (last := run.record.last()) is not None:
         lines.append(f"  goes on after round {last[0] + 1}")
     lines += [
@@ -142,16 +131,17 @@ def introduction(run: Run) -> str:
 
 def summary(run: Run) -> dict[str, Any]:
     """The result as one object."""
-    settings, last = run.record.facts()["config"], run.history[-1]
+    chosen, last = run.record.facts()["config"], run.history[-1]
     return {
-        "algorithm": settings["algorithm"]["name"],
-        "data": settings["data"]["name"],
-        "partition": settings["data"]["partition"],
-        "model": settings["model"]["name"],
+        "algorithm": chosen["algorithm"]["name"],
+        "data": chosen["data"]["name"],
+        "partition": chosen["data"]["partition"],
+        "validation": chosen["data"].get("validation", 0),
+        "model": chosen["model"]["name"],
         "parameters": run.objective.d,
         "system": run.algo.sys._asdict(),
         "steps": run.record.facts()["steps"],
-        "seed": settings["run"]["seed"],
+        "seed": chosen["run"]["seed"],
         "accuracy": last.get("accuracy"),
         "loss": last["loss"],
         "train_loss": last["train_loss"],
@@ -176,9 +166,10 @@ def closing(result: dict[str, Any]) -> str:
     """The result in a few lines, and what to type next."""
     accuracy, whole = result["accuracy"], 32 * result["parameters"]
     score = f"loss {result['loss']:.4f}, training loss {result['train_loss']:.4f}"
+    judge = "validation" if result["validation"] else "test"
     up, down, values = result["bits_up"], result["bits_down"], result["value_bits_up"]
     lines = [
-        score if accuracy is None else f"test accuracy {accuracy:.4f}, {score}",
+        score if accuracy is None else f"{judge} accuracy {accuracy:.4f}, {score}",
         f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
         f"{up / whole:,.0f} and {down / whole:,.0f} models",
     ]

@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ OWN = ("algorithm.name", "run.seed", "run.fleet", "run.workers", "run.out")  # t
 
 
 def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
-    """The flags are the settings that config knows, except those that differ between runs."""
+    """Every setting of a run, except those that differ between runs."""
     command.add_argument(
         "--seeds",
         nargs="+",
@@ -29,8 +29,19 @@ def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
         help=f"a run for each (default {' '.join(map(str, seeds))})",
     )
     command.add_argument("--settings", type=Path, metavar="FILE.toml", help="as for `tunefree run`")
+    add_flags(command, without=OWN)
+    command.add_argument(
+        "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
+    )
+    command.add_argument(
+        "--out", default="", metavar="DIR", help="folder of the run files; by default in runs/"
+    )
+
+
+def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """The flags are the settings that config knows."""
     for key, kind, f in config.flags():
-        if key in OWN:
+        if key in without:
             continue
         names, about = f.metadata["flag"].split(), f.metadata["help"]
         default = f" (default {f.default})" if f.default else ""
@@ -41,12 +52,6 @@ def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
             command.add_argument(*names, dest=key, type=to, metavar="X", help=f"{about}{default}")
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
-    )
-    command.add_argument(
-        "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
-    )
-    command.add_argument(
-        "--out", default="", metavar="DIR", help="folder of the run files; by default in runs/"
     )
 
 
