@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import nn
 
@@ -28,7 +28,10 @@ from tunefree.schedule.choice import SYNCHRONOUS, Schedule
 from tunefree.schedule.trip import Job, Step
 from tunefree.wire import decode, encode
 
-FleetName = Literal["auto", "serial", "pool"]
+if TYPE_CHECKING:
+    from tunefree.fleet.ray import Ray
+
+FleetName = Literal["auto", "serial", "pool", "ray"]
 POOL_SECONDS = 10  # of local steps, below which starting processes is not worth it
 PATIENCE = 3  # steps in a row without a usable reply, after which training is given up
 
@@ -64,9 +67,9 @@ class Run:
         clients = DataClients(objective, federation.train, federation.parts, batch_size, seed)
         if fleet == "auto":
             fleet = "pool" if pool_pays(clients, algo.sys) else "serial"
-        if fleet == "pool" and objective.device.type != "cpu":
+        if fleet in ("pool", "ray") and objective.device.type != "cpu":
             raise ConfigError(
-                f"run.fleet = 'pool' works on the cpu, not on {objective.device}; use 'serial'"
+                f"run.fleet = {fleet!r} works on the cpu, not on {objective.device}; use 'serial'"
             )
         identity = identify(algo, objective, federation, batch_size, seed, schedule)
         if go_on and out is not None:
@@ -79,11 +82,14 @@ class Run:
         self._states: dict[int, Client] = {}  # of clients, after the last whole step
         self.theta: Vec = self._after.server.theta if self._after else objective.theta0
         states = States(algo.client(objective.theta0), self.record.vectors if out else None)
-        self._fleet: Serial | Pool = (
-            Pool(algo, objective.theta0, clients, workers or None, states)
-            if fleet == "pool"
-            else Serial(algo, objective.theta0, clients, states)
-        )
+        theta0, count = objective.theta0, workers or None
+        self._fleet: Serial | Pool | Ray
+        if fleet == "ray":
+            self._fleet = on_ray()(algo, theta0, clients, count, states)
+        elif fleet == "pool":
+            self._fleet = Pool(algo, theta0, clients, count, states)
+        else:
+            self._fleet = Serial(algo, theta0, clients, states)
 
     def __iter__(self) -> Iterator[Row]:
         """Train; each step is evaluated where it is due, recorded, and yielded as a row.
@@ -164,6 +170,17 @@ class Run:
     def theta_sha256(self) -> str:
         """A fingerprint of the model: the same seed gives the same bits."""
         return hashlib.sha256(self.theta.cpu().numpy().tobytes()).hexdigest()
+
+
+def on_ray() -> type[Ray]:
+    """The ray fleet, where Ray is installed."""
+    try:
+        from tunefree.fleet.ray import Ray
+    except ImportError as error:
+        raise ConfigError(
+            f"run.fleet = 'ray' needs Ray ({error}); install it: pip install 'tunefree[ray]'"
+        ) from error
+    return Ray
 
 
 def pool_pays(clients: DataClients, sys: System) -> bool:

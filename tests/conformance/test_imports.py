@@ -35,6 +35,7 @@ ALLOWED["check"] = ALLOWED["trial"] | {"algorithms", "trial"}
 ALLOWED["progress"] = {"core", "schedule", "record", "run"}
 ALLOWED["api"] = set(ALLOWED) - {"report"}
 ALLOWED["experiments"] = ALLOWED["api"] | {"api"}
+ALLOWED["flower"] = ALLOWED["api"] | {"api"}
 ALLOWED["__init__"] = set(ALLOWED)
 ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED) | {"cli"}
 for below in ALLOWED.values():

@@ -141,7 +141,9 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
     assert theta(path) == theta(tmp_path / "whole.sqlite")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_asked_to_stop_it_ends_its_step_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     process = start("--rounds", "100000", "--commit-every", "7", "--out", str(path))
@@ -190,13 +192,3 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"go on with: tunefree run --resume {path}" in err
-
-
-@pytest.mark.parametrize("words", [("--rounds", "5"), ("--set", "algorithm.eta=1")])
-def test_a_run_keeps_its_settings(words: tuple[str, ...], tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    finish(*SMALL, "--out", str(path))
-    process = start("--resume", str(path), *words)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "a run goes on with the settings it began with" in err

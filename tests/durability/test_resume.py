@@ -18,6 +18,7 @@ from tunefree import config
 from tunefree.algorithms import REGISTRY, build
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.api import prepare, resumed
+from tunefree.cli import main
 from tunefree.core import System, Vec
 from tunefree.errors import ConfigError
 from tunefree.record import Record
@@ -264,3 +265,11 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(ConfigError, match="begun by an earlier tunefree"):
         resumed(path)
+
+
+@pytest.mark.parametrize("words", [("--rounds", "5"), ("--set", "algorithm.eta=1"), ("a.toml",)])
+def test_a_run_keeps_its_settings(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--resume", str(tmp_path / "run.sqlite"), *words]) == 2
+    assert "a run goes on with the settings it began with" in capsys.readouterr().err

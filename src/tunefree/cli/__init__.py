@@ -9,17 +9,40 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tunefree.cli import algorithms, bench, check, data, export, run, runs, show
+from tunefree.cli import (
+    algorithms,
+    bench,
+    check,
+    compare,
+    data,
+    export,
+    flower,
+    report,
+    reproduce,
+    run,
+    runs,
+    show,
+    sweep,
+    tune,
+    watch,
+)
 
 START = """tunefree: federated learning without learning rates
 
   tunefree run                       train on the embedded digits data, nothing to tune
   tunefree run --algorithm parfrefl  the same with another method
+  tunefree compare padamfed fedavg   several methods, the same data and seeds
+  tunefree tune fedavg               search the step sizes of a method that needs them
+  tunefree sweep padamfed --over eta how wide is the range of step sizes that work?
+  tunefree report runs               run files as one page of figures and tables
+  tunefree watch runs                the same page, live, while the runs go on
   tunefree runs                      what was run, and how it ended
+  tunefree reproduce list            the papers' claims; `reproduce 24` plays and decides one
   tunefree algorithms                all methods: what they cost, what they need tuned
   tunefree data list                 data sets by name
   tunefree check NAME                does an algorithm, ours or yours, keep the contract?
   tunefree bench                     our speed beside the loop that everybody writes
+  tunefree flower new DIR            an app for a real federation; `flower up` tries it here
   tunefree COMMAND --help            every setting of a command
 """
 
@@ -72,13 +95,20 @@ def parser() -> Parser:
 
     for name, module, about in (
         ("run", run, "train a model on a federation"),
+        ("compare", compare, "several methods side by side, on the same data and seeds"),
+        ("tune", tune, "search the step sizes of a method that needs them"),
+        ("sweep", sweep, "accuracy against step size, and the width of the range that works"),
+        ("report", report, "run files as one HTML page of figures and tables"),
+        ("watch", watch, "the same page, live, while runs are being written"),
         ("runs", runs, "the runs in a folder and how they ended"),
         ("show", show, "what a run file holds"),
         ("export", export, "a run's history as a table, its model as safetensors"),
+        ("reproduce", reproduce, "the papers' claims, played and decided"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),
         ("check", check, "does an algorithm, ours or yours, keep the contract?"),
         ("bench", bench, "measure our speed on this machine"),
+        ("flower", flower, "real federations: begin an app, try it on this machine"),
     ):
         command = commands.add_parser(name, help=about)
         module.add_to(command)

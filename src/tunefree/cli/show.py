@@ -82,7 +82,11 @@ def page(result: dict[str, Any]) -> str:
     versions = facts.get("versions", {})
     lines.append("  " + ", ".join(f"{name} {number}" for name, number in versions.items()))
     if result["state"] == "interrupted":
-        lines.append(f"next: tunefree run --resume {result['run']}")
+        deployed = facts.get("fleet") == "flower"
+        again = (
+            "flwr run, with the same app" if deployed else f"tunefree run --resume {result['run']}"
+        )
+        lines.append(f"next: {again}")
     return "\n".join(line for line in lines if line.strip())
 
 

@@ -1,0 +1,22 @@
+"""Real federations: our schedules in a Flower ServerApp, our clients' work in a ClientApp.
+
+Every message to a client starts a new process, so nothing heavy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tunefree.flower.client import client_app
+    from tunefree.flower.server import server_app
+
+__all__ = ["client_app", "server_app"]
+
+
+def __getattr__(name: str) -> object:
+    homes = {"client_app": "tunefree.flower.client", "server_app": "tunefree.flower.server"}
+    if name in homes:
+        return getattr(importlib.import_module(homes[name]), name)
+    raise AttributeError(f"module 'tunefree.flower' has no attribute {name!r}")

@@ -1,0 +1,213 @@
+"""The real thing: SuperLink and SuperNodes on loopback, with TLS and node keys."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+
+import tunefree
+from tunefree.core import stream
+from tunefree.flower.keys import node_key
+from tunefree.flower.local import Local, end_group
+from tunefree.flower.new import new_app
+from tunefree.record import Record
+
+NODES, PATIENCE = 3, 900
+slow = pytest.mark.slow
+
+WRONG = """
+import numpy as np
+from tunefree.flower import job
+
+right_data, right_encode = load_data, job.encode
+
+
+def load_data(context):
+    place = context.node_config["partition-id"]
+    if place == 1:
+        job.encode = lambda up: right_encode(up)[:-4] + np.float32(np.nan).tobytes()
+    if place == 2:
+        job.encode = lambda up: right_encode(up)[:-4]
+    return right_data(context)
+"""
+
+
+class Federation:
+    """A federation of the template's app, and what came of its run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.app = folder, folder / "digits"
+        new_app(self.app)
+        self.local = Local(folder / "federation", NODES, tls=True, auth=True)
+        self.out = self.local.folder / "superlink" / "federation.sqlite"
+        self.runs: list[subprocess.Popen[bytes]] = []
+
+    def run(self, **settings: Any) -> subprocess.Popen[bytes]:
+        usual = {"clients": NODES, "rounds": 2, "local-steps": 2, "deadline": 300.0, "wait": 600.0}
+        given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
+        words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]
+        self.runs.append(self.local.run(self.app, " ".join(words)))
+        return self.runs[-1]
+
+    def rounds(self) -> int:
+        """Steps committed so far, the opening among them."""
+        if not self.out.exists():
+            return 0
+        with closing(sqlite3.connect(f"file:{self.out}?mode=ro", uri=True)) as reader:
+            try:
+                return int(reader.execute("SELECT COUNT(*) FROM step").fetchone()[0])
+            except sqlite3.OperationalError:
+                return 0
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            assert time.monotonic() < end, "it took too long"
+            self.local.tend()
+            time.sleep(0.5)
+
+    def finish(self) -> dict[str, Any]:
+        """What the run file says in the end."""
+        self.wait(lambda: self.runs[-1].poll() is not None)
+        with closing(Record.open(self.out)) as record:
+            return {
+                "state": record.state,
+                "history": record.history(),
+                "absent": record.absences(),
+                "theta": record.vectors()["theta"],
+                "facts": record.facts(),
+            }
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    made = Federation(tmp_path)
+    with made.local:
+        yield made
+        for run in made.runs:
+            end_group(run, signal.SIGKILL)
+            run.wait(10)
+
+
+def simulated(app: Path, algorithm: str, rounds: int) -> Any:
+    """The same federation in the simulator."""
+    task: dict[str, Any] = {}
+    exec((app / "digits" / "task.py").read_text(), task)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(0, "model").integers(2**31)))
+        model = task["build_model"]()
+    places = [{"partition-id": i, "num-partitions": NODES} for i in range(NODES)]
+    clients = [task["load_data"](SimpleNamespace(node_config=place)) for place in places]
+    return tunefree.train(
+        model,
+        clients,
+        task["load_test"](None),
+        algorithm=algorithm,
+        rounds=rounds,
+        local_steps=2,
+        batch_size=16,
+        eval_every=1,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    ["padamfed", pytest.param("comparfrefl", marks=slow), pytest.param("adamasfl", marks=slow)],
+)
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_the_same_bits_as_the_simulator(algorithm: str, federation: Federation) -> None:
+    federation.local.start()
+    federation.run(algorithm=algorithm)
+    result = federation.finish()
+    expected = simulated(federation.app, algorithm, rounds=2)
+    assert result["state"] == "done"
+    assert not result["absent"]
+    assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
+    for kind in ("bits_up", "bits_down", "accuracy", "drawn"):
+        assert result["history"][-1][kind] == expected.history[-1][kind]
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_a_killed_node_comes_back(federation: Federation) -> None:
+    """The round goes on without it, it comes back with its key, and its memory is on its disk."""
+    local = federation.local
+    local.start()
+    federation.run(rounds=5, deadline=60.0)
+    federation.wait(lambda: federation.rounds() >= 2)
+    os.killpg(local.supernodes[1].pid, signal.SIGKILL)
+    local.supernodes[1].wait(10)
+    local.start_node(1)  # refused until its heartbeats lapse, and started again by `wait`
+    result = federation.finish()
+    assert result["state"] == "done"
+    assert {client for _, _, client, _ in result["absent"]} == {1}
+    assert not [why for *_, why in result["absent"] if "memory" in why]
+    assert result["history"][-1]["clients"] == NODES
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_a_killed_superlink_and_server_go_on(federation: Federation) -> None:
+    local = federation.local
+    local.start()
+    federation.run(rounds=3)
+    federation.wait(lambda: federation.rounds() >= 2)
+    local.kill_link()
+    end_group(federation.runs[-1], signal.SIGKILL)
+    local.start_link()
+    federation.run(rounds=3)
+    result = federation.finish()
+    assert result["state"] == "done"
+    expected = simulated(federation.app, "padamfed", rounds=3)
+    assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
+
+
+@slow
+def test_a_node_with_an_unknown_key_is_refused(federation: Federation) -> None:
+    local = federation.local
+    local.start_link()
+    node_key(local.key(9))
+    local.start_node(9)
+    assert local.supernodes[9].wait(120) == 1
+    assert local.refused(9)
+
+
+@slow
+def test_bad_replies_are_refused_and_named(federation: Federation) -> None:
+    with (federation.app / "digits" / "task.py").open("a") as task:
+        task.write(WRONG)
+    federation.local.start()
+    federation.run(opening="zero")
+    result = federation.finish()
+    assert result["state"] == "done"
+    assert result["history"][-1]["clients"] == 1
+    assert {(client, why) for _, _, client, why in result["absent"]} == {
+        (1, "client 1 sent an unusable `dc`: a number is not finite"),
+        (2, "client 2 sent an unusable `dc`: 4 bytes are missing"),
+    }
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_a_buffer_is_filled_as_replies_come(federation: Federation) -> None:
+    federation.local.start()
+    federation.run(algorithm="adamasfl", schedule="buffered", per_round=1, concurrency=3, rounds=6)
+    result = federation.finish()
+    assert result["state"] == "done"
+    assert {row["clients"] for row in result["history"][1:]} == {1}
+    assert max(row["tau_max"] for row in result["history"][1:]) >= 1

@@ -1,0 +1,345 @@
+"""The server's and the clients' halves together, on a Grid of nodes in this process."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+import tunefree
+from tests.flower.nodes import Nodes, build_model, config, load_test, samples
+from tunefree.algorithms.padamfed_vr import PAdaMFedVR, UpEma, UpStorm
+from tunefree.core import System
+from tunefree.errors import ConfigError, FleetError
+from tunefree.flower import letter
+from tunefree.flower.federation import Federated
+from tunefree.flower.letter import Answer, data_in, unpacked
+from tunefree.flower.memory import ACCEPTED, Memory
+from tunefree.flower.post import upload_kind
+from tunefree.record import Record
+from tunefree.schedule.trip import Job
+from tunefree.wire import encode
+
+METHODS = ("padamfed", "comparfrefl", "adamasfl")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("post", "live"):
+        monkeypatch.setattr(f"tunefree.flower.{module}.PAUSE", 0.001)
+    monkeypatch.setattr("tunefree.flower.post.AGAIN", 0.01)
+
+
+def federated(nodes: Nodes) -> Federated:
+    return Federated(cast("Any", nodes), nodes.run_config, build_model, load_test(None), None, None)
+
+
+def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Federated, list[dict[str, Any]]]:
+    run = federated(nodes)
+    rows = []
+    steps = iter(run)
+    for row in steps:
+        rows.append(row)
+        if rounds is not None and row["t"] + 1 == rounds:
+            steps.close()  # type: ignore[attr-defined]
+            break
+    return run, rows
+
+
+def of_clients(nodes: Nodes, run: Federated, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
+    """What the clients themselves hold once they have heard of the last acceptance."""
+    found = []
+    federation = run.record.facts()["federation"]
+    numbers = {name: number for number, name in enumerate(run.record.facts()["names"])}
+    for node, place in nodes.places.items():
+        number = numbers[f"partition {place}"]
+        with closing(Memory(nodes.store(node) / f"{federation}.sqlite")) as memory:
+            ack = run.record.vectors(number)["ack"].tolist()
+            assert memory.settle(letter.name(tuple(ack)))
+            found.append((number, memory._store.get(ACCEPTED)[field]))
+    return [vector for _, vector in sorted(found)]
+
+
+def assert_means(nodes: Nodes, run: Federated, N: int) -> None:
+    kept = run.record.vectors()
+    assert int(kept["N"]) == N == len(nodes.places)
+    np.testing.assert_allclose(kept["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
+    assert np.abs(kept["c"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm=name))
+    run, rows = trained(nodes)
+    torch.manual_seed(int(tunefree.core.stream(0, "model").integers(2**31)))
+    simulated = tunefree.train(
+        build_model(),
+        [samples(place) for place in range(3)],
+        samples(99),
+        algorithm=name,
+        rounds=8,
+        local_steps=1,
+        batch_size=8,
+        eval_every=4,
+        progress=False,
+    )
+    assert run.theta_sha256 == simulated.theta_sha256
+    assert rows[-1]["accuracy"] == simulated.history[-1]["accuracy"]
+    for kind in ("bits_up", "bits_down", "drawn"):
+        assert run.record.history()[-1][kind] == simulated.history[-1][kind]
+    assert_means(nodes, run, N=3)
+
+
+def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=0.01))
+    nodes.change = lambda node, reply: None if len(nodes.sent) % 4 == 3 else reply
+    run, rows = trained(nodes)
+    assert sum(len(row["absent"]) for row in rows) > 3
+    assert_means(nodes, run, N=3)
+
+
+def test_a_restarted_server_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole = Nodes(tmp_path / "a", range(3), config(tmp_path / "a"))
+    run, _ = trained(whole)
+    cut = Nodes(tmp_path / "b", range(3), config(tmp_path / "b"))
+    trained(cut, rounds=5)
+    again = Nodes(tmp_path / "b", range(3), cut.run_config)
+    resumed, rows = trained(again)
+    assert rows[0]["t"] == 5
+    assert resumed.theta_sha256 == run.theta_sha256
+    assert resumed.record.facts()["state"] == "done"
+
+
+def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
+    trained(Nodes(tmp_path, range(3), config(tmp_path)), rounds=2)
+    with pytest.raises(ConfigError, match="its seed was 0, and now it is 1"):
+        federated(Nodes(tmp_path, range(3), config(tmp_path, seed=1)))
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) -> None:
+    settings = config(tmp_path, algorithm=name, schedule=schedule)
+    nodes = Nodes(tmp_path, range(3), settings)
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 4:
+            nodes.places[1007] = 7
+    assert row["N"] == 4
+    assert row["clients"] == 4 or schedule == "buffered"
+    assert_means(nodes, run, N=4)
+    assert run.record.facts()["system"]["N"] == 4
+
+
+@pytest.mark.parametrize("opening", ["gradients", "zero"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm=name, opening=opening))
+    run = federated(nodes)
+    reasons = []
+    for row in run:
+        reasons += [why for _, _, why in row["absent"]]
+        if row["t"] == 4:
+            shutil.rmtree(nodes.store(1001))
+    assert reasons == ["it has lost its memory"]
+    assert_means(nodes, run, N=3)
+
+
+def changed(reply: Message, what: str) -> Message:
+    if "message" not in reply.content:
+        return reply
+    answer: Answer = unpacked(reply.content, Answer, "it")
+    data = data_in(reply.content, "it")
+    if what == "raises":
+        raise AssertionError
+    if what == "another job":
+        return Message(letter.packed(answer._replace(t=answer.t + 1), data), reply_to=asked(reply))
+    if what == "foreign":
+        return Message(RecordDict({"x": ConfigRecord({"y": 1})}), reply_to=asked(reply))
+    if what == "no samples":
+        return Message(letter.packed(answer._replace(n=0), data), reply_to=asked(reply))
+    if what == "nan":
+        data = data[:-4] + np.float32(np.nan).tobytes()
+    if what == "short":
+        data = data[:-4]
+    array = Array("uint8", (len(data),), "tunefree", data)
+    records = {"tunefree": reply.content["tunefree"], "message": ArrayRecord({"bytes": array})}
+    return Message(RecordDict(cast("Any", records)), reply_to=asked(reply))
+
+
+def asked(reply: Message) -> Message:
+    """A message that this one can be a reply to."""
+    message = Message(RecordDict(), 1, "train")
+    message.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    message.metadata.__dict__["_run_id"] = 1
+    return message
+
+
+BAD = {
+    "nan": "client 1 sent an unusable `dc`: a number is not finite",
+    "short": "client 1 sent an unusable `dc`: 4 bytes are missing",
+    "foreign": "client 1 sent no envelope of ours",
+    "another job": "client 1 answered another job",
+    "no samples": "client 1 says it holds 0 samples, drew 8",
+}
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_reply_is_refused_and_named(what: str, schedule: str, tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=8, schedule=schedule))
+    run = federated(nodes)
+    for row in run:
+        if row["t"] < 0:
+            nodes.change = lambda node, reply: changed(reply, what) if node == 1001 else reply
+        else:
+            assert [(client, why) for _, client, why in row["absent"]] == [(1, BAD[what])]
+            assert row["clients"] == 2
+    nodes.change = lambda node, reply: reply
+    assert row["t"] == 7
+    with closing(Record.open(Path(nodes.run_config["out"]))) as record:
+        assert {why for *_, why in record.absences()} == {BAD[what]}
+
+
+def test_a_client_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=4))
+    monkeypatch.setattr(
+        "tests.flower.nodes.samples", lambda place: 1 / 0 if place == 2 else samples(place)
+    )
+    _, rows = trained(nodes)
+    assert rows[-1]["absent"][0][1:] == (2, "its work failed: division by zero")
+
+
+def test_too_few_replies_stop_a_run_that_can_go_on(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, at_least=3, deadline=0.01))
+    run = federated(nodes)
+    rows = iter(run)
+    while next(rows)["t"] < 5:
+        pass
+    nodes.change = lambda node, reply: None if node == 1000 else reply
+    with pytest.raises(FleetError, match="2 usable replies came at t = 6, fewer than at-least = 3"):
+        next(rows)
+    nodes.change = lambda node, reply: reply
+    assert run.record.facts()["state"] == "interrupted"
+    _, later = trained(nodes)
+    assert [later[0]["t"], later[-1]["t"]] == [6, 7]
+
+
+def test_nobody_there_ends_the_wait(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, [0], config(tmp_path, wait=0.05))
+    with pytest.raises(FleetError, match="1 of 3 clients came within 0.05 s"):
+        federated(nodes)
+
+
+def test_a_gone_client_is_replaced_by_another(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(4), config(tmp_path, clients=4, per_round=2))
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 5:
+            del nodes.places[1002]
+        if row["t"] >= 0:
+            assert row["clients"] == 2
+    assert 2 in run.record.uploads()
+
+
+def test_a_late_reply_in_a_buffer_is_as_old_as_its_download(tmp_path: Path) -> None:
+    settings = config(
+        tmp_path, algorithm="adamasfl", schedule="buffered", clients=5, per_round=2, concurrency=4
+    )
+    nodes = Nodes(tmp_path, range(5), settings)
+    nodes.most = 1
+    run, rows = trained(nodes)
+    late = run.record.staleness()
+    assert {0, 1} <= set(late)
+    assert max(late) < 8
+    assert {row["clients"] for row in rows if row["t"] >= 0} == {2}
+    assert_means(nodes, run, N=5)
+
+
+def test_a_second_node_with_the_same_place_is_left_out(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    nodes.places[2000] = 1
+    run, rows = trained(nodes, rounds=3)
+    assert rows[-1]["N"] == 3
+    assert "partition 1 is connected already" in run._post.members.refused[2000]
+
+
+def test_what_crosses_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
+    from flwr.common.serde import recorddict_to_proto
+
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    run, _ = trained(nodes)
+    frames = []
+    for message in [*nodes.sent, *nodes.received]:
+        if "message" in message.content:
+            whole = recorddict_to_proto(message.content).ByteSize()
+            frames.append(whole - len(data_in(message.content, "it")))
+    assert 150 < min(frames) <= max(frames) < 200
+    up = [r for r in nodes.received if "message" in r.content]
+    sizes = sum(len(data_in(r.content, "it")) for r in up)
+    d = run.theta.numel()
+    from tunefree.algorithms.padamfed import Up
+    from tunefree.core import OpeningUp
+
+    head = len(encode(Up(torch.zeros(d), torch.zeros(d)))) - 8 * d
+    first = len(encode(OpeningUp(torch.zeros(d)))) - 4 * d
+    assert sizes == run.record.history()[-1]["bits_up"] / 8 + 24 * head + 3 * first
+
+
+def test_clients_can_be_asked_for_their_own_scores(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True))
+    _, rows = trained(nodes)
+    assert 0 < rows[-1]["train_loss"] < 1.2
+    assert rows[-1]["train_accuracy"] > 0.5
+
+
+def test_the_only_client_may_begin_anew(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, [0], config(tmp_path, clients=1))
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 2:
+            shutil.rmtree(nodes.store(1000))
+    assert [len(row) for row in (run.record.absences(),)] == [1]
+    assert_means(nodes, run, N=1)
+
+
+def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
+    """Its opening may take longer than several steps of a buffer."""
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, schedule="buffered", deadline=60.0))
+    later: list[tuple[str, Message]] = []
+
+    def late(node: int, reply: Message) -> Message | None:
+        if node == 1007 and "message" in reply.content and not later:
+            later.append((reply.metadata.reply_to_message_id, reply))
+            return None
+        return reply
+
+    nodes.change = late
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 1:
+            nodes.places[1007] = 7
+        if row["t"] == 5:
+            nodes._ready.update(later)
+    assert row["N"] == 4
+    assert not run.record.absences()
+    assert_means(nodes, run, N=4)
+
+
+@pytest.mark.parametrize(("momentum", "kind"), [("ema", UpEma), ("storm", UpStorm)])
+def test_of_two_kinds_of_upload_only_the_agreed_one_is_read(momentum: Any, kind: type) -> None:
+    algo = replace(PAdaMFedVR.theory(System(N=3, S=3, K=2, T=50)), momentum=momentum)
+    theta0 = torch.zeros(5)
+    (exchange,) = algo.round()
+    job = Job(0, 0, "round", 0, exchange.down(algo.server(theta0)))
+    assert upload_kind(algo, theta0, job) is kind
