@@ -72,7 +72,8 @@ def speed_bench(args: argparse.Namespace) -> int:
     )
     print(
         f"ratio: to the best bare loop. A serial round: {parts.gradients:.0%} gradients, "
-        f"{parts.batches:.0%} making batches, {parts.rest:.1%} all else.\n"
+        f"{parts.batches:.0%} making batches, {parts.commit:.1%} committing it to the run file, "
+        f"{parts.rest:.1%} all else.\n"
         f"Pool: ready after {start.data:.1f} s, opening {start.opening:.1f} s, first round "
         f"{start.first:.1f} s; {start.peak:,.0f} MiB with its workers"
     )

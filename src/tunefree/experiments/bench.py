@@ -147,16 +147,17 @@ class Shares(NamedTuple):
 
     gradients: float  # forward and backward passes
     batches: float  # gathering and standardising samples
-    rest: float  # the algorithm's arithmetic, schedule, wire, record
+    commit: float  # of the step to the run file
+    rest: float  # the algorithm's arithmetic, schedule, wire
 
 
 def shares(w: Workload, rounds: int) -> Shares:
     """Clocks around the oracle's two parts, during whole recorded rounds."""
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
-        clock = {"gradients": 0.0, "batches": 0.0}
+        clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
         objective, samples = run.objective, run.federation.train
-        gradient, batch = objective.loss_and_grad, type(samples).batch
+        gradient, batch, commit = objective.loss_and_grad, type(samples).batch, run.record.commit
 
         def timed_gradient(*args: Any) -> tuple[Vec, Vec]:
             began = time.perf_counter()
@@ -170,13 +171,19 @@ def shares(w: Workload, rounds: int) -> Shares:
             clock["batches"] += time.perf_counter() - began
             return result
 
+        def timed_commit(*args: Any, **more: Any) -> None:
+            began = time.perf_counter()
+            commit(*args, **more)
+            clock["commit"] += time.perf_counter() - began
+
+        run.record.commit = timed_commit  # type: ignore[method-assign]
         objective.loss_and_grad = timed_gradient  # type: ignore[method-assign, assignment]
         type(samples).batch = timed_batch  # type: ignore[method-assign]
         try:
             steps = iter(run)
             next(steps)
             next(steps)
-            clock.update(gradients=0.0, batches=0.0)
+            clock.update(dict.fromkeys(clock, 0.0))
             began = time.perf_counter()
             for _ in range(rounds):
                 next(steps)

@@ -51,8 +51,8 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     run_here = [scale for scale in SCALES if any(row["scale"] == scale for row in rows)]
     parts = [
         "# Evidence",
-        "Written by `tunefree reproduce evidence`; do not edit. Claims are in our words; the "
-        "papers' numbers of claims are ours too. Each verdict is about the size it was run at, "
+        "Written by `tunefree reproduce evidence`; do not edit. Claims are in our words; their "
+        "numbers are ours too. Each verdict is about the size it was run at, "
         "not about the paper's own experiment, unless that size is `paper`.",
         RULE,
         f"For theorems the number is the slope of the gradient norm on logarithmic axes, with a "
