@@ -36,10 +36,10 @@ def seconds_per_round(w: Workload, rounds: int) -> tuple[float, list[float]]:
             LOOPS[w.name] = Loop(w)
         loop = LOOPS[w.name]
         names = list(loop.model.state_dict())
-        arrays = message.content["arrays"].to_torch_state_dict()
+        arrays = message.content.array_records["arrays"].to_torch_state_dict()
         number = int(context.node_config["partition-id"])
         weights = loop.client([arrays[name] for name in names], number, seed=0)
-        content = {
+        content: dict[str, Any] = {
             "arrays": ArrayRecord(dict(zip(names, weights, strict=True))),
             "metrics": MetricRecord({"num-examples": w.held}),
         }
@@ -61,7 +61,7 @@ def seconds_per_round(w: Workload, rounds: int) -> tuple[float, list[float]]:
         )
 
     began = time.perf_counter()
-    backend = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": cores()}}
+    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": cores()}}
     run_simulation(server_app, client_app, num_supernodes=w.N, backend_config=backend)
     first = ends[1] - began  # `clock` is also called before the first round
     return first, [after - before for before, after in pairwise(ends[1:])]
