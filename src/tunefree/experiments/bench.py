@@ -11,8 +11,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,20 +206,24 @@ class Scale(NamedTuple):
 
 
 def scaling(clients: tuple[int, ...], rounds: int) -> Iterator[Scale]:
-    """Softmax regression with ever more clients and the same cohort, states starting at zero."""
-    for N in clients:
-        w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
-        zero = Schedule(opening="zero")
-        times = []
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "run.sqlite"
-            run = make_run(w, w.system(FOREVER), "serial", "padamfed", out, schedule=zero)
-            steps = iter(run)
+    """Ever more clients and the same cohort, each number in a process of its own."""
+    alone = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as processes:
+        yield from processes.map(scale_at, clients, repeat(rounds))
+
+
+def scale_at(N: int, rounds: int) -> Scale:
+    """Softmax regression with so many clients, states starting at zero."""
+    w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        zero, out = Schedule(opening="zero"), Path(folder) / "run.sqlite"
+        steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, schedule=zero))
+        next(steps)
+        for _ in range(rounds):
+            began = time.perf_counter()
             next(steps)
-            for _ in range(rounds):
-                began = time.perf_counter()
-                next(steps)
-                times.append(time.perf_counter() - began)
-            steps.close()  # type: ignore[attr-defined]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        yield Scale(N, statistics.median(times), peak)
+            times.append(time.perf_counter() - began)
+        steps.close()  # type: ignore[attr-defined]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Scale(N, statistics.median(times), peak)
