@@ -54,14 +54,22 @@ def fault(
         wanted = " or ".join(repr(kind.__name__) for kind in kinds)
         return f"a message {type(message).__name__!r} came instead of {wanted}"
     for name, value in zip(message._fields, message, strict=True):
-        vector = value.dense() if isinstance(value, Compressed) else value
-        if isinstance(vector, torch.Tensor) and vector.shape != like.shape:
-            return f"`{name}` has length {vector.numel()}, not d = {like.numel()}"
+        if isinstance(value, torch.Tensor | Compressed) and shape(value) != like.shape:
+            return f"`{name}` has length {math.prod(shape(value))}, not d = {like.numel()}"
         if not is_finite(value):
             return f"`{name}` is not finite"
-        if name in bounds and (length := float(norm(vector))) > bounds[name] * (1 + ROUNDING):
-            return f"`{name}` has norm {length:.4g}; the method gives at most {bounds[name]:g}"
+        if name in bounds:
+            length = float(norm(value.dense() if isinstance(value, Compressed) else value))
+            if length > bounds[name] * (1 + ROUNDING):
+                return f"`{name}` has norm {length:.4g}; the method gives at most {bounds[name]:g}"
     return ""
+
+
+def shape(value: Vec | Compressed) -> tuple[int, ...]:
+    """Of the vector it stands for, which need not be made for this."""
+    if isinstance(value, Compressed):
+        return (sum(part.d for part in value.parts),)
+    return tuple(value.shape)
 
 
 def is_finite(value: Vec | Compressed | float) -> bool:
