@@ -44,8 +44,10 @@ def identify(
     }
 
 
-def described(algo: Algorithm, objective: Objective, federation: Federation) -> dict[str, object]:
-    """What a reader of the run file wants to know of the method and the model."""
+def described(
+    algo: Algorithm, objective: Objective, federation: Federation | None = None
+) -> dict[str, object]:
+    """What a reader of the run file wants to know of the method, the model and the data."""
     about = getattr(algo, "about", About(type(algo).__name__, "", ""))
     names: list[str] = [f.name for f in fields(algo)] if is_dataclass(algo) else []
     numbers = {name: getattr(algo, name) for name in names}
@@ -58,7 +60,7 @@ def described(algo: Algorithm, objective: Objective, federation: Federation) -> 
         "parameters": objective.d,
         "kernels": objective.kernels,
         "versions": versions(),
-        "label_counts": label_counts(federation),
+        **({} if federation is None else {"label_counts": label_counts(federation)}),
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from tunefree.api import is_label, outputs
-from tunefree.core import About, Vec
+from tunefree.core import Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.evaluate import scores_on
@@ -23,7 +23,7 @@ from tunefree.flower.live import Live
 from tunefree.flower.post import Members, Post
 from tunefree.flower.server import new_run_id
 from tunefree.flower.settings import Builder, Choice, objective_of, settings_from
-from tunefree.identity import ADDRESS, fingerprint, versions
+from tunefree.identity import ADDRESS, described, fingerprint
 from tunefree.models.oracle import EVALUATION_BATCH, Loss
 from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Record
@@ -79,7 +79,7 @@ class Federated:
         )
         self._live = Live(self._post, builds, theta0, settings)
         self._after = last_step(self.record, algo, theta0)
-        self._describe(algo)
+        self.record.note(**described(algo, self._objective))
 
     def _open(self, path: Path, choice: Choice | None) -> None:
         settings = self._settings
@@ -119,20 +119,6 @@ class Federated:
                 f"{settings.algorithm} has an opening of {len(algo.opening())} exchanges; in a "
                 "deployment it may have one"
             )
-
-    def _describe(self, algo: Any) -> None:
-        about = getattr(algo, "about", About(type(algo).__name__, "", ""))
-        numbers = {name: value for name, value in vars(algo).items() if isinstance(value, float)}
-        self.record.note(
-            title=about.title,
-            paper=about.paper,
-            formulas=dict(about.steps),
-            steps=numbers,
-            system=algo.sys._asdict(),
-            parameters=self._objective.d,
-            kernels=self._objective.kernels,
-            versions=versions(),
-        )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Train; whatever ends it, every whole step is committed."""
@@ -198,7 +184,7 @@ class Federated:
         self._books.written()
         self.theta = step.server.theta
         if self.record.facts()["system"]["N"] != self._books.N:
-            self._describe(self._post.algo)
+            self.record.note(**described(self._post.algo, self._objective))
 
     @property
     def theta_sha256(self) -> str:
