@@ -11,12 +11,15 @@ import pytest
 
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments import checks, recipes
+from tunefree.experiments import checks, pictures, recipes
 from tunefree.experiments.checks import TOP_5, TOP_10, Check, Curve
 from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
 from tunefree.experiments.evidence import GAPS, page
+from tunefree.experiments.kept import keep, read
+from tunefree.experiments.pictures import Panel
 from tunefree.experiments.recipes import SCALES, swept
-from tunefree.experiments.reproduce import Order, Plans, keep, read, row_of, union
+from tunefree.experiments.reproduce import Order, Plans, finals, row_of, union, wholly
+from tunefree.experiments.theory import Found
 from tunefree.experiments.verdicts import Verdict, above, below, decide, exact, within
 
 SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
@@ -64,7 +67,7 @@ def test_a_claim_needs_all_parts_and_fails_by_one() -> None:
     assert decide([good, close]).word == "not decided"
     assert decide([good, close, bad]).word == "does not hold"
     assert decide([]).word == "not decided"
-    assert "b: 2" in decide([good, bad]).why
+    assert "b: 2, must be exactly 1" in decide([good, bad]).why
 
 
 EMNIST = ("emnist-iid", "emnist-skew")
@@ -271,9 +274,66 @@ def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(asked) == 0  # all of it is there
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert json.loads(capsys.readouterr().out) == rows
-    out = tmp_path / "EVIDENCE.md"
-    assert main(["reproduce", "evidence", "--out", str(tmp_path), "-o", str(out)]) == 0
-    assert "smoke" in out.read_text(encoding="utf-8")
+
+
+def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
+    """What was published of other claims stays, with its pictures."""
+    out, first, second = tmp_path / "EVIDENCE.md", tmp_path / "a", tmp_path / "b"
+    for folder, claim, figure in ((first, 24, "parfrefl-bits"), (second, 37, "adamasfl-rounds")):
+        parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
+        keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
+        panels = [Panel("", {"arm": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
+        pictures.save(panels, folder / "pictures" / f"{figure}-small.png")
+        assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
+    for figure in ("parfrefl-bits", "adamasfl-rounds"):
+        assert f"](evidence/{figure}-small.png)" in text
+        assert (tmp_path / "evidence" / f"{figure}-small.png").read_bytes()[:4] == b"\x89PNG"
+    assert text.count("| lead | 0.15 ± 0.05 | above 0 | yes |") == 2
+    assert text.count("| gone | nothing | above 0 | open |") == 2
+    assert text.count("| size | 2 | exactly 1 | no |") == 2
+
+
+def test_every_figure_but_that_of_sizes_has_a_picture(tmp_path: Path) -> None:
+    theorems = {name for name in FIGURES if name.endswith("-theory")}
+    assert set(pictures.KINDS) == set(FIGURES) - theorems - {"wire"}
+    for name, kind in pictures.KINDS.items():
+        table = {key: arm(0.5) for key in union(FIGURES[name])}
+        panels = kind(table, "small")
+        drawn = {label for panel in panels for label in panel.lines}
+        steps = name.endswith("-steps")
+        assert drawn, name
+        assert all((", eta" in label or ", gamma" in label) == steps for label in drawn)
+        assert "picture in" in pictures.save(panels, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
+
+
+def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
+    lost = arm(0.5)[0]._replace(diverged=True)
+    table = {("mnist-iid", "parfrefl"): arm(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
+    (panel,) = pictures.by_round(table, "small")
+    assert panel.lines["parfrefl"][T] == pytest.approx([0.8, 0.801, 0.799])
+    assert "fedavg (2 of 2 diverged)" in panel.lines
+    rows = {row["arm"]: row for row in finals(table)}
+    assert rows["parfrefl"]["accuracy"] == 0.8
+    assert rows["parfrefl"]["spread"] == 0.001
+    assert (rows["fedavg"]["accuracy"], rows["fedavg"]["diverged"]) == (0.0, 2)
+
+
+def test_laws_along_the_same_constant_share_a_panel() -> None:
+    laws = [
+        Found(f"{name} against {x}", -0.25, [1, 16], {0: [4.0, 2.0], 1: [4.0, 2.0]})
+        for name in ("A", "B")
+        for x in "TS"
+    ]
+    panels = pictures.of_laws(laws)
+    assert [(panel.x, list(panel.lines)) for panel in panels] == [
+        ("T", ["A", "B"]),
+        ("S", ["A", "B"]),
+    ]
+    assert panels[0].slopes == {"A": -0.25, "B": -0.25}
 
 
 def test_a_study_that_fails_is_reported_and_the_others_go_on(

@@ -107,16 +107,19 @@ def short(text: str, most: int = 300) -> str:
 def write_evidence(args: argparse.Namespace) -> int:
     from tunefree.errors import ConfigError
     from tunefree.experiments.evidence import page
-    from tunefree.experiments.reproduce import read
+    from tunefree.experiments.kept import pictures, publish, read
 
     if args.page is None:
         raise ConfigError("`tunefree reproduce evidence` needs a file to write: -o EVIDENCE.md")
-    rows = read(args.out)
+    beside = args.page.parent / args.page.stem.lower()
     try:
-        args.page.write_text(page(rows), encoding="utf-8")
+        publish(args.out, beside)
+        rows, drawn = read(beside), pictures(beside)
+        links = {figure: f"{beside.name}/{path.name}" for figure, path in drawn.items()}
+        args.page.write_text(page(rows, links), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"-o '{args.page}' cannot be written ({error.strerror})") from error
-    said = {"page": str(args.page), "verdicts": len(rows)}
-    text = f"{args.page} holds {len(rows)} verdicts"
+    said = {"page": str(args.page), "verdicts": len(rows), "pictures": len(drawn)}
+    text = f"{args.page} holds {len(rows)} verdicts and {len(drawn)} pictures, kept in {beside}"
     print(json.dumps(said) if args.format == "json" else text)
     return 0

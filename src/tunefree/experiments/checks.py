@@ -92,15 +92,6 @@ def haste(table: Table, where: str, arm: str, others: Sequence[str]) -> list[flo
     return shares
 
 
-def accuracies(table: Table) -> dict[str, float | str]:
-    """Every arm's mean final accuracy, for the reader."""
-    return {
-        f"{where} {arm}": round(fmean(final(curve) for curve in curves.values()), 4)
-        for (where, arm), curves in table.items()
-        if curves and any("accuracy" in row for c in curves.values() for row in c.history)
-    }
-
-
 def better(table: Table, where: str, ours: Sequence[str], others: Sequence[str]) -> list[Part]:
     """Each of ours ends above the best of the others and gets there before the last round."""
     parts = []
@@ -120,7 +111,7 @@ def better(table: Table, where: str, ours: Sequence[str], others: Sequence[str])
 def leads(*places: str) -> Check:
     def check(table: Table) -> Verdict:
         parts = [part for where in places for part in better(table, where, OURS, BASELINES)]
-        return decide(parts, accuracies(table))
+        return decide(parts)
 
     return check
 
@@ -129,7 +120,7 @@ def momentum_alone_is_slower(table: Table) -> Verdict:
     parts = []
     for where in ("emnist-iid", "emnist-skew"):
         parts += better(table, where, ("padamfed",), ("scaffold_m",))
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def reduction_helps(table: Table) -> Verdict:
@@ -138,7 +129,7 @@ def reduction_helps(table: Table) -> Verdict:
         for where in ("emnist-iid", "emnist-skew")
         for arm in (VR_STORM, VR_EMA)
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def wider_margin(table: Table, short: str) -> list[Part]:
@@ -153,7 +144,7 @@ def wider_margin(table: Table, short: str) -> list[Part]:
 
 
 def margin_grows(table: Table) -> Verdict:
-    return decide(wider_margin(table, "emnist"), accuracies(table))
+    return decide(wider_margin(table, "emnist"))
 
 
 def whole_range_above(where: str, limit: float) -> Check:
@@ -212,7 +203,7 @@ def skew_costs(table: Table) -> Verdict:
     for arm in OURS:
         ahead = list(margins(table, "cifar-skew", arm, BASELINES).values())
         parts.append(above(f"cifar-skew: {arm} ahead of the best baseline", ahead, 0))
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def swings(curve: Curve) -> float:
@@ -247,7 +238,7 @@ def momentum_is_needed(table: Table) -> Verdict:
         above(f"{arm} ahead of scaffold_norm", gaps(table, "ablation", arm, "scaffold_norm"), 0)
         for arm in ("scaffold", "padamfed")
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def leads_on_text(table: Table) -> Verdict:
@@ -257,7 +248,7 @@ def leads_on_text(table: Table) -> Verdict:
     for kind in ("iid", "skew"):
         helped = gaps(table, f"imdb-{kind}", VR_STORM, "padamfed")
         parts.append(above(f"imdb-{kind}: padamfed_vr ahead of padamfed", helped, 0))
-    return decide(parts + wider_margin(table, "imdb"), accuracies(table))
+    return decide(parts + wider_margin(table, "imdb"))
 
 
 def above_on_text(table: Table) -> Verdict:
@@ -321,7 +312,7 @@ def parfrefl_beside_padamfed(table: Table) -> Verdict:
         ahead = gaps(table, where, "parfrefl", "padamfed")
         what = f"{where}: parfrefl ahead of padamfed"
         parts += within(what, ahead, 0.01) if where.endswith("iid") else [above(what, ahead, 0)]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def both_above_fedavg(table: Table) -> Verdict:
@@ -331,7 +322,7 @@ def both_above_fedavg(table: Table) -> Verdict:
         for arm in ("parfrefl", "padamfed")
         for when, score in (("at the end", final), ("over all evaluations", throughout))
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def compression_costs_little(short: str, most: float) -> Check:
@@ -341,7 +332,7 @@ def compression_costs_little(short: str, most: float) -> Check:
             for where in (f"{short}-iid", f"{short}-skew")
             for arm in (TOP_10, TOP_5)
         ]
-        return decide(parts, accuracies(table))
+        return decide(parts)
 
     return check
 
@@ -352,7 +343,7 @@ def beside_scafcom(table: Table) -> Verdict:
         for where in PICTURES
         for ours, theirs in ((TOP_10, SCAFCOM_10), (TOP_5, SCAFCOM_5))
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def bits_to(target: float, curve: Curve, opening: bool) -> float:
@@ -392,7 +383,7 @@ def faster_per_bit(table: Table) -> Verdict:
         )
         for where in PICTURES
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def ranges(table: Table, where: str, arm: str, step: str) -> dict[int, float]:
@@ -472,7 +463,7 @@ def compression_may_change(table: Table) -> Verdict:
     for curve in table.get(("mnist-skew", CHANGING), {}).values():
         sizes = {after["bits_up"] - before["bits_up"] for before, after in pairwise(curve.history)}
         parts.append(fact("different sizes of a round's uploads", len(sizes), 1, "above"))
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def late_without_tuning(table: Table) -> Verdict:
@@ -480,7 +471,7 @@ def late_without_tuning(table: Table) -> Verdict:
         above(f"adamasfl ahead of {arm}", gaps(table, "late-1", "adamasfl", arm), -0.01)
         for arm in LATE_BASELINES
     ]
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def drops(table: Table, arm: str) -> dict[int, float]:
@@ -496,7 +487,7 @@ def staleness_matters_little(table: Table) -> Verdict:
         theirs = drops(table, arm)
         more = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
         parts.append(above(f"how much more {arm} loses", more, 0))
-    return decide(parts, accuracies(table))
+    return decide(parts)
 
 
 def staleness_follows(levels: Sequence[int], S: int) -> Check:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tunefree.experiments.claims import SENTENCES, STUDIES, study_of
+from tunefree.experiments.claims import FIGURES, SENTENCES, STUDIES, study_of
 from tunefree.experiments.recipes import REDUCED, SCALES
 from tunefree.experiments.theory import TOLERANCE
-from tunefree.experiments.verdicts import RULE
+from tunefree.experiments.verdicts import RULE, Part
 
-MOST = 14  # numbers shown of a claim
 TITLES = {
     "emnist": "PAdaMFed on EMNIST",
     "emnist-steps": "PAdaMFed's step sizes on EMNIST",
@@ -45,8 +44,11 @@ GAPS = (
 )
 
 
-def page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page, from verdicts of any sizes."""
+WORDS = {True: "yes", False: "no", None: "open"}
+
+
+def page(rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}) -> str:
+    """The whole page, from verdicts of any sizes and the files with pictures of figures."""
     found = {(row["claim"], row["scale"]): row for row in rows}
     run_here = [scale for scale in SCALES if any(row["scale"] == scale for row in rows)]
     parts = [
@@ -64,7 +66,12 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         size = SIZES.get(study, study)
         if size in REDUCED and "small" in run_here:
             parts.append(f"At `small` size: {REDUCED[size]}.")
-        for claim in (n for n in SENTENCES if study_of(n) == study):
+        mine = [claim for claim in SENTENCES if study_of(claim) == study]
+        for figure, claims in FIGURES.items():
+            if figure in pictures and set(claims) <= set(mine):
+                about = f"claims {', '.join(map(str, claims))}"
+                parts.append(f"![{figure}: {about}]({pictures[figure]})")
+        for claim in mine:
             parts.append(f"### {claim}. {SENTENCES[claim]}")
             rows_of = [found[claim, s] for s in reversed(SCALES) if (claim, s) in found]
             parts += [section(row) for row in best(rows_of)] or ["Not run."]
@@ -89,19 +96,49 @@ def summary(found: Mapping[tuple[int, str], Mapping[str, Any]], scales: Sequence
 
 
 def section(row: Mapping[str, Any]) -> str:
-    """One verdict: the word, why, the numbers, and how to repeat it."""
+    """One verdict: the word, its parts, how the arms ended, and how to repeat it."""
     seeds = ", ".join(map(str, row["seeds"])) or "none"
-    lines = [
-        f"**{row['verdict']}** at `{row['scale']}` size, seeds {seeds}: `{row['command']}`",
-        "",
-        f"{sentence(str(row['why']))}",
-    ]
-    numbers = list(row["numbers"].items())
+    blocks = [f"**{row['verdict']}** at `{row['scale']}` size, seeds {seeds}: `{row['command']}`"]
+    parts = row.get("parts", ())
+    if parts:
+        blocks.append(table(("", "found", "must be", "holds"), map(part_line, parts)))
+    else:
+        blocks.append(sentence(str(row["why"])))
+    named = {part["what"] for part in parts}
+    numbers = [f"{k}: {shown(v)}" for k, v in row["numbers"].items() if k not in named]
     if numbers:
-        lines += ["", *(f"- {name}: {shown(value)}" for name, value in numbers[:MOST])]
-    if len(numbers) > MOST:
-        lines.append(f"- and {len(numbers) - MOST} more in verdicts.json")
-    return "\n".join(lines)
+        blocks.append(bullets(numbers))
+    if row.get("finals"):
+        blocks.append(ends(row["finals"]))
+    if row.get("tuned"):
+        blocks.append("Tuned: " + "; ".join(f"{k} to {v}" for k, v in row["tuned"].items()) + ".")
+    return "\n\n".join(blocks)
+
+
+def part_line(part: Mapping[str, Any]) -> tuple[str, ...]:
+    found = Part(**part)
+    missing = found.value != found.value
+    number = "nothing" if missing else found.number
+    return found.what, number, f"{found.side} {found.limit:.4g}", WORDS[found.holds]
+
+
+def ends(finals: Sequence[Mapping[str, Any]]) -> str:
+    """Accuracy at the end: a row for each arm, a column for each setting."""
+    places = list(dict.fromkeys(str(row["where"]) for row in finals))
+    cells: dict[str, dict[str, str]] = {}
+    for row in finals:
+        lost = f", {row['diverged']} diverged" if row["diverged"] else ""
+        text = f"{row['accuracy']:.3f} ± {row['spread']:.3f}{lost}"
+        cells.setdefault(row["arm"], {})[row["where"]] = text
+    lines = ([arm, *(own.get(place, "") for place in places)] for arm, own in cells.items())
+    return table(("accuracy at the end", *places), lines)
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows
+    )
 
 
 def sentence(text: str) -> str:

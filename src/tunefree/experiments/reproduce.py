@@ -1,8 +1,8 @@
 """Claims reproduced: plan what they need, play it once, decide each, keep the verdicts.
 
-A folder holds the run files of every size, what was measured for the theorems, and verdicts.json.
-Asking again plays only what is not there; studies are independent, so that one that fails is
-reported and the others go on.
+A folder holds the run files of every size, what was measured for the theorems, the pictures, and
+verdicts.json. Asking again plays only what is not there; studies are independent, so that one that
+fails is reported and the others go on.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from statistics import fmean, stdev
+from typing import NamedTuple, TypeAlias
 
 from tunefree import config
 from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
-from tunefree.experiments import arms, estimate, recipes, theory, tune
+from tunefree.experiments import arms, estimate, pictures, recipes, theory, tune
 from tunefree.experiments.batch import Planned, Result, Role, plan, play
-from tunefree.experiments.checks import Curve, Table
-from tunefree.experiments.claims import CLAIMS, SENTENCES, STUDIES, study_of
+from tunefree.experiments.checks import Curve, Table, final
+from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, study_of
 from tunefree.experiments.compare import seeded
 from tunefree.experiments.estimate import Stopwatch, in_words
+from tunefree.experiments.kept import PICTURES, Row, keep
 from tunefree.experiments.recipes import TUNING_SEED, Scale, Setting
 from tunefree.experiments.tune import Point, Trial, Tuned
 from tunefree.experiments.verdicts import Verdict
 from tunefree.fleet.pool import cores
 
-VERDICTS = "verdicts.json"
 THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
 THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
     "smoke": (0, 1),
@@ -38,7 +39,6 @@ THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
 }
 
 Key: TypeAlias = tuple[str, str]  # setting and arm
-Row: TypeAlias = dict[str, Any]  # a verdict as it is written
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -54,6 +54,9 @@ class Order(NamedTuple):
     @property
     def runs(self) -> Path:
         return self.folder / self.scale
+
+    def picture(self, name: str) -> Path:
+        return self.folder / PICTURES / f"{name}-{self.scale}.png"
 
     @property
     def arm_seeds(self) -> tuple[int, ...]:
@@ -110,30 +113,6 @@ def estimates(order: Order) -> dict[str, float]:
     return found
 
 
-def keep(folder: Path, row: Row) -> None:
-    """Write a verdict in place of the one on the same claim at the same size."""
-    path = folder / VERDICTS
-    folder.mkdir(parents=True, exist_ok=True)
-    before = read(folder)
-    others = [old for old in before if (old["claim"], old["scale"]) != (row["claim"], row["scale"])]
-    rows = sorted([*others, row], key=lambda r: (r["claim"], recipes.SCALES.index(r["scale"])))
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    aside.replace(path)
-
-
-def read(folder: Path) -> list[Row]:
-    """The verdicts in a folder."""
-    path = folder / VERDICTS
-    if not path.exists():
-        return []
-    try:
-        rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"'{path}' is damaged ({error}); move it away and ask again") from error
-    return rows
-
-
 def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> Row:
     """A verdict as it is written; at smoke size nothing is ever decided."""
     smoke = order.scale == "smoke"
@@ -142,6 +121,7 @@ def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> 
         "claim": claim,
         "sentence": SENTENCES[claim],
         "verdict": "not decided" if smoke else verdict.word,
+        "parts": [part._asdict() for part in verdict.parts],
         "numbers": dict(verdict.numbers),
         "seeds": list(seeds),
         "scale": order.scale,
@@ -164,14 +144,42 @@ def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
             yield row_of(order, claim, Verdict("not decided", {}, f"failed: {error}"), [])
         return
     for claim in claims:
-        mine = {(where, arm) for where, each in CLAIMS[claim].needs.items() for arm in each}
+        mine = set(union([claim]))
         part = {key: curves for key, curves in table.items() if key in mine}
-        word, numbers, why = CLAIMS[claim].check(order.scale)(part)
-        numbers = {**numbers, **bills(found, mine, plans)}
+        verdict = CLAIMS[claim].check(order.scale)(part)
         if bad := [text for key, text in failures if key in mine]:
-            why = f"{why}; {len(bad)} runs failed: {bad[0]}"
+            verdict = verdict._replace(why=f"{verdict.why}; {len(bad)} runs failed: {bad[0]}")
         seeds = sorted({seed for curves in part.values() for seed in curves})
-        yield row_of(order, claim, Verdict(word, numbers, why), seeds)
+        yield {
+            **row_of(order, claim, verdict, seeds),
+            "finals": finals(part),
+            "tuned": bills(found, mine, plans),
+        }
+    for name, own in wholly(claims).items():
+        if name in pictures.KINDS:
+            part = {key: table[key] for key in union(own) if key in table}
+            say(pictures.save(pictures.KINDS[name](part, order.scale), order.picture(name)))
+
+
+def wholly(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """The figures all of whose claims are among these."""
+    return {name: own for name, own in FIGURES.items() if set(own) <= set(claims)}
+
+
+def finals(table: Table) -> list[Row]:
+    """How every arm ended; arms at written step sizes are left to the picture."""
+    rows = []
+    for (where, arm), curves in table.items():
+        scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]
+        if scored and not recipes.is_swept(arm):
+            ends = [final(curve) for curve in scored]
+            spread = stdev(ends) if len(ends) > 1 else 0.0
+            lost = sum(curve.diverged for curve in scored)
+            rows.append(
+                {"where": where, "arm": arm, "accuracy": round(fmean(ends), 4)}
+                | {"spread": round(spread, 4), "diverged": lost}
+            )
+    return rows
 
 
 def union(claims: Iterable[int]) -> list[Key]:
@@ -344,7 +352,7 @@ def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str,
             tuned = found[source, arm]
             values = ", ".join(f"{name} = {tuned.options[name]:g}" for name in tuned.grid)
             bill = tuned.bill
-            said[f"{where} {arm} tuned to"] = (
+            said[f"{where} {arm}"] = (
                 f"{values} in {bill['trials']:.0f} trials, {bill['rounds']:,.0f} rounds"
             )
     return said
@@ -352,6 +360,7 @@ def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str,
 
 def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     """The verdicts on theorems; what was measured is kept and not measured again."""
+    kept: dict[int, list[theory.Found]] = {}
     for claim in claims:
         rows = theory.laws(claim, THEORY_ROUNDS[order.scale])
         what = json.dumps([claim, order.theory_seeds, [repr(row) for row in rows]])
@@ -363,7 +372,11 @@ def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
             found = measured(claim, rows, order, say)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps([each._asdict() for each in found]), encoding="utf-8")
+        kept[claim] = found
         yield row_of(order, claim, theory.decided(claim, found), order.theory_seeds)
+    for name, own in wholly(claims).items():
+        laws = [law for claim in own for law in kept[claim] if law.power is not None]
+        say(pictures.save(pictures.of_laws(laws), order.picture(name)))
 
 
 def measured(claim: int, rows: Sequence[theory.Law], order: Order, say: Say) -> list[theory.Found]:

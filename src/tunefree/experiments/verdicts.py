@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
 Word = Literal["holds", "does not hold", "not decided"]
+Side = Literal["above", "below", "exactly"]
 
 RULE = (
     "Each part of a claim is a number per seed that must be above (or below) a limit. It is not "
@@ -28,12 +29,15 @@ class Part(NamedTuple):
     value: float
     error: float  # standard error over seeds
     limit: float
-    side: Literal["above", "below"]
+    side: Side
     holds: bool | None  # None is not decided
 
+    @property
+    def number(self) -> str:
+        return f"{self.value:.4g}" + ("" if self.error == 0 else f" ± {self.error:.2g}")
+
     def __str__(self) -> str:
-        spread = "" if self.error == 0 else f" ± {self.error:.2g}"
-        return f"{self.what}: {self.value:.4g}{spread}, must be {self.side} {self.limit:.4g}"
+        return f"{self.what}: {self.number}, must be {self.side} {self.limit:.4g}"
 
 
 class Verdict(NamedTuple):
@@ -42,6 +46,7 @@ class Verdict(NamedTuple):
     word: Word
     numbers: Mapping[str, float | str]
     why: str
+    parts: Sequence[Part] = ()
 
 
 def above(what: str, values: Sequence[float], limit: float) -> Part:
@@ -54,7 +59,7 @@ def below(what: str, values: Sequence[float], limit: float) -> Part:
     return part(what, values, limit, "below")
 
 
-def part(what: str, values: Sequence[float], limit: float, side: Literal["above", "below"]) -> Part:
+def part(what: str, values: Sequence[float], limit: float, side: Side) -> Part:
     if not values:
         return Part(what, float("nan"), 0.0, limit, side, None)
     value = mean(values)
@@ -67,10 +72,10 @@ def part(what: str, values: Sequence[float], limit: float, side: Literal["above"
 
 def exact(what: str, value: float, wanted: float, tolerance: float = 0.0) -> Part:
     """A number that no seed changes, such as the size of a message."""
-    return Part(what, value, 0.0, wanted, "above", abs(value - wanted) <= tolerance)
+    return Part(what, value, 0.0, wanted, "exactly", abs(value - wanted) <= tolerance)
 
 
-def fact(what: str, value: float, limit: float, side: Literal["above", "below"]) -> Part:
+def fact(what: str, value: float, limit: float, side: Side) -> Part:
     """A number that stands for itself, such as the worst of many."""
     holds = value > limit if side == "above" else value < limit
     return Part(what, value, 0.0, limit, side, holds)
@@ -95,4 +100,4 @@ def decide(parts: Sequence[Part], numbers: Mapping[str, float | str] = {}) -> Ve
     why = "; ".join(
         [f"fails: {text}" for text in failed] + [f"too close or missing: {text}" for text in open_]
     )
-    return Verdict(word, shown, why or f"all {len(parts)} parts hold")
+    return Verdict(word, shown, why or f"all {len(parts)} parts hold", tuple(parts))

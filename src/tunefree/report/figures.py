@@ -213,13 +213,17 @@ def classes(name: str, picture: Content) -> Sheet:
 
 def plain_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
     axes: Axes = figure.subplots()
+    dressed(axes, x, y, title)
+    return axes
+
+
+def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dbd7cd", linewidth=0.7)
     axes.set_axisbelow(True)
-    return axes
 
 
 def line_look(style: int) -> dict[str, Any]:
@@ -233,6 +237,13 @@ def line_look(style: int) -> dict[str, Any]:
     }
 
 
-def named(figure: Figure, axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[1]:
-        figure.legend(loc="outside right upper", frameon=False, fontsize=9, handlelength=3)
+def named(figure: Figure, *panels: Axes) -> None:
+    """One legend for all panels, each name once."""
+    found = {
+        label: line
+        for axes in panels
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if found:
+        look: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}
+        figure.legend(found.values(), found.keys(), loc="outside right upper", **look)
