@@ -20,14 +20,15 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12"]
 SHORTER = {  # what makes a command quick, by how it begins; a longer beginning wins
-    "run": ["--rounds", "101", "--local-steps", "1"],
+    "run": ["--rounds", "21", "--local-steps", "1"],
     "run --resume": [],
     "compare": [*FEW, "--seeds", "0"],
     "tune": [*FEW, "--grid", "eta=0.1,0.3", "--no-extend"],
     "sweep": [*FEW, "--seeds", "0"],
     "reproduce": ["--scale", "smoke"],
 }
-NOT_PLAYED = ("watch", "flower up")  # they have no end, or need a minute: only read
+# No end, or too long, or played by tests of their own: only read.
+NOT_PLAYED = ("watch", "flower up", "bench", "reproduce parfrefl-bits")
 
 
 def shorter(command: str) -> list[str]:

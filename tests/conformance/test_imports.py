@@ -14,6 +14,7 @@ ROOT = Path(tunefree.core.__file__).parent
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "looks": set(),
     "core": {"errors"},
     "wire": {"core"},
     "data": {"core", "wire"},
@@ -26,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "identity": {"core", "data", "models", "schedule"},
     "evaluate": {"core", "data", "models"},
     "config": {"core", "algorithms", "data", "models"},
-    "report": {"record"},
+    "report": {"record", "looks"},
 }
 ALLOWED["run"] = set(ALLOWED) - {"report"}
 ALLOWED["catalog"] = {"core", "wire", "algorithms", "schedule", "fleet"}

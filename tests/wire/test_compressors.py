@@ -45,7 +45,7 @@ def costs(spec: str, v: Vec) -> tuple[int, int]:
 
 
 @every_spec
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), v=vectors(), seed=seeds)
 def test_what_is_sent_is_a_vector_like_the_one_given(
     spec: str, data: st.DataObject, v: Vec, seed: int
@@ -64,7 +64,7 @@ def test_what_is_sent_is_a_vector_like_the_one_given(
 
 
 @every_spec
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(v=vectors(), seed=seeds)
 def test_zero_gives_zero(spec: str, v: Vec, seed: int) -> None:
     assert torch.equal(from_spec(spec)(0 * v, stream(seed, "C")).dense(), 0 * v.abs())
@@ -108,7 +108,7 @@ def test_contractive_ones_are_not(spec: str) -> None:
     assert (mean - v).abs().max() > 0.1
 
 
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(v=vectors(), fraction=st.sampled_from([0.01, 0.05, 0.3, 0.29, 0.5]))
 def test_top_is_the_naive_top(v: Vec, fraction: float) -> None:
     sent = from_spec(f"top:{fraction}")(v, stream(0, "unused"))
@@ -116,7 +116,7 @@ def test_top_is_the_naive_top(v: Vec, fraction: float) -> None:
     np.testing.assert_array_equal(sent.dense().double(), expected)
 
 
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(v=vectors())
 def test_sign_is_the_naive_sign(v: Vec) -> None:
     expected = sign(v.double().numpy(), stream(0, "unused"))
@@ -124,7 +124,7 @@ def test_sign_is_the_naive_sign(v: Vec) -> None:
     np.testing.assert_allclose(ours.double(), expected, rtol=1e-5)
 
 
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(v=vectors(), seed=seeds, s=st.integers(1, 9), contractive=st.booleans())
 def test_qsgd_is_the_naive_qsgd(v: Vec, seed: int, s: int, contractive: bool) -> None:
     x = v.double()
@@ -135,7 +135,7 @@ def test_qsgd_is_the_naive_qsgd(v: Vec, seed: int, s: int, contractive: bool) ->
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
 
 
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=seeds, d=st.integers(1, 300), data=st.data())
 def test_seeded_positions_are_k_of_d(seed: int, d: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, d))

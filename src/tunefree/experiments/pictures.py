@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from tunefree.experiments import arms, recipes
 from tunefree.experiments.checks import Curve, Table, final
 from tunefree.experiments.theory import Found
-from tunefree.report.figures import dressed, line_look, named
+from tunefree.looks import dressed, line_look, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,22 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tunefree.errors import ConfigError
+from tunefree.looks import COLOURS, dressed, line_look, named
 from tunefree.report.arms import AXES, MEASURES, Content
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#d55e00", "#00805d", "#b5538c", "#946800", "#2b8cbe", "#3d4852")
-DASHES = (
-    "-",
-    (0, (5, 2)),
-    (0, (1, 1.2)),
-    (0, (6, 2, 1.5, 2)),
-    (0, (9, 3)),
-    (0, (4, 1, 1, 1, 1, 1)),
-)
-MARKS = "os^Dv+xd"
 Table: TypeAlias = list[Sequence[object]]
 
 
@@ -215,35 +206,3 @@ def plain_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
     axes: Axes = figure.subplots()
     dressed(axes, x, y, title)
     return axes
-
-
-def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dbd7cd", linewidth=0.7)
-    axes.set_axisbelow(True)
-
-
-def line_look(style: int) -> dict[str, Any]:
-    """Colour, dashes and marks, as on the page: any one of them is enough."""
-    return {
-        "color": COLOURS[style % len(COLOURS)],
-        "linestyle": DASHES[style % len(DASHES)],
-        "marker": MARKS[style % len(MARKS)],
-        "markersize": 5,
-        "markerfacecolor": "white" if style % 2 else None,
-    }
-
-
-def named(figure: Figure, *panels: Axes) -> None:
-    """One legend for all panels, each name once."""
-    found = {
-        label: line
-        for axes in panels
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    if found:
-        look: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}
-        figure.legend(found.values(), found.keys(), loc="outside right upper", **look)
