@@ -337,6 +337,8 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
         ("S", ["A", "B"]),
     ]
     assert panels[0].slopes == {"A": -0.25, "B": -0.25}
+    (legend,) = pictures.picture(panels).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["A", "the theorem's slope", "B"]
 
 
 def test_a_study_that_fails_is_reported_and_the_others_go_on(

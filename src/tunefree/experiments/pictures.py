@@ -16,6 +16,7 @@ from tunefree.looks import dressed, line_look, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDE, HIGH, DPI = 3.4, 2.9, 110  # inches of a panel, dots of an inch
 
@@ -146,27 +147,34 @@ def title(where: str, scale: recipes.Scale) -> str:
 
 def save(panels: Sequence[Panel], path: Path) -> str:
     """Write the picture and say where it is, or why there is none."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "  no picture: matplotlib is not installed; pip install 'tunefree[report]'"
     if not panels:
         return f"  no picture of {path.stem}: nothing was played"
-    columns = min(len(panels), 4 if len(panels) > 4 else 2)
-    rows = ceil(len(panels) / columns)
-    figure = Figure((columns * WIDE + 1.6, rows * HIGH), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False).flat
-    labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))
-    for panel, axes in zip(panels, grid, strict=False):
-        draw(panel, axes, labels)
-    for axes in list(grid)[len(panels) :]:
-        axes.set_visible(False)
-    named(figure, *grid)
+    try:
+        figure = picture(panels)
+    except ImportError:
+        return "  no picture: matplotlib is not installed; pip install 'tunefree[report]'"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI)
     return f"  picture in {path}"
+
+
+def picture(panels: Sequence[Panel]) -> Figure:
+    """All panels with one legend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(len(panels), 4 if len(panels) > 4 else 2)
+    rows = ceil(len(panels) / columns)
+    figure = Figure((columns * WIDE + 2.2, rows * HIGH), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))
+    for panel, axes in zip(panels, grid, strict=False):
+        draw(panel, axes, labels)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    named(figure, *grid)
+    return figure
 
 
 def draw(panel: Panel, axes: Axes, labels: Sequence[str]) -> None:
