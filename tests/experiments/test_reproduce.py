@@ -256,6 +256,7 @@ def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
     ]
     text = page(rows)
     assert "**does not hold** at `small` size, seeds 0, 1" in text
+    assert "At `small` size: 1 do not hold; 39 of all were not run." in text
     assert "`tunefree reproduce 24 --scale small`" in text
     assert text.count("Not run.") == 39
     assert all(gap in text for gap in GAPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ GAPS = (
 )
 
 
+TALLY = {"holds": "hold", "does not hold": "do not hold", "not decided": "are not decided"}
 WORDS = {True: "yes", False: "no", None: "open"}
 
 
@@ -59,6 +61,7 @@ def page(rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}) ->
         RULE,
         f"For theorems the number is the slope of the gradient norm on logarithmic axes, with a "
         f"95 % interval over seeds; it may be {TOLERANCE} above the power in the theorem.",
+        *(tally(found, scale) for scale in run_here),
         summary(found, run_here),
     ]
     for study in sorted(STUDIES, key=lambda s: min(n for n in SENTENCES if study_of(n) == s)):
@@ -83,6 +86,13 @@ def best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those that can decide something; a smoke run is shown only where there is no other."""
     real = [row for row in rows if row["scale"] != "smoke"]
     return real or list(rows)
+
+
+def tally(found: Mapping[tuple[int, str], Mapping[str, Any]], scale: str) -> str:
+    """How many claims have which verdict at a size."""
+    words = Counter(str(row["verdict"]) for (_, size), row in found.items() if size == scale)
+    counts = ", ".join(f"{words[word]} {many}" for word, many in TALLY.items() if words[word])
+    return f"At `{scale}` size: {counts}; {len(SENTENCES) - words.total()} of all were not run."
 
 
 def summary(found: Mapping[tuple[int, str], Mapping[str, Any]], scales: Sequence[str]) -> str:
