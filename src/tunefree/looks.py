@@ -40,13 +40,13 @@ def line_look(style: int) -> dict[str, Any]:
     }
 
 
-def named(figure: Figure, *panels: Axes) -> None:
-    """One legend for all panels, each name once."""
+def named(figure: Figure, *panels: Axes, **where: Any) -> None:
+    """One legend for all panels, each name once; beside them, or elsewhere."""
     found = {
         label: line
         for axes in panels
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     if found:
-        look: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}
-        figure.legend(found.values(), found.keys(), loc="outside right upper", **look)
+        look = {"loc": "outside right upper", "frameon": False, "fontsize": 9, "handlelength": 3}
+        figure.legend(found.values(), found.keys(), **(look | where))

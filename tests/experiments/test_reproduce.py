@@ -319,7 +319,7 @@ def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
     table = {("mnist-iid", "parfrefl"): arm(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
     (panel,) = pictures.by_round(table, "small")
     assert panel.lines["parfrefl"][T] == pytest.approx([0.8, 0.801, 0.799])
-    assert "fedavg (2 of 2 diverged)" in panel.lines
+    assert panel.note == "fedavg: 2 of 2 diverged"
     rows = {row["arm"]: row for row in finals(table)}
     assert rows["parfrefl"]["accuracy"] == 0.8
     assert rows["parfrefl"]["spread"] == 0.001

@@ -72,7 +72,7 @@ def page(rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}) ->
         mine = [claim for claim in SENTENCES if study_of(claim) == study]
         for figure, claims in FIGURES.items():
             if figure in pictures and set(claims) <= set(mine):
-                about = f"claims {', '.join(map(str, claims))}"
+                about = f"claim{'s' * (len(claims) > 1)} {', '.join(map(str, claims))}"
                 parts.append(f"![{figure}: {about}]({pictures[figure]})")
         for claim in mine:
             parts.append(f"### {claim}. {SENTENCES[claim]}")

@@ -7,7 +7,7 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tunefree.experiments import arms, recipes
 from tunefree.experiments.checks import Curve, Table, final
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE, HIGH, DPI = 3.4, 2.9, 110  # inches of a panel, dots of an inch
+WIDE, HIGH, DPI = 4.2, 2.9, 110  # inches of a panel, dots of an inch
+FEW = 8  # values on an axis that each get a label
 
 Points: TypeAlias = Mapping[float, Sequence[float]]  # x -> one value per seed
 
@@ -33,25 +34,27 @@ class Panel(NamedTuple):
     log_x: bool = False
     log_y: bool = False
     slopes: Mapping[str, float] = {}  # of the theorem, dotted from a line's first point
+    note: str = ""
 
 
 def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "t") -> list[Panel]:
     """A score of every arm as it trains; `x` may be the bits sent."""
     words = {"t": "rounds", "bits_up": "MB sent up by all clients"}
+    panels: dict[str, dict[str, Mapping[int, Curve]]] = {}
+    for (where, arm), curves in table.items():
+        if not recipes.is_swept(arm):
+            panels.setdefault(where, {})[arm] = curves
     return [
         Panel(
             title(where, scale),
-            {
-                noted(arm, curves): points(curves.values(), x, y)
-                for (place, arm), curves in table.items()
-                if place == where and not recipes.is_swept(arm)
-            },
+            {arm: points(curves.values(), x, y) for arm, curves in own.items()},
             words[x],
             y.replace("_", " "),
             log_x=x == "bits_up",
             log_y=y == "grad_norm",
+            note=diverged(own),
         )
-        for where in dict.fromkeys(place for place, _ in table)
+        for where, own in panels.items()
     ]
 
 
@@ -65,10 +68,11 @@ def points(curves: Iterable[Curve], x: str, y: str) -> Points:
     return found
 
 
-def noted(arm: str, curves: Mapping[int, Curve]) -> str:
-    """The arm's name, with the number of its runs that diverged."""
-    lost = sum(curve.diverged for curve in curves.values())
-    return f"{arm} ({lost} of {len(curves)} diverged)" if lost else arm
+def diverged(arms_: Mapping[str, Mapping[int, Curve]]) -> str:
+    """Which arms lost how many of their runs."""
+    lost = {arm: sum(c.diverged for c in curves.values()) for arm, curves in arms_.items()}
+    lines = [f"{arm}: {n} of {len(arms_[arm])} diverged" for arm, n in lost.items() if n]
+    return "\n".join(lines)
 
 
 def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
@@ -163,17 +167,18 @@ def picture(panels: Sequence[Panel]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(len(panels), 4 if len(panels) > 4 else 2)
+    columns = min(len(panels), 3 if len(panels) > 4 else 2)
     rows = ceil(len(panels) / columns)
-    figure = Figure((columns * WIDE + 2.2, rows * HIGH), layout="constrained", facecolor="white")
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))
+    size = max(2, columns) * WIDE, rows * HIGH + 0.15 * len(labels)
+    figure = Figure(size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))
     for panel, axes in zip(panels, grid, strict=False):
         draw(panel, axes, labels)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    named(figure, *grid)
+    named(figure, *grid, loc="outside lower left", ncols=2)
     return figure
 
 
@@ -192,5 +197,11 @@ def draw(panel: Panel, axes: Axes, labels: Sequence[str]) -> None:
             axes.plot(at, fall, ":", color="#3d4852", linewidth=1.2, label="the theorem's slope")
     if panel.log_x:
         axes.set_xscale("log")
+        values = sorted({x for line in panel.lines.values() for x in line})
+        if len(values) <= FEW:
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+            axes.minorticks_off()
     if panel.log_y:
         axes.set_yscale("log")
+    corner: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 7}
+    axes.text(0.99, 0.02, panel.note, **corner)
