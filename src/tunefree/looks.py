@@ -48,5 +48,5 @@ def named(figure: Figure, *panels: Axes, **where: Any) -> None:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     if found:
-        look = {"loc": "outside right upper", "frameon": False, "fontsize": 9, "handlelength": 3}
-        figure.legend(found.values(), found.keys(), **(look | where))
+        look: dict[str, Any] = {"loc": "outside right upper", "frameon": False, "fontsize": 9}
+        figure.legend(found.values(), found.keys(), handlelength=3, **(look | where))
