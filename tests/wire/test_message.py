@@ -46,6 +46,18 @@ def test_a_compressed_upload_that_is_not_finite_is_refused(spec: str, bad: float
     assert fault(up(v, spec), [Up], LIKE) == "`delta` is not finite"
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([3e38, 3e38, 3e38], ""),  # their sum is infinite, they are not
+        ([1.0, float("inf"), -float("inf")], "`grad` is not finite"),
+        ([1.0, float("nan"), 0.0], "`grad` is not finite"),
+    ],
+)
+def test_every_number_of_a_vector_must_be_finite(values: list[float], said: str) -> None:
+    assert fault(OpeningUp(torch.tensor(values)), [OpeningUp], torch.zeros(3)) == said
+
+
 def test_a_scalar_that_is_not_finite_is_refused() -> None:
     assert fault(up(LIKE, weight=float("nan")), [Up], LIKE) == "`weight` is not finite"
 
