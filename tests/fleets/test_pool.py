@@ -68,9 +68,11 @@ def test_same_bits_as_serial_for_all(name: str, pools: Callable[..., Pool]) -> N
 class Mortal(QuadraticOracle):
     """Ends its process, by the hardest means, until there are enough tombstones."""
 
-    def __init__(self, problem: Problem, job: Job, graves: Path, deaths: int) -> None:
+    def __init__(
+        self, problem: Problem, job: Job, graves: Path, deaths: int, client: int = 4
+    ) -> None:
         super().__init__(problem, job)
-        if job.client == 4 and len(list(graves.iterdir())) < deaths:
+        if job.client == client and len(list(graves.iterdir())) < deaths:
             (graves / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -85,12 +87,14 @@ def test_a_killed_worker_is_replaced_and_its_job_done_again(
     assert torch.equal(steps[-1].server.theta, simulate(algo, problem).server.theta)
 
 
+@pytest.mark.parametrize("client", range(4))
 def test_a_client_that_ends_every_worker_is_named(
-    tmp_path: Path, pools: Callable[..., Pool]
+    client: int, tmp_path: Path, pools: Callable[..., Pool]
 ) -> None:
+    """Not the one that was handed out together with it."""
     problem, algo = quadratic(), build("padamfed", SYS)
-    pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99))
-    with pytest.raises(FleetError, match=f"client 4 ended {TRIES} worker processes"):
+    pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
+    with pytest.raises(FleetError, match=f"client {client} ended {TRIES} worker processes"):
         play(pool, algo, problem)
 
 

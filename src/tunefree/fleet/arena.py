@@ -77,9 +77,12 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file)
         self.tensors: list[tuple[int, torch.Tensor]] = []
         self.size = 0
+        self._places: dict[int, tuple[object, ...]] = {}  # by identity: one copy is enough
 
     def persistent_id(self, value: Any) -> Any:
         """Where the value will lie, if it is a plain tensor or array."""
+        if id(value) in self._places:
+            return self._places[id(value)]
         if type(value) is np.ndarray and value.dtype.kind in "iuf":
             tensor = torch.from_numpy(value)
         elif type(value) is torch.Tensor and not value.requires_grad:
@@ -89,6 +92,7 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         place = (self.size, tensor.dtype, tensor.shape, tensor is value)
         self.tensors.append((self.size, tensor))
         self.size += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+        self._places[id(value)] = place
         return place
 
 

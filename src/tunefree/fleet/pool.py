@@ -24,6 +24,7 @@ from tunefree.fleet.states import States
 from tunefree.fleet.work import keep_memory
 from tunefree.schedule.trip import Done, Job, Key
 
+AT_ONCE = 4  # jobs handed to a worker in one go, at most: each go costs a pipe and a pickle
 TRIES = 3  # a job that has ended so many workers is not tried again
 PATIENCE = 10  # seconds for a worker to end by itself
 
@@ -43,22 +44,22 @@ class Worker:
         theirs.close()
         self._send(setup)
 
-    def give(self, state: Client, job: Job) -> None:
-        self._send(self.inbox.pack((state, job)))
+    def give(self, jobs: Sequence[tuple[Client, Job]]) -> None:
+        self._send(self.inbox.pack(jobs))
 
     def _send(self, parcel: Parcel) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # `answer` will notice
             self.pipe.send(parcel)
 
-    def answer(self) -> tuple[Client, Done] | str | None:
-        """What the job gave, a sentence if it failed, or nothing if the process has died."""
+    def answer(self) -> list[tuple[Client, Done]] | str | None:
+        """What the jobs gave, a sentence if one failed, or nothing if the process has died."""
         try:
             answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             return None
         if isinstance(answer, str):
             return answer
-        result: tuple[Client, Done] = self.outbox.unpack(answer, copy=True)
+        result: list[tuple[Client, Done]] = self.outbox.unpack(answer, copy=True)
         return result
 
     def close(self) -> None:
@@ -95,33 +96,42 @@ class Pool:
         return Worker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        waiting, idle = deque(enumerate(jobs)), list(self._workers)
-        busy: dict[Connection, tuple[Worker, int, Job]] = {}
-        done: dict[int, Done] = {}
-        deaths, failure = Counter[int](), ""
+        waiting, idle = deque(jobs), list(self._workers)
+        busy: dict[Connection, tuple[Worker, list[Job]]] = {}
+        done: dict[Key, Done] = {}
+        deaths, failure = Counter[Key](), ""
         while busy or (waiting and not failure):
             while waiting and idle and not failure:
-                worker, (place, job) = idle.pop(), waiting.popleft()
-                busy[worker.pipe] = (worker, place, job)
-                worker.give(self.states[job.client], job)
+                worker, few = idle.pop(), self._next(waiting, deaths)
+                busy[worker.pipe] = (worker, few)
+                worker.give([(self.states[job.client], job) for job in few])
             for pipe in wait(list(busy)):
-                worker, place, job = busy.pop(cast("Connection", pipe))
+                worker, few = busy.pop(cast("Connection", pipe))
                 answer = worker.answer()
                 if answer is None:
                     worker = self._replaced(worker)
-                    waiting.appendleft((place, job))
-                    deaths[place] += 1
-                    if deaths[place] == TRIES:
-                        failure = failure or deadly(job)
+                    waiting.extendleft(reversed(few))
+                    deaths.update(job.key for job in few)
+                    if deaths[few[0].key] == TRIES:
+                        failure = failure or deadly(few[0])
                 elif isinstance(answer, str):
                     failure = failure or answer
                 else:
-                    state, done[place] = answer
-                    self.states.propose(job.key, state)
+                    for state, reply in answer:
+                        done[reply.key] = reply
+                        self.states.propose(reply.key, state)
                 idle.append(worker)
         if failure:
             raise FleetError(failure)
-        return [done[place] for place in range(len(jobs))]
+        return [done[job.key] for job in jobs]
+
+    def _next(self, waiting: deque[Job], deaths: Counter[Key]) -> list[Job]:
+        """A few jobs for a worker: fewer towards the end, and one alone that a worker died at."""
+        count = min(AT_ONCE, -(-len(waiting) // (2 * len(self._workers))))
+        few = [waiting.popleft()]
+        while len(few) < count and not deaths[few[0].key] and not deaths[waiting[0].key]:
+            few.append(waiting.popleft())
+        return few
 
     def _replaced(self, dead: Worker) -> Worker:
         dead.close()

@@ -15,13 +15,13 @@ from tunefree.models.threads import one_thread
 
 
 def serve(pipe: Connection, common: Arena, inbox: Arena, outbox: Arena) -> None:
-    """Answer every job with a parcel, or with the sentence that says why not."""
+    """Answer every few jobs with a parcel, or with the sentence that says why not."""
     algo, oracle_of = common.unpack(pipe.recv(), copy=False)
     while True:
-        state, job = inbox.unpack(pipe.recv(), copy=False)
+        jobs = inbox.unpack(pipe.recv(), copy=False)
         try:
             with one_thread():
-                answer = outbox.pack(do(algo, oracle_of, state, job))
+                answer = outbox.pack([do(algo, oracle_of, state, job) for state, job in jobs])
         except FleetError as error:
             pipe.send(str(error))
         else:
