@@ -23,6 +23,7 @@ from tunefree.fleet.states import States, arrays, restored
 from tunefree.fleet.work import DataClients
 from tunefree.identity import described, identify
 from tunefree.models.oracle import Objective
+from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Line, Record, Row
 from tunefree.schedule.choice import SYNCHRONOUS, Schedule
 from tunefree.schedule.trip import Job, Step
@@ -121,7 +122,8 @@ class Run:
         unheard = silent_steps(self.record)
         while True:
             began = time.perf_counter()
-            step = next(steps, None)
+            with one_thread():  # the server's too: others would only wait, and workers with them
+                step = next(steps, None)
             if step is None:
                 return
             seconds = time.perf_counter() - began
