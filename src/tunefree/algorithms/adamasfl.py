@@ -108,10 +108,11 @@ class AdaMasFL:
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
+        u_i = down.u - beta * c_i
         for _ in range(K):
             grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
-            D += unit(down.u.add(grad - c_i, alpha=beta))  # c3, c4
-            c_new = c_new + grad / K
+            D += unit(u_i.add(grad, alpha=beta))  # c3, c4
+            c_new.add_(grad, alpha=1 / K)
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # c6
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:

@@ -107,10 +107,11 @@ class PAdaMFed:
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
+        u_i = down.u - beta * c_i
         for _ in range(K):
             grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
-            D += unit(down.u.add(grad - c_i, alpha=beta))  # 7, 8
-            c_new += grad / K  # 10
+            D += unit(u_i.add(grad, alpha=beta))  # 7, 8
+            c_new.add_(grad, alpha=1 / K)  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
