@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, Generator, Server, Vec, stream
+from tunefree.core import Algorithm, Generator, Server, Vec, mean, stream
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.delays import LAWS, Delays
@@ -95,6 +95,9 @@ class QuadraticOracle:
     def loss_and_grad(self, theta: Vec, xi: Array) -> tuple[Vec, Vec]:
         loss = self._problem.loss(self._client, theta.numpy(), xi)
         return torch.tensor(loss, dtype=theta.dtype), self.grad(theta, xi)
+
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        return mean(self.grad(theta, self.draw()) for _ in range(K))
 
     def full_grad(self, theta: Vec) -> Vec:
         return torch.from_numpy(self._problem.full_grad(self._client, theta.numpy()))

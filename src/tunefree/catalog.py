@@ -35,6 +35,9 @@ class Probe:
     def loss_and_grad(self, theta: Vec, xi: None) -> tuple[Vec, Vec]:
         return 0 * theta[0], 0 * theta
 
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        return 0 * theta
+
     def full_grad(self, theta: Vec) -> Vec:
         return 0 * theta
 

@@ -52,6 +52,9 @@ class Oracle(Protocol):
     def loss_and_grad(self, theta: Vec, xi: Xi) -> tuple[Vec, Vec]:
         """F(theta; xi) and ∇F(theta; xi)."""
 
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        """(1/K) Σ_k ∇F(theta; xi_k) at one point."""
+
     def full_grad(self, theta: Vec) -> Vec:
         """∇f_i(theta) over all samples held."""
 
@@ -152,7 +155,7 @@ def gradient_opening(
     """
 
     def work(_: Client, down: OpeningDown, F: Oracle) -> tuple[Client, OpeningUp]:
-        c_i = mean(F.grad(down.theta, F.draw()) for _ in range(sys.K))
+        c_i = F.mean_grad(down.theta, sys.K)
         return client(c_i), OpeningUp(c_i)
 
     def up(s: Server, replies: Sequence[Reply]) -> Server:

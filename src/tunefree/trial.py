@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, stream
+from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.sync import Opening, synchronous
@@ -39,6 +39,9 @@ class Quadratic:
 
     def grad(self, theta: Vec, xi: Vec) -> Vec:
         return self.loss_and_grad(theta, xi)[1]
+
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        return mean(self.grad(theta, self.draw()) for _ in range(K))
 
     def full_grad(self, theta: Vec) -> Vec:
         return self.grad(theta, torch.zeros(D, dtype=torch.float64))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tunefree.core import stream
+from tunefree.core import mean, stream
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.models import build
@@ -92,6 +92,42 @@ def test_the_oracle_counts_what_it_hands_out() -> None:
     F.grad(objective.theta0, F.draw())
     F.full_grad(objective.theta0)
     assert (F.n, F.drawn) == (12, 5 + 12)
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "times"),
+    [
+        (12, 4, [2, 2, 2]),  # two whole passes
+        (12, 4, [2, 2, 2, 1, 1]),
+        (12, 4, [1, 1]),
+        (12, 5, [1] * 6),  # the last batch of a pass is smaller, so passes differ
+        (3, 100, [7]),
+    ],
+)
+def test_mean_grad_computes_equal_passes_once(n: int, batch_size: int, times: list[int]) -> None:
+    data = samples(n, torch.float64)
+    objective = Objective(build("mlp", (1, 28, 28), 10).double())
+    objective.check(data)
+    theta, K = objective.theta0, sum(times)
+    F, again = oracle(objective, data, batch_size), oracle(objective, data, batch_size)
+    drawn = [again.draw() for _ in range(K)]
+    grads = [again.grad(theta, xi) for xi in drawn]
+
+    found = F.mean_grad(theta, K)
+    assert F.drawn == again.drawn
+    torch.testing.assert_close(found, mean(grads[: len(times)], times))
+    if len(set(times)) == 1:  # otherwise the rest is of an earlier pass
+        torch.testing.assert_close(found, mean(grads))
+
+
+def test_mean_grad_with_dropout_computes_every_mask() -> None:
+    data = samples(12)
+    objective = Objective(build("cnn_mnist", (1, 28, 28), 10, {"dropout": True}))
+    objective.check(data)
+    theta = objective.theta0
+    F, again = oracle(objective, data, batch_size=6), oracle(objective, data, batch_size=6)
+    expected = mean(again.grad(theta, again.draw()) for _ in range(4))
+    assert torch.equal(F.mean_grad(theta, 4), expected)
 
 
 def test_full_grad_is_the_mean_over_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,9 +159,9 @@ def shares(w: Workload, rounds: int) -> Shares:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
         clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
         objective, samples = run.objective, run.federation.train
-        gradient, batch, commit = objective.loss_and_grad, type(samples).batch, run.record.commit
+        gradient, batch, commit = objective.grad, type(samples).batch, run.record.commit
 
-        def timed_gradient(*args: Any) -> tuple[Vec, Vec]:
+        def timed_gradient(*args: Any) -> Vec:
             began = time.perf_counter()
             result = gradient(*args)
             clock["gradients"] += time.perf_counter() - began
@@ -179,7 +179,7 @@ def shares(w: Workload, rounds: int) -> Shares:
             clock["commit"] += time.perf_counter() - began
 
         run.record.commit = timed_commit  # type: ignore[method-assign]
-        objective.loss_and_grad = timed_gradient  # type: ignore[method-assign, assignment]
+        objective.grad = timed_gradient  # type: ignore[method-assign, assignment]
         type(samples).batch = timed_batch  # type: ignore[method-assign]
         try:
             steps = iter(run)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.algorithms import build
-from tunefree.core import Generator, System, Vec, norm, stream
+from tunefree.core import Generator, System, Vec, mean, norm, stream
 from tunefree.experiments.verdicts import Part, Verdict, above, below, decide
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.choice import SYNCHRONOUS, Schedule
@@ -102,6 +102,9 @@ class BowlOracle:
 
     def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
         raise NotImplementedError("no theorem here is about methods that look at the loss")
+
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        return mean(self.grad(theta, self.draw()) for _ in range(K))
 
     def full_grad(self, theta: Vec) -> Vec:
         return self._problem.grad(self._client, theta)

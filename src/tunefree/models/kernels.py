@@ -187,28 +187,37 @@ class Chain:
 
     def outputs(self, theta: Vec, x: torch.Tensor) -> torch.Tensor:
         """What the module answers, batch first."""
-        views, x = self._views(theta), self._enter(x)
-        for layer in self.layers:
-            x, _ = layer.forward(x, views)
-        return x.t()
+        return self._forward(theta, x)[0].t()
 
     def loss_and_grad(self, theta: Vec, x: torch.Tensor, y: torch.Tensor) -> tuple[Vec, Vec]:
-        """Mean cross-entropy and its gradient, which is softmax minus one at the right class."""
+        """Mean cross-entropy and its gradient."""
+        out, saved = self._forward(theta, x)
+        log_p = torch.log_softmax(out, dim=0)
+        loss = nn.functional.nll_loss(log_p.t(), y)
+        return loss, self._backward(theta, log_p.exp_(), saved, y)
+
+    def grad(self, theta: Vec, x: torch.Tensor, y: torch.Tensor) -> Vec:
+        """The gradient alone."""
+        out, saved = self._forward(theta, x)
+        return self._backward(theta, torch.softmax(out, dim=0), saved, y)
+
+    def _forward(self, theta: Vec, x: torch.Tensor) -> tuple[torch.Tensor, list[Saved]]:
         views, x = self._views(theta), self._enter(x)
         saved = []
         for layer in self.layers:
             x, kept = layer.forward(x, views)
             saved.append(kept)
-        log_p = torch.log_softmax(x, dim=0)
-        loss = nn.functional.nll_loss(log_p.t(), y)
-        right = y.unsqueeze(0)
-        g = log_p.exp_().scatter_add_(0, right, log_p.new_full((1, 1), -1.0).expand_as(right))
-        g.div_(len(y))
+        return x, saved
+
+    def _backward(self, theta: Vec, p: torch.Tensor, saved: list[Saved], y: torch.Tensor) -> Vec:
+        """It begins with softmax minus one at the right class, over the batch; p is used up."""
+        share = 1 / y.numel()
+        g = p.mul_(share).scatter_(0, y.unsqueeze(0), -share, reduce="add")
         grad = torch.empty_like(theta)
         grads = self._views(grad)
         for place in reversed(range(len(saved))):
             g = self.layers[place].backward(g, saved[place], grads, place == 0)
-        return loss, grad
+        return grad
 
 
 def chain_of(module: nn.Module) -> Chain | None:

@@ -112,6 +112,12 @@ class Objective:
         grads = torch.autograd.grad(loss, self._parameters)
         return loss.detach(), torch.cat([g.reshape(-1) for g in grads])
 
+    def grad(self, theta: Vec, x: torch.Tensor, y: torch.Tensor, seed: int) -> Vec:
+        """∇F alone, for which our own layers need not finish the loss."""
+        if self._chain is not None:
+            return self._chain.grad(theta, x, y)
+        return self.loss_and_grad(theta, x, y, seed)[1]
+
     def _enter(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
         if self.kernels == "channels-last" and x.dim() == 4:
@@ -161,9 +167,9 @@ def same_gradient(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> boo
     """Whether our own layers agree with the module, in double precision to keep ties apart."""
     module = copy.deepcopy(objective.module).double()
     ours, torchs = (
-        Objective(module, objective.loss, kernels=kernels).loss_and_grad(
+        Objective(module, objective.loss, kernels=kernels).grad(
             objective.theta0.double(), x.double(), y, seed=0
-        )[1]
+        )
         for kernels in ("batch-minor", "plain")
     )
     return torch.allclose(ours, torchs, rtol=1e-8, atol=1e-10)
@@ -225,8 +231,10 @@ class DataOracle:
     def draw(self) -> Batch:
         if not self._ready:
             self._ready.extend(self._next_batches())
-        places, x, y = self._ready.popleft()
-        return Batch(places, x, y, int(self.rng.integers(2**31)))
+        return Batch(*self._ready.popleft(), self._noise())
+
+    def _noise(self) -> int:
+        return int(self.rng.integers(2**31)) if self._objective.stochastic else 0
 
     def _next_batches(self) -> Iterator[tuple[Index, torch.Tensor, torch.Tensor]]:
         """A few at a time: gathering and standardising them together is quicker."""
@@ -236,19 +244,31 @@ class DataOracle:
         together = size * max(1, AHEAD // (size * self._samples.x[0].numel()))
         places, self._left = self._left[:together], self._left[together:]
         x, y = self._samples.batch(places)
-        for start in range(0, len(places), size):
-            here = slice(start, start + size)
-            yield places[here], x[here], y[here]
+        batches = zip(torch.split(x, size), torch.split(y, size), strict=True)
+        for start, batch in zip(range(0, len(places), size), batches, strict=True):
+            yield places[start : start + size], *batch
 
     def grad(self, theta: Vec, xi: Batch) -> Vec:
-        return self.loss_and_grad(theta, xi)[1]
+        self.drawn += len(xi.places)
+        return self._objective.grad(theta, xi.x, xi.y, xi.seed)
 
     def loss_and_grad(self, theta: Vec, xi: Batch) -> tuple[Vec, Vec]:
         self.drawn += len(xi.places)
         return self._objective.loss_and_grad(theta, xi.x, xi.y, xi.seed)
 
+    def mean_grad(self, theta: Vec, K: int) -> Vec:
+        """Whole passes in equal batches all have the same mean, so one of them stands for all."""
+        size = min(self._batch_size, self.n)
+        equal = self.n % size == 0 and not self._objective.stochastic
+        passes = K * size // self.n if equal else 0
+        times = [1] * K
+        if passes > 1:
+            times = [passes] * (self.n // size) + [1] * (K - passes * self.n // size)
+            self.drawn += (passes - 1) * self.n
+        return mean((self.grad(theta, self.draw()) for _ in times), times)
+
     def full_grad(self, theta: Vec) -> Vec:
-        seed = int(self.rng.integers(2**31))
+        seed = self._noise()
         parts = np.split(self._part, range(EVALUATION_BATCH, self.n, EVALUATION_BATCH))
         batches = (Batch(part, *self._samples.batch(part), seed) for part in parts)
         return mean((self.grad(theta, batch) for batch in batches), map(len, parts))
