@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tunefree
+from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.record import Record
@@ -50,6 +51,14 @@ def test_it_learns_without_a_learning_rate() -> None:
     x, y = blobs(1, 300, seed=9)[0]
     accuracy = (run.model(x).argmax(1) == y).float().mean().item()
     assert accuracy == pytest.approx(run.history[-1]["accuracy"])
+
+
+def test_a_compressor_works_on_each_tensor_however_the_method_is_given() -> None:
+    named = fit(algorithm="comparfrefl", rounds=20)
+    given = fit(algorithm=ComParFreFL.theory, rounds=20)
+    assert named.history[-1]["bits_up"] == given.history[-1]["bits_up"]
+    assert named.theta_sha256 == given.theta_sha256
+    assert named.record.facts()["compressor"] == "top:0.05"
 
 
 @pytest.mark.parametrize("algorithm", ["padamfed", "padamfed_vr", "parfrefl", "scaffold"])

@@ -171,7 +171,7 @@ def begun(
     elif options:
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
     else:
-        algo = algorithm(sys)
+        algo = algorithms.over_tensors(algorithm(sys), objective.sizes)
     checked("data.batch_size", settings.batch_size, int, least=1)
     checked("run.eval_every", settings.eval_every, int, least=1)
     checked("run.commit_every", settings.commit_every, int, least=1)

@@ -13,6 +13,7 @@ from tunefree.core import About, Algorithm, Generator, System, Vec
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.trip import Job, Step, play
 from tunefree.wire import bits
+from tunefree.wire.compressors import AnyOf
 
 D = 1000
 TOY = System(N=2, S=1, K=1, T=4)
@@ -70,6 +71,14 @@ def cost(algo: Algorithm, d: int = D) -> Cost:
     step = play(algo, fleet, server, 0, "round", [0])
     memory = bits(fleet.states[0]) / 32 / d
     return Cost(*in_vectors(step, d), *in_vectors(opening, d), memory)
+
+
+def costs(algo: Algorithm, d: int) -> list[Cost]:
+    """The cost with each compressor that may be chosen; usually that is one."""
+    C = getattr(algo, "C", None)
+    if not isinstance(C, AnyOf):
+        return [cost(algo, d)]
+    return [cost(replace(cast("Any", algo), C=choice), d) for choice in C.choices]
 
 
 def in_vectors(step: Step, d: int) -> tuple[float, float]:

@@ -56,6 +56,7 @@ def described(
         "paper": about.paper,
         "formulas": dict(about.steps),
         "steps": {name: value for name, value in numbers.items() if isinstance(value, float)},
+        **({"compressor": str(numbers["C"])} if "C" in numbers else {}),
         "system": algo.sys._asdict(),
         "parameters": objective.d,
         "kernels": objective.kernels,

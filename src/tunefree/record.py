@@ -26,6 +26,8 @@ from tunefree.store import Store, Vectors
 VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; vectors are long, so pages are too
+LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
+COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
 Row: TypeAlias = dict[str, float]
 
 NEW_IN_2 = """
@@ -58,7 +60,7 @@ CREATE TABLE traffic (
     t INTEGER NOT NULL, exchange INTEGER NOT NULL, direction TEXT NOT NULL,
     messages INTEGER NOT NULL,   -- so many were received
     bits INTEGER NOT NULL,       -- of all of them together
-    value_bits INTEGER NOT NULL, -- without indices and scales, as some papers count
+    value_bits INTEGER NOT NULL, -- without the positions of values, as some papers count
     PRIMARY KEY (t, exchange, direction)
 ) WITHOUT ROWID;
 """
@@ -89,6 +91,7 @@ class Record:
     ) -> None:
         self._db, self.path, self._lock = connection, path, lock
         self._store = Store(connection, str(path))
+        self._log = LEAST_LOG  # pages
 
     @classmethod
     def create(cls, path: Path | None, facts: Mapping[str, object]) -> Record:
@@ -178,6 +181,7 @@ class Record:
         if not lines:
             return
         last = lines[-1].t
+        self._lengthen_log(sum(v.nbytes for each in states.values() for v in each.values()))
         with self._store.transaction():
             for line in lines:
                 self._write(line)
@@ -186,6 +190,12 @@ class Record:
             gone = [(t,) for (t,) in self._db.execute("SELECT t FROM held") if t not in held]
             self._db.executemany("DELETE FROM held WHERE t = ?", gone)
             self._db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+
+    def _lengthen_log(self, size: int) -> None:
+        pages = max(LEAST_LOG, COMMITS_IN_LOG * size // PAGE)
+        if pages > self._log:
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._log = pages
 
     def _write(self, line: Line) -> None:
         t, drawn, seconds, time, replies, scores, traffic, absent = line

@@ -26,6 +26,11 @@ CREATE TABLE vector (
     PRIMARY KEY (owner, field)
 );
 """
+PUT = """
+INSERT INTO vector VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, field) DO UPDATE SET
+    t = excluded.t, type = excluded.type, shape = excluded.shape, crc32 = excluded.crc32,
+    data = excluded.data
+"""  # in the same place, which INSERT OR REPLACE would give up and look for anew
 
 
 class Store:
@@ -61,7 +66,7 @@ class Store:
     def put(self, owner: int, t: int, vectors: Vectors) -> None:
         """Replace fields of an owner; belongs inside a transaction."""
         self.db.executemany(
-            "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?, ?, ?)",
+            PUT,
             ((owner, field, t, *packed(vector)) for field, vector in vectors.items()),
         )
 

@@ -37,6 +37,10 @@ class Everything(NamedTuple):
     weight: float
 
 
+class Greek(NamedTuple):
+    θ: float
+
+
 class Nothing(NamedTuple):
     pass
 
@@ -138,6 +142,7 @@ LIES: list[Any] = [
     (GOOD[:-4] + struct.pack("<f", float("nan")), Vector, "delta", "a number is not finite"),
     (GOOD[:-4] + struct.pack("<f", float("inf")), Vector, "delta", "a number is not finite"),
     (encode(Scalars(1, float("-inf"))), Scalars, "weight", "a number is not finite"),
+    (encode(Scalars(1, float("nan"))), Scalars, "weight", "a number is not finite"),
     (with_bytes(TOP, HEAD + 1, b"\0\0\0\0"), Squeezed, "delta", "0 parts cannot make up d = 40"),
     (with_bytes(TOP, HEAD + 1, b"\xff" * 4), Squeezed, "delta", "4294967295 parts cannot"),
     (with_bytes(TOP, HEAD + 1, b"\x28"), Squeezed, "delta", "bytes are missing"),
@@ -156,6 +161,9 @@ LIES: list[Any] = [
     (with_bytes(SIGN, HEAD + 10, b"\x02"), Squeezed, "delta", "kind 3 .* parameter 2"),
     (LEVEL[:-1] + b"\xff", Squeezed, "delta", "a level is above 4"),
     (with_bytes(LEVEL, HEAD + 10, b"\0\0\x01"), Squeezed, "delta", "parameter 65536"),
+    (LEVEL[:-20] + b"\x01" + b"\0" * 19, Squeezed, "delta", "or zero with a sign"),
+    (with_bytes(SIGN, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "a scale is negative"),
+    (with_bytes(LEVEL, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "scale is negative"),
     (SEEDED + b"\0", Squeezed, "message", "1 bytes are left over"),
 ]
 
@@ -198,6 +206,8 @@ def test_precision_is_the_receivers_to_know() -> None:
         (Vector([1.0]), "`delta` is a list, which has no place on a wire"),  # type: ignore[arg-type]
         (Vector(torch.zeros(2, 2)), r"`delta` is not a flat vector .* shape \(2, 2\)"),
         (Vector(torch.zeros(2, dtype=torch.int64)), "but torch.int64"),
+        (Squeezed(from_spec("top:0.5")(torch.zeros(4).half(), stream(0, "C"))), "torch.float16"),
+        (Greek(0.5), "`θ` needs a name of at most 255 ASCII letters"),
     ],
 )
 def test_what_cannot_be_sent(message: Any, reason: str) -> None:

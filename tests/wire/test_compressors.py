@@ -15,7 +15,7 @@ from tests.page.compression import qsgd, sign, top
 from tests.wire.specs import SPECS, UNBIASED, every_spec, layouts, vectors
 from tunefree.core import Vec, stream
 from tunefree.wire import Compressed, from_spec
-from tunefree.wire.compressed import drawn
+from tunefree.wire.compressed import Levels, drawn
 from tunefree.wire.compressors import AnyOf, Compressor, PerTensor, Qsgd, largest
 
 CNN_MNIST = (250, 10, 5000, 20, 16000, 50, 500, 10)
@@ -256,3 +256,15 @@ def test_top_k_of_a_large_model_is_a_selection_and_no_sort() -> None:
     torch.sort(v.abs())
     sort = time.perf_counter() - began
     assert best_of(3, from_spec("top:0.05"), v) < 0.5 * sort
+
+
+@pytest.mark.parametrize("s", [25, 49, 399, 65_535])
+def test_no_level_is_larger_than_the_norm(s: int) -> None:
+    most = torch.finfo(torch.float32).max
+    levels = Levels(s, torch.tensor([most]), torch.tensor([s, -s, 1], dtype=torch.int32))
+    assert levels.dense()[:2].tolist() == [most, -most]
+
+
+def test_at_equal_cost_a_tensor_is_sent_whole() -> None:
+    sent = from_spec("rand:0.5")(torch.tensor([2.0, 0.5]), stream(0, "C"))
+    assert (sent.bits, sent.dense().tolist()) == (64, [2.0, 0.5])

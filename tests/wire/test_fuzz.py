@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.wire.test_codec import Everything, Squeezed, Vector
 from tunefree.core import Message, stream
 from tunefree.errors import WireError
 from tunefree.wire import bits, decode, encode, from_spec, value_bits
+from tunefree.wire.compressed import MOST_PARTS
 
 D = 24
 LIKE = torch.zeros(D)
@@ -50,7 +52,8 @@ def receive(data: bytes, kind: Any) -> bool:
     if hasattr(message, "delta") and kind is not Vector:
         dense = message.delta.dense()
         assert (dense.shape, dense.dtype) == (LIKE.shape, LIKE.dtype)
-    decode(encode(message), kind, like=LIKE)
+        assert torch.isfinite(dense).all()
+    assert encode(message) == data  # there is one way to say it
     return True
 
 
@@ -95,6 +98,15 @@ def test_every_honest_message_is_taken() -> None:
 
 
 @pytest.mark.slow
+def test_a_hundred_thousand_random_cases() -> None:
+    rng = np.random.default_rng(2025)
+    for _ in range(100_000):
+        kind, honest = SAMPLES[rng.integers(len(SAMPLES))]
+        known = int(rng.integers(30))  # so much of the beginning is right
+        receive(honest[:known] + rng.bytes(int(rng.integers(300))), kind)
+
+
+@pytest.mark.slow
 def test_a_hundred_thousand_cases() -> None:
     """Plain loops: faster than drawing each case, and the seed says which one failed."""
     rng = np.random.default_rng(2024)
@@ -131,6 +143,14 @@ def test_a_hundred_thousand_cases() -> None:
 def test_a_hundred_thousand_mutations_found_by_hypothesis(case: tuple[type, bytes]) -> None:
     kind, data = case
     receive(data, kind)
+
+
+def test_a_message_of_countless_parts_is_refused_at_once() -> None:
+    d = MOST_PARTS + 1
+    head = b"TF\x01\x01\x05delta\x03\0" + struct.pack("<I", d)
+    data = head + struct.pack("<BII", 0, 1, 1) * d + bytes(4 * d)
+    with pytest.raises(WireError, match=f"{d} parts cannot make up d = {d}"):
+        decode(data, Squeezed, like=torch.zeros(d))
 
 
 @pytest.mark.parametrize("at", range(4, 30))

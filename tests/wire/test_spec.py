@@ -29,23 +29,33 @@ SYS = System(N=6, S=3, K=2, T=8)
         ("qsgd:4", Qsgd(4)),
         ("qsgd-contractive:4", Qsgd(4, unbiased=False)),
         ("qsgd:65535", Qsgd(65535)),
+        ("qsgd:0000000004", Qsgd(4)),
     ],
 )
 def test_names(spec: str, rule: Rule) -> None:
     assert from_spec(spec) == PerTensor(rule)
     assert from_spec(spec, [3, 0, 2]) == PerTensor(rule, (3, 2))
-    assert from_spec(f"{spec}@whole", [3, 2]) == PerTensor(rule)
+    assert from_spec(f"{spec}@whole", [3, 2]) == PerTensor(rule, whole=True)
 
 
 @every_spec
 def test_a_compressor_as_text_is_its_spec(spec: str) -> None:
     assert str(from_spec(spec, [3, 2])) == spec
+    if not spec.startswith("any:"):
+        assert str(from_spec(f"{spec}@whole", [3, 2])) == f"{spec}@whole"
 
 
 def test_any_takes_each_with_its_own_layout() -> None:
     C = from_spec("any:top:0.02|sign@whole|qsgd-contractive:4", [3, 2])
+    tensors = (3, 2)
     assert (
-        AnyOf((PerTensor(Top(0.02), (3, 2)), PerTensor(Sign()), PerTensor(Qsgd(4, False), (3, 2))))
+        AnyOf(
+            (
+                PerTensor(Top(0.02), tensors),
+                PerTensor(Sign(), whole=True),
+                PerTensor(Qsgd(4, False), tensors),
+            )
+        )
         == C
     )
 
@@ -56,22 +66,27 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("topp:0.05", "algorithm.compressor = 'topp' is not known; did you mean 'top'?"),
         ("Top:0.05", "did you mean 'top'?"),
         ("", "algorithm.compressor = '' is not known"),
-        ("top", "'top' is out of range; give the share of elements to keep, above 0 and at most 1"),
-        ("top:0", "'top:0' is out of range"),
-        ("top:-0.1", "out of range"),
-        ("top:1.01", "out of range"),
-        ("top:nan", "out of range"),
-        ("rand:five", "'rand:five' is out of range"),
+        ("TOP:0.05", "did you mean 'top'?"),
+        ("top", "'top' does not say how much; give the share of elements to keep, a number above"),
+        ("top:0", "'top:0' does not say how much"),
+        ("top:-0.1", "above 0 and at most 1"),
+        ("top:1.01", "above 0 and at most 1"),
+        ("top:nan", "above 0 and at most 1"),
+        ("top:5%", "above 0 and at most 1"),
+        ("rand:five", "'rand:five' does not say how much"),
         ("top:0.05@layer", "algorithm.compressor layout = 'layer' is not known"),
         ("sign:4", "'sign:4' has a number too many; write 'sign'"),
         ("identity:1", "write 'identity'"),
-        ("qsgd", "'qsgd' is out of range; give a whole number of levels from 1 to 65535"),
-        ("qsgd:0", "out of range"),
-        ("qsgd:2.5", "out of range"),
-        ("qsgd:65536", "out of range"),
-        ("qsgd:²", "out of range"),
-        ("qsgd:1000000004", "out of range"),
-        ("any:", "algorithm.compressor = '' is not known"),
+        ("qsgd", "'qsgd' does not say how many; give a whole number of levels from 1 to 65535"),
+        ("qsgd:0", "from 1 to 65535"),
+        ("qsgd:2.5", "from 1 to 65535"),
+        ("qsgd:65536", "from 1 to 65535"),
+        ("qsgd:²", "from 1 to 65535"),
+        ("qsgd:1000000004", "from 1 to 65535"),
+        ("qsgd:000000004000000", "from 1 to 65535"),
+        ("any:", "'any:' has a choice ''; give single compressors between bars"),
+        ("any:top:0.1|", "'any:top:0.1|' has a choice ''"),
+        ("any:any:top:0.1", "has a choice 'any:top:0.1'"),
         ("any:top:0.1|sing", "did you mean 'sign'?"),
         (0.05, "algorithm.compressor = 0.05 is not a compressor; write one as in 'top:0.05'"),
     ],

@@ -42,6 +42,7 @@ from tunefree.algorithms.slowmo import SlowMo
 from tunefree.core import About, Algorithm, System
 from tunefree.errors import ConfigError, unknown
 from tunefree.wire import from_spec
+from tunefree.wire.compressors import AnyOf, PerTensor
 
 REGISTRY: dict[str, type[Any]] = {
     "padamfed": PAdaMFed,
@@ -105,10 +106,16 @@ def build(
     algo = cls.theory(sys) if cls.about.steps else cls(sys)
     given = {key: value for key, value in options.items() if key != "compressor"}
     if "compressor" in options:
-        given["C"] = from_spec(options["compressor"], sizes)
-    elif name in COMPRESSING:
-        given["C"] = cls.C.over(sizes)
-    return replace(algo, **given)  # type: ignore[no-any-return]
+        given["C"] = from_spec(options["compressor"])
+    return over_tensors(replace(algo, **given), sizes)
+
+
+def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:
+    """The same algorithm; its compressor, if it has one, knows the sizes of the tensors."""
+    C = getattr(algo, "C", None)
+    if not isinstance(C, PerTensor | AnyOf):
+        return algo
+    return replace(algo, C=C.over(sizes))  # type: ignore[type-var]
 
 
 def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:

@@ -102,14 +102,15 @@ class Stop:
 def introduction(run: Run) -> str:
     """What will be done, with every step size and the formula it came from."""
     from tunefree.algorithms import REGISTRY
-    from tunefree.catalog import cost
+    from tunefree.catalog import costs
 
     chosen = run.record.facts()["config"]
     N, S, K, T = run.algo.sys
     about = REGISTRY[chosen["algorithm"]["name"]].about
     d = run.objective.d
-    price = cost(run.algo, d)
-    down, up = size(32 * d * S * price.down), size(32 * d * S * price.up)
+    prices = costs(run.algo, d)
+    down = size(32 * d * S * prices[0].down)
+    ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
     lines = [
         f"{about.title} ({about.paper})",
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
@@ -118,12 +119,15 @@ def introduction(run: Run) -> str:
         theory = name in about.steps and name not in chosen["algorithm"]["options"]
         source = f"= {about.steps[name]}" if theory else "chosen by hand"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
+    if compressor := run.record.facts().get("compressor"):
+        lines.append(f"  compressor {compressor}")
     data, model = chosen["data"], chosen["model"]
     if (last := run.record.last()) is not None:
         lines.append(f"  goes on after round {last[0] + 1}")
     lines += [
         f"  data {data['name']}, {data['partition']}, batches of {data['batch_size']}",
-        f"  model {model['name']}, d = {d:,} parameters; a round sends {down} down and {up} up",
+        f"  model {model['name']}, d = {d:,} parameters; a round sends {down} down and "
+        f"{' or '.join(ups)} up",
         f"  run file {run.record.path}",
     ]
     return "\n".join(lines)
@@ -141,6 +145,7 @@ def summary(run: Run) -> dict[str, Any]:
         "parameters": run.objective.d,
         "system": run.algo.sys._asdict(),
         "steps": run.record.facts()["steps"],
+        "compressor": run.record.facts().get("compressor"),
         "seed": chosen["run"]["seed"],
         "accuracy": last.get("accuracy"),
         "loss": last["loss"],
@@ -167,14 +172,18 @@ def closing(result: dict[str, Any]) -> str:
     accuracy, whole = result["accuracy"], 32 * result["parameters"]
     score = f"loss {result['loss']:.4f}, training loss {result['train_loss']:.4f}"
     judge = "validation" if result["validation"] else "test"
-    up, down, values = result["bits_up"], result["bits_down"], result["value_bits_up"]
+    up, down = result["bits_up"], result["bits_down"]
+    bare_up, bare_down = result["value_bits_up"], result["value_bits_down"]
     lines = [
         score if accuracy is None else f"{judge} accuracy {accuracy:.4f}, {score}",
         f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
-        f"{up / whole:,.0f} and {down / whole:,.0f} models",
+        f"{count(up / whole)} and {count(down / whole)} models",
     ]
-    if values != up:
-        lines.append(f"  without the positions of values, as some papers count: {size(values)} up")
+    if (bare_up, bare_down) != (up, down):
+        lines.append(
+            f"  without the positions of values, as some papers count: {size(bare_up)} up and "
+            f"{size(bare_down)} down"
+        )
     if result["virtual_seconds"]:
         late, uploads = result["staleness"], result["uploads"]
         mean = sum(tau * count for tau, count in late.items()) / sum(late.values())
@@ -194,6 +203,14 @@ def closing(result: dict[str, Any]) -> str:
             f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {result['data']}",
         ]
     )
+
+
+def count(models: float) -> str:
+    """
+    >>> count(0.266), count(1234.5)
+    ('0.27', '1,234')
+    """
+    return f"{models:,.0f}" if models >= 10 else f"{models:.2g}"
 
 
 def size(bits: float) -> str:

@@ -63,6 +63,8 @@ def page(result: dict[str, Any]) -> str:
         "  " + ", ".join(f"{name} = {value}" for name, value in system.items()),
         "  " + ", ".join(f"{name} = {value:.4g}" for name, value in facts.get("steps", {}).items()),
     ]
+    if facts.get("compressor"):
+        lines.append(f"  compressor {facts['compressor']}")
     if config:
         data, settings = config["data"], config["run"]
         lines.append(

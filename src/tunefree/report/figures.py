@@ -153,7 +153,7 @@ def traffic(name: str, rows: Sequence[Content]) -> Sheet:
                 look: dict[str, Any] = {"height": 0.36, "edgecolor": colour}
                 label = way if place == 0 else "_"
                 axes.barh(place + shift, bare, color=colour, label=label, **look)
-                rest = "positions and scales" if place == 0 and way == "down" else "_"
+                rest = "positions" if place == 0 and way == "down" else "_"
                 hatched = look | {"color": "white", "hatch": "////", "label": rest}
                 axes.barh(place + shift, whole - bare, left=bare, **hatched)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])

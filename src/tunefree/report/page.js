@@ -422,7 +422,7 @@ function workload(w, number) {
         number: number(),
         mark: w.traffic,
         caption: [
-          "Bits of one training, all clients together, the opening included. Filled: values alone, as some papers count; hatched: positions and scales.",
+          "Bits of one training, all clients together, the opening included. Filled: values alone, as some papers count; hatched: their positions.",
         ],
         draw: plot =>
           trafficBars(

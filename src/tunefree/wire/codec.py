@@ -25,6 +25,7 @@ from tunefree.core import Message, Vec
 from tunefree.errors import WireError
 from tunefree.wire.compressed import (
     MOST_LEVELS,
+    MOST_PARTS,
     SEED_BITS,
     Compressed,
     Levels,
@@ -43,6 +44,7 @@ KINDS: dict[type, int] = {int: 0, float: 1, torch.Tensor: 2, Compressed: 3}
 TYPES: dict[torch.dtype, int] = {torch.float32: 0, torch.float64: 1}
 PARTS: dict[type, int] = {Whole: 0, Picked: 1, Seeded: 2, Signs: 3, Levels: 4}
 PART = struct.Struct("<BII")
+MOST_LETTERS = 255  # of a field's name
 
 
 def encode(message: Message) -> bytes:
@@ -60,6 +62,8 @@ def encoded_fields(message: Message) -> list[tuple[bytes, bytes]]:
     """Per field what announces it, and its payload, which is what `bits` counts."""
     fields = []
     for name, value in zip(message._fields, message, strict=True):
+        if not name.isascii() or len(name) > MOST_LETTERS:
+            raise WireError(f"field `{name}` needs a name of at most {MOST_LETTERS} ASCII letters")
         frame = bytes([len(name)]) + name.encode("ascii") + bytes([kind_of(name, value)])
         head, payload = encoded(name, value)
         fields.append((frame + head, payload))
@@ -73,23 +77,30 @@ def kind_of(name: str, value: object) -> int:
 
 
 def encoded(name: str, value: Vec | Compressed | float) -> tuple[bytes, bytes]:
-    if isinstance(value, torch.Tensor):
-        if value.dim() != 1 or value.dtype not in TYPES:
+    if isinstance(value, torch.Tensor | Compressed):
+        numbers = value if isinstance(value, torch.Tensor) else value.parts[0].numbers
+        dtype = numbers.dtype
+        if numbers.dim() != 1 or dtype not in TYPES:
             raise WireError(
-                f"field `{name}` is not a flat vector of float32 or float64, but {value.dtype} "
-                f"of shape {tuple(value.shape)}"
+                f"field `{name}` is not a flat vector of float32 or float64, but {dtype} "
+                f"of shape {tuple(numbers.shape)}"
             )
-        head = struct.pack("<BI", TYPES[value.dtype], value.numel())
+    if isinstance(value, torch.Tensor):
+        head = struct.pack("<BI", TYPES[dtype], value.numel())
         return head, Compressed((Whole(value),)).to_bytes()
     if isinstance(value, Compressed):
-        dtype = value.parts[0].numbers.dtype
         parts = [PART.pack(PARTS[type(part)], part.d, parameter(part)) for part in value.parts]
         return struct.pack("<BI", TYPES[dtype], len(parts)) + b"".join(parts), value.to_bytes()
     if isinstance(value, int) and -(2**31) <= value < 2**31:
         return b"", struct.pack("<i", value)
-    if isinstance(value, float) and value == torch.tensor(value, dtype=torch.float32).item():
+    if isinstance(value, float) and (math.isnan(value) or value == rounded(value)):
         return b"", struct.pack("<f", value)
     raise WireError(f"field `{name}` = {value!r} does not fit into 32 bits; round it first")
+
+
+def rounded(value: float) -> float:
+    """To the nearest number of 32 bits."""
+    return torch.tensor(value, dtype=torch.float32).item()
 
 
 def parameter(part: Part) -> int:
@@ -173,7 +184,7 @@ def decoded_field(reader: Reader, name: str, hint: type, like: Vec) -> Any:
 
 def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
     """All that is declared is checked before anything is made of it."""
-    if not 1 <= count <= like.numel():
+    if not 1 <= count <= min(like.numel(), MOST_PARTS):
         reader.refuse(f"{count} parts cannot make up d = {like.numel()}")
     heads = list(PART.iter_unpack(reader.take(count * PART.size)))
     if (total := sum(d for _, d, _ in heads)) != like.numel():
@@ -213,6 +224,8 @@ def decoded_part(
         return Whole(numbers)
     if kind == PARTS[Seeded]:
         return Seeded(d, int.from_bytes(pack([bits]), "little"), numbers)
+    if kind in (PARTS[Signs], PARTS[Levels]) and numbers[0] < 0:
+        reader.refuse("a scale is negative")
     if kind == PARTS[Signs]:
         return Signs(numbers, torch.from_numpy(bits.astype(bool)).to(numbers.device))
     if kind == PARTS[Picked]:
@@ -222,7 +235,7 @@ def decoded_part(
         return Picked(d, torch.from_numpy(index).to(numbers.device), numbers)
     signed = from_bits(bits, 1 + width(parameter + 1))
     levels = signed >> 1
-    if (levels > parameter).any():
-        reader.refuse(f"a level is above {parameter}")
+    if (levels > parameter).any() or (signed == 1).any():
+        reader.refuse(f"a level is above {parameter}, or zero with a sign")
     levels = np.where(signed & 1, -levels, levels).astype(np.int32)
     return Levels(parameter, numbers, torch.from_numpy(levels).to(numbers.device))

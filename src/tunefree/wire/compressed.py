@@ -17,6 +17,7 @@ from tunefree.wire.packing import Bits, Numbers, pack, to_bits, width
 
 SEED_BITS = 32
 MOST_LEVELS = 65_535
+MOST_PARTS = 65_535
 
 
 class Part(Protocol):
@@ -146,7 +147,7 @@ class Levels:
         return self.d * (1 + width(self.s + 1))
 
     def dense(self) -> Vec:
-        return self.levels.to(self.numbers.dtype) * (self.numbers / self.s)
+        return self.levels.to(self.numbers.dtype) / self.s * self.numbers  # no larger than it
 
     def bits(self) -> Bits:
         levels = self.levels.cpu().numpy()

@@ -57,6 +57,9 @@ class Compressor(Protocol):
 
     def __call__(self, v: Vec, rng: Generator) -> Compressed: ...
 
+    def over(self, sizes: Sequence[int] | None) -> Compressor:
+        """The same for a vector that is made up of tensors of these sizes."""
+
 
 class Rule(Protocol):
     """What happens to one tensor."""
@@ -200,13 +203,17 @@ def largest(a: NDArray[Any], k: int) -> Numbers:
 
 @dataclass(frozen=True)
 class PerTensor:
-    """A rule applied to each tensor on its own, or to the vector as one where `sizes` is None."""
+    """A rule applied to each tensor on its own; to the vector as one if that is `whole`.
+
+    Until it is told the `sizes` of the tensors, it takes the vector as one too.
+    """
 
     rule: Rule
     sizes: tuple[int, ...] | None = None
+    whole: bool = False
 
     def __str__(self) -> str:
-        return str(self.rule)
+        return f"{self.rule}@whole" if self.whole else str(self.rule)
 
     @property
     def unbiased(self) -> bool:
@@ -226,11 +233,13 @@ class PerTensor:
     def _part(self, x: Vec, rng: Generator) -> Part:
         part: Part = self.rule(x, rng)
         whole: Part = Whole(x)
-        return part if weight(part) <= weight(whole) else whole
+        return part if weight(part) < weight(whole) else whole
 
     def over(self, sizes: Sequence[int] | None) -> PerTensor:
-        """The same rule for tensors of these sizes; empty ones send nothing."""
-        return PerTensor(self.rule, None if sizes is None else tuple(d for d in sizes if d > 0))
+        """The same for tensors of these sizes, if that matters and is not known yet."""
+        if self.whole or self.sizes is not None or sizes is None:
+            return self
+        return PerTensor(self.rule, tuple(d for d in sizes if d > 0))  # empty ones send nothing
 
 
 @dataclass(frozen=True)
@@ -255,6 +264,9 @@ class AnyOf:
 
     def __call__(self, v: Vec, rng: Generator) -> Compressed:
         return self.choices[int(rng.integers(len(self.choices)))](v, rng)
+
+    def over(self, sizes: Sequence[int] | None) -> AnyOf:
+        return AnyOf(tuple(C.over(sizes) for C in self.choices))
 
 
 TOP_5_PERCENT = PerTensor(Top(0.05))

@@ -30,16 +30,18 @@ def fraction(spec: str, text: str) -> float:
         value = 0.0
     if not 0 < value <= 1:
         raise ConfigError(
-            f"{KEY} = {spec!r} is out of range; give the share of elements to keep, above 0 and at "
-            "most 1, as in 'top:0.05'"
+            f"{KEY} = {spec!r} does not say how much; give the share of elements to keep, a number "
+            "above 0 and at most 1, as in 'top:0.05'"
         )
     return value
 
 
 def levels(spec: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_LEVELS):
+    text = text.lstrip("0")
+    short = len(text) <= len(str(MOST_LEVELS))
+    if not (text.isascii() and text.isdigit() and short and int(text) <= MOST_LEVELS):
         raise ConfigError(
-            f"{KEY} = {spec!r} is out of range; give a whole number of levels from 1 to "
+            f"{KEY} = {spec!r} does not say how many; give a whole number of levels from 1 to "
             f"{MOST_LEVELS}, as in 'qsgd:4'"
         )
     return int(text)
@@ -66,18 +68,24 @@ def from_spec(spec: object, sizes: Sequence[int] | None = None) -> Compressor:
     """The compressor of that name for tensors of these sizes; without sizes, for the vector as one.
 
     >>> from_spec("top:0.05", sizes=[250, 10])
-    PerTensor(rule=Top(fraction=0.05), sizes=(250, 10))
+    PerTensor(rule=Top(fraction=0.05), sizes=(250, 10), whole=False)
     >>> from_spec("top:0.05@whole", sizes=[250, 10])
-    PerTensor(rule=Top(fraction=0.05), sizes=None)
+    PerTensor(rule=Top(fraction=0.05), sizes=None, whole=True)
     """
     if not isinstance(spec, str):
         raise ConfigError(f"{KEY} = {spec!r} is not a compressor; write one as in 'top:0.05'")
     if spec.startswith("any:"):
-        return AnyOf(tuple(one(choice, sizes) for choice in spec.removeprefix("any:").split("|")))
-    return one(spec, sizes)
+        choices = spec.removeprefix("any:").split("|")
+        if wrong := [choice for choice in choices if not choice or choice.startswith("any:")]:
+            raise ConfigError(
+                f"{KEY} = {spec!r} has a choice {wrong[0]!r}; give single compressors between "
+                "bars, as in 'any:top:0.02|sign'"
+            )
+        return AnyOf(tuple(one(choice) for choice in choices)).over(sizes)
+    return one(spec).over(sizes)
 
 
-def one(spec: str, sizes: Sequence[int] | None) -> PerTensor:
+def one(spec: str) -> PerTensor:
     """A single compressor."""
     rule, at, layout = spec.partition("@")
     name, _, text = rule.partition(":")
@@ -87,7 +95,7 @@ def one(spec: str, sizes: Sequence[int] | None) -> PerTensor:
         raise unknown(f"{KEY} layout", layout, ["whole"])
     make, number = RULES[name]
     value = number(spec, text)
-    return PerTensor(make() if value is None else make(value)).over(None if at else sizes)
+    return PerTensor(make() if value is None else make(value), whole=bool(at))
 
 
 def demand(C: Compressor, kind: Literal["contractive", "unbiased"], title: str) -> None:
