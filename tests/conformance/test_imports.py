@@ -15,6 +15,7 @@ ROOT = Path(tunefree.core.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "looks": set(),
+    "width": set(),
     "core": {"errors"},
     "wire": {"core"},
     "data": {"core", "wire"},
@@ -27,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "identity": {"core", "data", "models", "schedule"},
     "evaluate": {"core", "data", "models"},
     "config": {"core", "algorithms", "data", "models"},
-    "report": {"record", "looks"},
+    "report": {"record", "looks", "width"},
 }
 ALLOWED["run"] = set(ALLOWED) - {"report"}
 ALLOWED["catalog"] = {"core", "wire", "algorithms", "schedule", "fleet"}

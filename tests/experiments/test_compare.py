@@ -172,7 +172,7 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
 
     assert f"from theory  {free['accuracy']:.4f} ± {free['deviation']:.4f}" in out
     assert "-, 2 of 2 diverged" in out
-    assert "fedavg:eta=0.3: eta = 0.3, chosen by hand" in out
+    assert "fedavg:eta=0.3: eta = 0.3, given" in out
 
 
 def test_a_tuned_arm_brings_its_bill(
@@ -199,6 +199,9 @@ def test_settings_tuned_for_another_task_are_noted() -> None:
     arm = parsed("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
         arms.configured(arm, settings(system__T=9, data__partition="iid"))
+    with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
+        arms.configured(arm, settings(model__hidden=4))
+    arms.configured(arm, settings(data__validation=0.2, data__dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -239,9 +242,34 @@ def test_words_on_rounds() -> None:
     assert [words([None, None]), words([4, 8]), words([4, None])] == ["never", "6", "4 (1 of 2)"]
 
 
-def test_arms_with_one_label_cannot_be_told_apart() -> None:
-    with pytest.raises(ConfigError, match="arm fedavg@tuned is given 2 times"):
-        compare.planned(
-            [Arm("fedavg", tuned=Path("a")), Arm("fedavg", tuned=Path("b"))],
-            *(settings(), [0], Path()),
-        )
+def test_arms_tuned_by_different_searches_are_told_apart_by_their_files() -> None:
+    found = arms.labels([Arm("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")])
+    assert found == ["fedavg@a.json", "fedavg@b.json"]
+    alone = arms.labels([Arm("fedavg", tuned=Path("a.json")), Arm("fedavg")])
+    assert alone == ["fedavg@tuned", "fedavg"]
+    same = [Arm("fedavg", tuned=Path("a.json"))] * 2
+    with pytest.raises(ConfigError, match="arm fedavg@a.json is given 2 times"):
+        compare.planned(same, settings(), [0], Path())
+
+
+def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    bill = {"trials": 7, "rounds": 56, "chosen": {"eta": 0.2}}
+    tuned = {"algorithm": "fedavgm", "options": {"eta": 0.2, "s": 1.0}, "bill": bill}
+    tuned["settings"] = settings("fedavgm").asdict()
+    Path("tuned.json").write_text(json.dumps(tuned))
+    argv = ["compare", "fedavgm@tuned.json", "fedavg", "fedavgm:eta=1", *FLAGS, "--seeds", "0"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "fedavgm@tuned: eta = 0.2, found in 7 trials and 56 rounds; s = 1, given; mu = " in out
+    assert "fedavg: eta = 0.1, its default\n" in out
+    assert "fedavgm:eta=1: eta = 1, given; " in out
+    steps = [Record.open(path).facts()["steps"] for path in sorted(Path().rglob("*.sqlite"))]
+    assert all({"eta", "s"} <= set(each) for each in steps)
+
+
+def test_scores_on_held_out_samples_are_called_so(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["compare", "padamfed", *FLAGS, "--seeds", "0", "--set", "data.validation=0.3"]
+    assert main(argv) == 0
+    assert "validation accuracy" in capsys.readouterr().out

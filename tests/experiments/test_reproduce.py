@@ -163,6 +163,31 @@ def test_made_up_curves_give_all_three_verdicts(claim: int, holds: Made, fails: 
     assert check({}).word == "not decided"
 
 
+def test_a_diverged_run_of_ours_counts_against_a_claim() -> None:
+    arms = ("padamfed", "padamfed_vr", "scaffold_m", "fedavg", "scaffold")
+    low, high = (
+        {seed: Curve([{"t": T - 1, "grad_norm": norm * (1 + seed / 100)}], T) for seed in range(3)}
+        for norm in (0.1, 1.0)
+    )
+    table = {
+        (f"cifar-{kind}", name): low if name in arms[:3] else high
+        for kind in ("iid", "skew")
+        for name in arms
+    }
+    assert checks.momentum_flattens(table).word == "holds"
+    lost = {seed: curve._replace(diverged=True) for seed, curve in low.items()}
+    table["cifar-iid", "padamfed"] = lost
+    assert checks.momentum_flattens(table).word == "does not hold"
+
+
+def test_a_number_that_is_not_there_is_valid_json(tmp_path: Path) -> None:
+    verdict = decide([above("gone", [], 0.0)])
+    row = row_of(Order([24], "small", tmp_path), 24, verdict, [])
+    text = json.dumps(row, allow_nan=False)
+    assert json.loads(text)["parts"][0]["value"] is None
+    assert "| gone | nothing | above 0 | open |" in page([row])
+
+
 def test_seeds_that_disagree_decide_nothing() -> None:
     made = everywhere(["ablation"], {"padamfed": 0.8, "scaffold": 0.7, "scaffold_norm": 0.69})
     made["ablation", "scaffold"] = arm(0.7, SPREAD)
@@ -221,7 +246,7 @@ def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
     assert chosen(["late"]) == [37, 38, 39] == chosen(["adamasfl-rounds", "adamasfl-staleness"])
     assert {study_of(claim) for claim in SENTENCES} == set(STUDIES)
     assert sorted(claim for claims in FIGURES.values() for claim in claims) == list(range(10, 50))
-    for wrong in ("9", "50", "39-37", "12-60", "parfrefl-round"):
+    for wrong in ("9", "50", "12-60", "parfrefl-round"):
         with pytest.raises(ConfigError, match=r"not known"):
             chosen([wrong])
 
@@ -229,7 +254,7 @@ def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
-    assert len(plans.everything()) > 100
+    assert len(plans.unfinished()) > 100
     for where, arm_ in plans.searches:
         assert plans.grid(arm_)
         assert plans.trial(where, arm_).run.seed not in plans.order.arm_seeds
@@ -275,6 +300,19 @@ def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(asked) == 0  # all of it is there
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert json.loads(capsys.readouterr().out) == rows
+    left = Plans(Order([24], "smoke", tmp_path), union([24])).unfinished()
+    assert left == []
+    assert len(Plans(Order([24], "smoke", tmp_path / "new"), union([24])).unfinished()) == 3
+
+
+def test_runs_at_one_step_size_of_many_say_so(tmp_path: Path) -> None:
+    runs = Plans(Order([14], "smoke", tmp_path), union([14])).runs({})
+    facts = {run.facts["sweep"]["over"] for each in runs.values() for run in each}  # type: ignore[index]
+    assert facts == {"eta", "gamma"}
+    run = runs["emnist-iid", "padamfed:gamma=0.003,explicit_steps=true"][0]
+    theory = (2 * 2) ** 0.25 / 20**0.75
+    assert run.facts["sweep"] == {"over": "gamma", "value": 0.003, "theory": pytest.approx(theory)}
+    assert run.role == "sweep"
 
 
 def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
@@ -351,7 +389,7 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
     assert main(asked) == 1
     first, second = json.loads(capsys.readouterr().out)
     assert "batch_size" in first["why"]
-    assert first["seeds"] == []
+    assert (first["seeds"], first["failures"]) == ([], 1)
     assert second["claim"] == 40
     assert second["seeds"] == [0, 1]
 
@@ -364,6 +402,9 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
         (["evidence"], "-o EVIDENCE.md"),
         (["24", "--seeds", "1", "1"], "names a seed twice"),
         (["24", "--workers", "-1"], "at least 0"),
+        (["37-30"], "claims 37-30 are none; write the smaller number first"),
+        (["list", "24"], "`tunefree reproduce list` stands alone"),
+        (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' holds no verdicts"),
     ],
 )
 def test_bad_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

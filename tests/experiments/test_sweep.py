@@ -15,8 +15,9 @@ from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.experiments import sweep as module
 from tunefree.experiments.batch import Result
-from tunefree.experiments.sweep import sweep, width
+from tunefree.experiments.sweep import sweep
 from tunefree.record import Record
+from tunefree.width import width
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +46,31 @@ def test_width_of_hand_made_curves(
     curve: list[tuple[float, float]], best: float, low: float, high: float, cut: tuple[bool, bool]
 ) -> None:
     found = width(curve)
+    assert found is not None
     assert found.best == best
     assert [found.low, found.high] == pytest.approx([low, high])
     assert (found.cut_low, found.cut_high) == cut
     assert found.decades == pytest.approx(math.log10(high / low))
 
 
-curves = st.lists(st.floats(0, 1), min_size=2, max_size=8)
+def test_nothing_that_works_has_no_width() -> None:
+    assert width([(0.1, 0.0), (1, 0.0)]) is None
+    assert width([(0.1, 0.11), (1, 0.14)], chance=0.1) is None
+    assert width([(0.1, 0.11), (1, 0.16)], chance=0.1) is not None
+
+
+def test_a_sweep_in_which_nothing_works_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "play", play_as_told(lambda _: [0.1, 0.12]))
+    argv = ["sweep", "fedavg", "--over", "eta", "--values", "1", "10", *FLAGS]
+    assert main(argv) == 0
+    assert "no eta that was tried is clearly better than guessing" in capsys.readouterr().out
+    assert main([*argv, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["width"] is None
+
+
+curves = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda scores: max(scores) > 0.05)
 
 
 @given(curves, st.sampled_from([0.1, 7.0]))
@@ -59,6 +78,8 @@ def test_width_is_the_same_in_other_units(scores: list[float], unit: float) -> N
     steps = [10 ** (place / 2) for place in range(len(scores))]
     plain = width(list(zip(steps, scores, strict=True)))
     scaled = width([(unit * step, score) for step, score in zip(steps, scores, strict=True)])
+    assert plain is not None
+    assert scaled is not None
     assert scaled.decades == pytest.approx(plain.decades, abs=1e-9)
     assert plain.low <= plain.best <= plain.high
 
@@ -67,10 +88,12 @@ def test_width_is_the_same_in_other_units(scores: list[float], unit: float) -> N
 def test_width_holds_all_that_is_good_around_the_best(scores: list[float]) -> None:
     steps = [10.0**place for place in range(len(scores))]
     found = width(list(zip(steps, scores, strict=True)))
+    assert found is not None
     at = dict(zip(steps, scores, strict=True))
     inside = [step for step in steps if found.low <= step <= found.high]
     assert all(at[step] >= max(scores) - 0.05 for step in inside)
     mirrored = width([(1 / step, score) for step, score in reversed(list(at.items()))])
+    assert mirrored is not None
     if scores.count(max(scores)) == 1:
         assert mirrored.decades == pytest.approx(found.decades, abs=1e-9)
 
@@ -142,6 +165,7 @@ def test_failed_runs_are_left_out_and_exit_with_1(
         (["fedavg", "--over", "gama"], "--over = 'gama' is not known; choose from eta"),
         (["padamfed", "--over", "etta"], "did you mean 'eta'?"),
         (["fedavg", "--over", "sys"], "choose from eta"),
+        (["fedavg:eta=0.5", "--over", "eta"], "fixes eta, which is to be varied; leave it out"),
         (["fedavg", "--over", "eta", "--values", "0.1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "1", "1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "-1", "1"], "algorithm.eta = -1.0 is out of"),

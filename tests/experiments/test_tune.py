@@ -190,6 +190,49 @@ def test_the_budget_counts_every_trial(told: Told) -> None:
     assert len(tuned(budget=5).trials) == 5  # room for one value beyond the edge
 
 
+def test_an_edge_of_what_was_tried_is_said_though_the_grid_goes_on(told: Told) -> None:
+    told(best_at(100))
+    grid = {"eta": tuple(0.01 * 2**i for i in range(10))}
+    few = tuned(grid, budget=4)
+    (said,) = few.edges
+    assert said == f"the best eta = {max(tried(few)):g} is the largest that was tried"
+    assert max(tried(few)) < max(grid["eta"])
+
+
+def test_a_trial_pruned_with_its_first_seed_is_not_played_with_the_others(told: Told) -> None:
+    grid = {"eta": tuple(float(i) for i in range(1, 13))}
+    told(lambda c: [eta(c) / 20 if c.run.seed == 5 else 0.5] * 8)
+    result = tune(settings("fedavg"), grid, [5, 6], Path("x"), extend=False)
+    seeds = {
+        trial.state: [r.planned.config.run.seed for r in trial.results] for trial in result.trials
+    }
+    assert seeds == {"done": [5, 6], "pruned": [5]}
+    assert result.options == {"eta": 12.0}
+
+
+def test_a_failed_trial_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = play_as_told(lambda _: [0.5] * 8)
+    lost = [0.01]
+
+    def play(runs: Any, workers: int = 0) -> Any:
+        return [
+            r._replace(state="failed", reason="was killed") if eta(r.planned.config) in lost else r
+            for r in told(runs, 0)
+        ]
+
+    monkeypatch.setattr(module, "play", play)
+    argv = ["tune", "fedavg", "--grid", "eta=0.01,0.1", *FLAGS, "--no-extend"]
+    assert main([*argv, "--out", "mine"]) == 1
+    assert json.loads(Path("mine/tuned.json").read_text())["options"] == {"eta": 0.1}
+    lost.append(0.1)
+    assert main(argv) == 1
+    err = capsys.readouterr().err
+    assert "tunefree: no trial came to its end: fedavg:eta=0." in err
+    assert "seed 1000 was killed" in err
+
+
 def test_hopeless_trials_are_pruned_by_the_median_of_those_played_whole(told: Told) -> None:
     grid = {"eta": tuple(float(i) for i in range(1, 13))}
     told(lambda c: [eta(c) / 20] * 8)
@@ -265,7 +308,7 @@ def test_the_bill_is_what_the_trial_files_recorded(
         facts = record.facts()
         assert (facts["role"], facts["config"]["data"]["validation"]) == ("trial", 0.1)
         assert facts["config"]["run"]["seed"] == 1000
-    assert result["options"] == {"eta": 0.3}
+    assert result["options"] == result["bill"]["chosen"] == {"eta": 0.3}
     states = {trial["options"]["eta"]: trial["state"] for trial in result["trials"]}
     assert states[1e30] == "diverged"
     assert "best: eta = 0.3, validation accuracy 0." in out
@@ -293,6 +336,7 @@ def test_fixed_options_are_not_searched(told: Told) -> None:
         (["fedavgg"], "did you mean 'fedavg'?"),
         (["fedavg@tuned.json"], "is tuned already"),
         (["fedavg:eta=0.1"], "leaves nothing to search"),
+        (["fedavg:eta=0.1", "--grid", "eta=1,2"], "fixes eta, which is to be searched"),
         (["fedavg", "--budget", "0"], "--budget 0 is too small"),
         (["fedavg", "--grid", "eta"], "must look like eta=0.01,0.1,1"),
         (["fedavg", "--grid", "eta=a,b"], "must look like eta=0.01,0.1,1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
@@ -104,7 +104,12 @@ def build(
     check(name, options, explicit_steps)
     cls = REGISTRY[name]
     algo = cls.theory(sys) if cls.about.steps else cls(sys)
-    given = {key: value for key, value in options.items() if key != "compressor"}
+    hints = get_type_hints(cls)
+    given = {
+        key: float(cast("float", value)) if hints[key] is float else value  # eta = 1 is 1.0
+        for key, value in options.items()
+        if key != "compressor"
+    }
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
     return over_tensors(replace(algo, **given), sizes)

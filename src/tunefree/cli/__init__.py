@@ -55,7 +55,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]
-        near = difflib.get_close_matches(wrong[0], flags_of(self), n=1) if wrong else []
+        flags = flags_of(self)
+        near = difflib.get_close_matches(wrong[0], flags, n=1) if wrong else []
+        near = [flag for flag in near if wrong[0].rstrip(":") not in flags]
         hint = f"; did you mean {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
 

@@ -48,7 +48,7 @@ def compare_command(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps({"folder": str(folder), "arms": [each._asdict() for each in outcomes]}))
     else:
-        show(outcomes, args.target)
+        show(outcomes, args.target, "validation" if base.data.validation else "final")
         print(
             f"next: all curves and what they cost on one page:\n  tunefree report {folder} "
             "-o report.html"
@@ -56,9 +56,9 @@ def compare_command(args: argparse.Namespace) -> int:
     return 1 if any(run["state"] == "failed" for each in outcomes for run in each.runs) else 0
 
 
-def show(outcomes: list[Outcome], target: float | None) -> None:
+def show(outcomes: list[Outcome], target: float | None, judge: str = "final") -> None:
     score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
-    columns = ["arm", "steps", f"final {score}", "best", "sent up", "samples", "seconds"]
+    columns = ["arm", "steps", f"{judge} {score}", "best", "sent up", "samples", "seconds"]
     if target is not None:
         columns.insert(4, f"rounds to {target:g}")
     rows = []
@@ -84,11 +84,18 @@ def show(outcomes: list[Outcome], target: float | None) -> None:
 
 def words_on_steps(outcome: Outcome) -> str:
     """What somebody had to choose, and what it cost to find it, where that is known."""
-    values = ", ".join(f"{name} = {value:.3g}" for name, value in outcome.step_sizes.items())
-    if not outcome.tuning:
-        return f"{values}, chosen by hand"
-    bill = outcome.tuning
-    return f"{values}, found in {bill['trials']} trials and {bill['rounds']:,} rounds"
+    bill = outcome.tuning or {}
+    found = bill.get("chosen", outcome.given if bill else ())
+    sources = {
+        f"found in {bill.get('trials')} trials and {bill.get('rounds', 0):,} rounds": found,
+        "given": [name for name in outcome.given if name not in found],
+        "its default": [name for name in outcome.step_sizes if name not in outcome.given],
+    }
+    return "; ".join(
+        f"{', '.join(f'{name} = {outcome.step_sizes[name]:.3g}' for name in names)}, {source}"
+        for source, names in sources.items()
+        if names
+    )
 
 
 def number(value: float | None) -> str:

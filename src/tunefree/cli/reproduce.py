@@ -97,7 +97,7 @@ def decide(args: argparse.Namespace) -> int:
             wrapped=("why",),
         )
         print(f"all numbers are in {args.out / 'verdicts.json'}")
-    return 0 if all(row["seeds"] for row in rows) else 1  # a study that failed has played none
+    return 1 if any(row.get("failures") for row in rows) else 0
 
 
 def short(text: str, most: int = 300) -> str:
@@ -113,6 +113,11 @@ def write_evidence(args: argparse.Namespace) -> int:
         raise ConfigError("`tunefree reproduce evidence` needs a file to write: -o EVIDENCE.md")
     beside = args.page.parent / args.page.stem.lower()
     try:
+        if not read(args.out) and not read(beside):
+            raise ConfigError(
+                f"--out '{args.out}' holds no verdicts; decide some claims first, as with "
+                "`tunefree reproduce 24`"
+            )
         publish(args.out, beside)
         rows, drawn = read(beside), pictures(beside)
         links = {figure: f"{beside.name}/{path.name}" for figure, path in drawn.items()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
 from tunefree.cli.tables import print_table
+from tunefree.width import WITHIN, Width
 
 if TYPE_CHECKING:
     from tunefree.experiments.sweep import Sweep
@@ -33,10 +34,13 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
+    from tunefree.errors import ConfigError
     from tunefree.experiments import arms
     from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
 
     arm = arms.parsed(args.arm)
+    if args.over in arm.options:
+        raise ConfigError(f"{args.arm!r} fixes {args.over}, which is to be varied; leave it out")
     values = args.values or HALF_DECADES
     config, _ = arms.configured(arm, base)
     what = [args.over, values, args.seeds, config.asdict()]
@@ -53,8 +57,6 @@ def sweep_command(args: argparse.Namespace) -> int:
 
 
 def show(done: Sweep) -> None:
-    from tunefree.experiments.sweep import WITHIN
-
     accuracy = dict(done.curve)
     rows = []
     for results in done.results:
@@ -65,13 +67,19 @@ def show(done: Sweep) -> None:
         score = f"{accuracy[value]:.4f}" if value in accuracy else "-"
         rows.append((f"{value:g}", f"{score}{accident}"))
     print_table((done.over, "final accuracy"), rows, right=(done.over,))
-    width = done.width
+    if done.width is None:
+        print(f"no {done.over} that was tried is clearly better than guessing; try others")
+    else:
+        show_width(done.over, done.width)
+    if done.theory is not None:
+        print(f"  the formula gives {done.over} = {done.theory:.3g}")
+
+
+def show_width(over: str, width: Width) -> None:
     print(
-        f"{done.over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
+        f"{over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
         f"within {WITHIN:g} of the best, which is at {width.best:g}"
     )
     cut = [side for side, is_cut in (("below", width.cut_low), ("above", width.cut_high)) if is_cut]
     if cut:
         print(f"  the range is cut off by the values tried: it may go on {' and '.join(cut)}")
-    if done.theory is not None:
-        print(f"  the formula gives {done.over} = {done.theory:.3g}")

@@ -50,9 +50,12 @@ def tune_command(args: argparse.Namespace) -> int:
     config, _ = arms.configured(arm, base)
     rest = {key: values for key, values in own.items() if key not in arm.options}
     grid = parsed_grid(args.grid) or rest
+    if both := [key for key in grid if key in arm.options]:
+        raise ConfigError(f"{args.arm!r} fixes {both[0]}, which is to be searched; leave it out")
     if not grid:
         raise ConfigError(f"{args.arm!r} leaves nothing to search; fix fewer options")
-    folder = settings.folder_of(args, f"tune-{arm.name}", [grid, args.seeds, config.asdict()])
+    how = [args.budget, args.no_pruning, args.no_extend]
+    folder = settings.folder_of(args, f"tune-{arm.name}", [grid, args.seeds, config.asdict(), how])
     try:
         tuned = tune(
             *(config, grid, args.seeds, folder),
@@ -66,13 +69,13 @@ def tune_command(args: argparse.Namespace) -> int:
     path = save(tuned, config, args.seeds, folder)
     if args.format == "json":
         print(path.read_text(encoding="utf-8"))
-        return 0
-    show(tuned)
-    print(
-        f"next: compare it with a method that needs none of this:\n  tunefree compare padamfed "
-        f"{arm.name}@{path}"
-    )
-    return 0
+    else:
+        show(tuned)
+        print(
+            f"next: compare it with a method that needs none of this:\n  tunefree compare padamfed "
+            f"{arm.name}@{path}"
+        )
+    return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
 
 
 def parsed_grid(given: list[str]) -> Grid:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ ARM = re.compile(
     r"(?P<name>[^@:]*)(?:@(?P<file>.+?))?(?::(?P<options>[A-Za-z_]\w*=.*))?", re.DOTALL
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others belong to a value
+NO_TASK = ("data.dir", "data.validation")  # they do not change what is learned
 
 
 class Arm(NamedTuple):
@@ -31,6 +33,15 @@ class Arm(NamedTuple):
     def label(self) -> str:
         own = ",".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name}{'@tuned' if self.tuned else ''}{':' if own else ''}{own}"
+
+
+def labels(choices: Sequence[Arm]) -> list[str]:
+    """A name for each arm; those tuned by several searches are told apart by their files."""
+    count = Counter(arm.label for arm in choices)
+    return [
+        arm.label.replace("@tuned", f"@{arm.tuned}", 1) if count[arm.label] > 1 else arm.label
+        for arm in choices
+    ]
 
 
 def parsed(text: str) -> Arm:
@@ -115,12 +126,11 @@ def read_tuned(arm: Arm) -> dict[str, Any]:
 def note_other_settings(arm: Arm, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
     here, there = base.asdict(), tuned["settings"]
-    sections = {"system": "NSKT", "data": ("name", "partition", "batch_size"), "model": ("name",)}
     other = [
-        f"{section}.{key} = {there[section][key]!r}"
-        for section, keys in sections.items()
-        for key in keys
-        if there[section][key] != here[section][key]
+        f"{section}.{key} = {there[section].get(key)!r}"
+        for section in ("system", "data", "model", "schedule")
+        for key, value in here[section].items()
+        if f"{section}.{key}" not in NO_TASK and there[section].get(key) != value
     ]
     if other:
         warnings.warn(f"{arm.name} was tuned with {', '.join(other)}", stacklevel=3)

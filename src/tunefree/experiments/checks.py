@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 
 from tunefree.experiments.compare import rounds_to
 from tunefree.experiments.recipes import swept
-from tunefree.experiments.sweep import width
 from tunefree.experiments.tune import LAST
 from tunefree.experiments.verdicts import Part, Verdict, above, below, decide, exact, fact, within
 from tunefree.record import Row
+from tunefree.width import width
 
 
 class Curve(NamedTuple):
@@ -40,6 +40,7 @@ PICTURES = ("mnist-iid", "mnist-skew", "fashion-iid", "fashion-skew")
 EMNIST_RATES = (3e-3, 1e-2, 3e-2, 1e-1)
 WIDE_RATES = (*EMNIST_RATES, 3e-1)
 IMAGE_RATES = (0.05, 0.1, 0.2, 0.5)
+LOST = 10.0  # the difference of losses, or of logarithms, that stands for a diverged run
 NEVER = 2.0  # the share of the rounds that stands for a target not reached
 
 
@@ -162,15 +163,14 @@ def whole_range_above(where: str, limit: float) -> Check:
 def widths(
     table: Table, where: str, arm: str, step: str, rates: Sequence[float]
 ) -> dict[int, float]:
-    """Decades of step sizes as good as the best, seed by seed."""
+    """Decades of step sizes as good as the best, seed by seed; 0 where none works."""
     curves = [scores(table, where, each) for each in swept(arm, step, rates)]
     seeds = set.intersection(*(set(curve) for curve in curves))
-    return {
-        seed: width(
-            [(rate, curve[seed]) for rate, curve in zip(rates, curves, strict=True)]
-        ).decades
+    found = {
+        seed: width([(rate, curve[seed]) for rate, curve in zip(rates, curves, strict=True)])
         for seed in sorted(seeds)
     }
+    return {seed: each.decades if each else 0.0 for seed, each in found.items()}
 
 
 def wider_range(table: Table) -> Verdict:
@@ -219,11 +219,16 @@ def log_gradient(curve: Curve) -> float:
     return fmean(found) if found and not curve.diverged else math.inf
 
 
+def bounded(gaps: Sequence[float]) -> list[float]:
+    """A run that diverged counts against its arm; where both did, there is no difference."""
+    return [0.0 if math.isnan(gap) else max(-LOST, min(LOST, gap)) for gap in gaps]
+
+
 def momentum_flattens(table: Table) -> Verdict:
     parts = [
         below(
             f"{where}: log gradient norm, {arm} minus {other}",
-            [gap for gap in gaps(table, where, arm, other, log_gradient) if math.isfinite(gap)],
+            bounded(gaps(table, where, arm, other, log_gradient)),
             0,
         )
         for where in ("cifar-iid", "cifar-skew")
@@ -441,7 +446,7 @@ def loss_follows(table: Table) -> Verdict:
                 differences = gaps(table, where, ours, theirs, partial(final, name=name))
                 loss = below(
                     f"{where}: {name} of {ours} minus {theirs}",
-                    [d for d in differences if math.isfinite(d)],
+                    bounded(differences),
                     0,
                 )
                 if score.holds is not None and loss.holds is not None:

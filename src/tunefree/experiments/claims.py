@@ -333,10 +333,14 @@ def chosen(words: Sequence[str]) -> list[int]:
             found |= {number for number in SENTENCES if study_of(number) == word}
         elif first.isdigit() and (not dash or last.isdigit()):
             numbers = set(range(int(first), int(last or first) + 1))
-            if not numbers or not numbers <= set(SENTENCES):
+            if not numbers:
+                raise ConfigError(f"claims {word} are none; write the smaller number first")
+            if not numbers <= set(SENTENCES):
                 least, most = min(SENTENCES), max(SENTENCES)
                 raise ConfigError(f"claim {word} is not known; claims are {least} to {most}")
             found |= numbers
+        elif word in ("list", "evidence"):
+            raise ConfigError(f"`tunefree reproduce {word}` stands alone; leave the rest out")
         else:
-            raise unknown("claim or figure", word, [*FIGURES, *STUDIES, "all"])
+            raise unknown("claim or figure", word, {*FIGURES, *STUDIES, "all"})
     return sorted(found)

@@ -27,6 +27,9 @@ class Outcome(NamedTuple):
     algorithm: str
     steps: Literal["from theory", "chosen", "tuned"]
     step_sizes: Mapping[str, float]
+    given: list[
+        str
+    ]  # those of them that somebody wrote or found; others are the formulas' or usual
     accuracy: float | None  # at the end, mean
     deviation: float | None  # of that, over seeds; None for fewer than two
     best: float | None  # of all evaluations of a run, mean
@@ -45,14 +48,15 @@ def planned(
     choices: Sequence[Arm], base: Config, seeds: Sequence[int], folder: Path
 ) -> list[list[Planned]]:
     """The runs of each arm, one for each seed."""
-    for kind, given in (("arm", [arm.label for arm in choices]), ("seed", map(str, seeds))):
+    labels = arms.labels(choices)
+    for kind, given in (("arm", labels), ("seed", map(str, seeds))):
         for each, count in Counter(given).items():
             if count > 1:
                 raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
     runs = []
-    for arm in choices:
+    for arm, label in zip(choices, labels, strict=True):
         config, facts = arms.configured(arm, base)
-        runs.append([plan(folder, arm.label, seeded(config, s), "arm", facts) for s in seeds])
+        runs.append([plan(folder, label, seeded(config, s), "arm", facts) for s in seeds])
     return runs
 
 
@@ -86,10 +90,11 @@ def outcome(arm: Arm, results: Sequence[Result], target: float | None = None) ->
     about: About = algorithms.REGISTRY[arm.name].about
     from_theory = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
     return Outcome(
-        arm=arm.label,
+        arm=results[0].planned.label,
         algorithm=arm.name,
         steps="from theory" if from_theory else "tuned" if arm.tuned else "chosen",
         step_sizes=values,
+        given=[name for name in values if name in config.algorithm.options],
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
         best=mean([max(accuracies(result)) for result in done if accuracies(result)]),

@@ -127,8 +127,7 @@ def section(row: Mapping[str, Any]) -> str:
 
 def part_line(part: Mapping[str, Any]) -> tuple[str, ...]:
     found = Part(**part)
-    missing = found.value != found.value
-    number = "nothing" if missing else found.number
+    number = "nothing" if part["value"] is None else found.number
     return found.what, number, f"{found.side} {found.limit:.4g}", WORDS[found.holds]
 
 
@@ -156,6 +155,8 @@ def sentence(text: str) -> str:
 
 
 def shown(value: object) -> str:
+    if value is None:
+        return "nothing"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

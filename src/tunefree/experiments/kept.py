@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tunefree.errors import ConfigError
+from tunefree.experiments import whole
 from tunefree.experiments.claims import FIGURES
 from tunefree.experiments.recipes import SCALES
 
@@ -31,12 +32,8 @@ def read(folder: Path) -> list[Row]:
 
 def keep(folder: Path, *new: Row) -> None:
     """Write verdicts in place of those on the same claims at the same sizes."""
-    path = folder / VERDICTS
-    folder.mkdir(parents=True, exist_ok=True)
     rows = {(row["claim"], SCALES.index(row["scale"])): row for row in (*read(folder), *new)}
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps([rows[key] for key in sorted(rows)], indent=1), encoding="utf-8")
-    aside.replace(path)
+    whole.write(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
 
 
 def publish(source: Path, folder: Path) -> None:

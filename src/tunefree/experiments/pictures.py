@@ -42,7 +42,7 @@ def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "
     words = {"t": "rounds", "bits_up": "MB sent up by all clients"}
     panels: dict[str, dict[str, Mapping[int, Curve]]] = {}
     for (where, arm), curves in table.items():
-        if not recipes.is_swept(arm):
+        if not recipes.swept_step(arm):
             panels.setdefault(where, {})[arm] = curves
     return [
         Panel(
@@ -79,9 +79,8 @@ def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
     """Accuracy at the end against the step size."""
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (where, arm), curves in table.items():
-        if recipes.is_swept(arm):
+        if step := recipes.swept_step(arm):
             parsed = arms.parsed(arm)
-            step = "gamma" if "gamma" in parsed.options else "eta"
             own = {k: v for k, v in parsed.options.items() if k not in (step, "explicit_steps")}
             label = f"{parsed._replace(options=own).label}, {step}"
             line = panels.setdefault(where, {}).setdefault(label, {})

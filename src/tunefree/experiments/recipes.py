@@ -191,9 +191,10 @@ def is_tuned(arm: str) -> bool:
     return bool(set(algorithms.REGISTRY[parsed.name].about.grid)) and "eta" not in parsed.options
 
 
-def is_swept(arm: str) -> bool:
-    """Whether the arm stands for one step size of many."""
-    return bool({"eta", "gamma"} & set(arms.parsed(arm).options))
+def swept_step(arm: str) -> str:
+    """The step size of which the arm stands for one value of many; empty if it does not."""
+    options = arms.parsed(arm).options
+    return next((step for step in ("gamma", "eta") if step in options), "")
 
 
 def swept(arm: str, step: str, values: Sequence[float]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,11 +17,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple, TypeAlias
 
-from tunefree import config
+from tunefree import algorithms, config
 from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
-from tunefree.experiments import arms, estimate, pictures, recipes, theory, tune
-from tunefree.experiments.batch import Planned, Result, Role, plan, play
+from tunefree.experiments import arms, estimate, pictures, recipes, theory, tune, whole
+from tunefree.experiments.batch import Planned, Result, Role, kept, plan, play
 from tunefree.experiments.checks import Curve, Table, final
 from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, study_of
 from tunefree.experiments.compare import seeded
@@ -66,6 +67,13 @@ class Order(NamedTuple):
     def theory_seeds(self) -> tuple[int, ...]:
         return self.seeds or THEORY_SEEDS[self.scale]
 
+    def laws(self, claim: int) -> tuple[Path, list[theory.Law]]:
+        """What a theorem promises, and the file that holds what was measured of it."""
+        rows = theory.laws(claim, THEORY_ROUNDS[self.scale])
+        what = json.dumps([claim, self.theory_seeds, [repr(row) for row in rows]])
+        mark = hashlib.sha256(what.encode()).hexdigest()[:12]
+        return self.runs / f"theory-{claim}-{mark}.json", rows
+
     def command(self, claim: int) -> str:
         seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
         return f"tunefree reproduce {claim} --scale {self.scale}{seeds}"
@@ -81,7 +89,7 @@ def reproduce(order: Order, say: Say) -> Iterator[Row]:
     studies = order.studies()
     left = {} if order.scale == "smoke" else estimates(order)
     if left:
-        say(f"about {in_words(sum(left.values()))} in all, if nothing is there yet")
+        say(f"about {in_words(sum(left.values()))} in all; what is finished is not played again")
     for study, claims in studies.items():
         say(f"{study}: claims {', '.join(map(str, claims))}")
         if left:
@@ -97,16 +105,20 @@ def reproduce(order: Order, say: Say) -> Iterator[Row]:
 
 
 def estimates(order: Order) -> dict[str, float]:
-    """Seconds of each study whose data are at hand, from the time of a gradient on this machine."""
+    """Seconds that each study still takes, from the time of a gradient on this machine.
+
+    A study whose data are not at hand has none.
+    """
     watch, found = Stopwatch(), {}
     for study, claims in order.studies().items():
         try:
             if study == "theory":
-                rows = [row for c in claims for row in theory.laws(c, THEORY_ROUNDS[order.scale])]
+                laws = (order.laws(claim) for claim in claims)
+                rows = [row for path, rows in laws if not path.exists() for row in rows]
                 plays = [play for row in rows for play in row.plays.values()]
                 seconds = estimate.of_theory(plays) * len(order.theory_seeds)
             else:
-                seconds = watch.seconds(Plans(order, union(claims)).everything())
+                seconds = watch.seconds(Plans(order, union(claims)).unfinished())
         except ConfigError:
             continue  # it will be said when its turn comes
         found[study] = seconds / (order.workers or cores())
@@ -121,13 +133,18 @@ def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> 
         "claim": claim,
         "sentence": SENTENCES[claim],
         "verdict": "not decided" if smoke else verdict.word,
-        "parts": [part._asdict() for part in verdict.parts],
-        "numbers": dict(verdict.numbers),
+        "parts": [{**part._asdict(), "value": known(part.value)} for part in verdict.parts],
+        "numbers": {what: known(value) for what, value in verdict.numbers.items()},
         "seeds": list(seeds),
         "scale": order.scale,
         "command": order.command(claim),
         "why": why,
     }
+
+
+def known(value: float | str) -> float | str | None:
+    """The same, or nothing in place of what JSON has no word for."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
@@ -136,22 +153,27 @@ def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     try:
         plans = Plans(order, needs)
         say(f"  {plans.size}")
-        found = search(plans, say)
+        found, lost = search(plans, say)
         table, failures = played(plans, found)
+        failures += lost
     except (ConfigError, FleetError, RecordError, WireError, OSError) as error:
         say(f"  failed: {error}")
         for claim in claims:
-            yield row_of(order, claim, Verdict("not decided", {}, f"failed: {error}"), [])
+            failed = Verdict("not decided", {}, f"failed: {error}")
+            yield {**row_of(order, claim, failed, []), "failures": 1}
         return
     for claim in claims:
         mine = set(union([claim]))
         part = {key: curves for key, curves in table.items() if key in mine}
         verdict = CLAIMS[claim].check(order.scale)(part)
-        if bad := [text for key, text in failures if key in mine]:
-            verdict = verdict._replace(why=f"{verdict.why}; {len(bad)} runs failed: {bad[0]}")
+        bad = [text for key, text in failures if key in mine]
+        if bad:
+            why = f"{len(bad)} runs failed: {bad[0]}; without them: {verdict.why}"
+            verdict = verdict._replace(word="not decided", why=why)
         seeds = sorted({seed for curves in part.values() for seed in curves})
         yield {
             **row_of(order, claim, verdict, seeds),
+            "failures": len(bad),
             "finals": finals(part),
             "tuned": bills(found, mine, plans),
         }
@@ -171,7 +193,7 @@ def finals(table: Table) -> list[Row]:
     rows = []
     for (where, arm), curves in table.items():
         scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]
-        if scored and not recipes.is_swept(arm):
+        if scored and not recipes.swept_step(arm):
             ends = [final(curve) for curve in scored]
             spread = stdev(ends) if len(ends) > 1 else 0.0
             lost = sum(curve.diverged for curve in scored)
@@ -212,7 +234,7 @@ class Plans:
         parsed = arms.parsed(arm)
         if parsed.name == "defedavg_niid":
             keys["schedule.dispatch"] = "queue"  # the method's own rule
-        if recipes.is_swept(arm):
+        if recipes.swept_step(arm):
             keys["run.eval_every"] = keys["system.T"]  # only its end is looked at
         return arms.configured(parsed, config.load(None, keys))[0]
 
@@ -227,7 +249,7 @@ class Plans:
 
     def seeds(self, where: str, arm: str) -> tuple[int, ...]:
         setting: Setting = self.settings[where]
-        few = setting.sweep_seeds if recipes.is_swept(arm) else setting.seeds
+        few = setting.sweep_seeds if recipes.swept_step(arm) else setting.seeds
         return self.order.arm_seeds[:few]
 
     def runs(self, found: Mapping[Key, Tuned]) -> dict[Key, list[Planned]]:
@@ -241,7 +263,10 @@ class Plans:
                     continue
                 full = replace(full, algorithm=replace(full.algorithm, options=tuned.options))
                 facts["tuning"] = tuned.bill
-            role: Role = "sweep" if recipes.is_swept(arm) else "arm"
+            step = recipes.swept_step(arm)
+            if step:
+                facts["sweep"] = swept_fact(full, step)
+            role: Role = "sweep" if step else "arm"
             planned[where, arm] = [
                 plan(self.order.runs, arm, seeded(full, seed), role, facts)
                 for seed in self.seeds(where, arm)
@@ -251,24 +276,47 @@ class Plans:
     def grid(self, arm: str) -> tune.Grid:
         return recipes.grid_of(arms.parsed(arm).name, self.order.scale)
 
-    def everything(self) -> list[Config]:
-        """The settings of all trials and runs, for an estimate; a tuned step does not matter."""
-        trials = [
-            self.trial(where, arm)
-            for where, arm in self.searches
-            for _ in product(*self.grid(arm).values())
-        ]
-        finals = [self.configured(w, arm) for w, arm in self.needs for _ in self.seeds(w, arm)]
-        return trials + finals
+    def trials(self) -> Iterator[Planned]:
+        """The searches before they grow."""
+        for where, arm in self.searches:
+            grid, trial = self.grid(arm), self.trial(where, arm)
+            for values in product(*grid.values()):
+                yield planned_trial(self.order, trial, tuple(zip(grid, values, strict=True)))
+
+    def unfinished(self) -> list[Config]:
+        """The settings of trials and runs that are not there yet, for an estimate.
+
+        Runs at steps that a search is still to find are counted whether they are there or not.
+        """
+        known = (run for runs in self.runs({}).values() for run in runs)
+        left = [run.config for run in (*self.trials(), *known) if kept(run) is None]
+        tuned = ((where, arm) for where, arm in self.needs if recipes.is_tuned(arm))
+        return left + [self.configured(*key) for key in tuned for _ in self.seeds(*key)]
 
     @property
     def size(self) -> str:
         finals = sum(len(self.seeds(where, arm)) for where, arm in self.needs)
-        return f"{len(self.everything()) - finals} tuning trials or more, {finals} runs"
+        return f"{len(list(self.trials()))} tuning trials or more, {finals} runs"
 
 
-def search(plans: Plans, say: Say) -> dict[Key, Tuned]:
-    """Tune all arms of a study that need it, their trials side by side."""
+def planned_trial(order: Order, config: Config, point: Point) -> Planned:
+    return plan(order.runs, tune.label(config, point), tune.at(config, point), "trial")
+
+
+def swept_fact(config: Config, step: str) -> dict[str, object]:
+    """Which step size a run stands for, and what the formulas would give."""
+    name = config.algorithm.name
+    theory = bool(algorithms.REGISTRY[name].about.steps)
+    return {
+        "over": step,
+        "value": config.algorithm.options[step],
+        "theory": getattr(algorithms.build(name, config.constants), step) if theory else None,
+    }
+
+
+def search(plans: Plans, say: Say) -> tuple[dict[Key, Tuned], list[tuple[Key, str]]]:
+    """Tune all arms of a study that need it, their trials side by side; and what went wrong."""
+    failures: list[tuple[Key, str]] = []
     configs = {key: plans.trial(*key) for key in plans.searches}
     grids = {key: plans.grid(key[1]) for key in configs}
     grown = {key: {k: tuple(sorted(v)) for k, v in grid.items()} for key, grid in grids.items()}
@@ -279,19 +327,17 @@ def search(plans: Plans, say: Say) -> dict[Key, Tuned]:
     }
     while any(new.values()):
         runs = {
-            (key, point): plan(
-                plans.order.runs,
-                tune.label(configs[key], point),
-                tune.at(configs[key], point),
-                "trial",
-            )
+            (key, point): planned_trial(plans.order, configs[key], point)
             for key, points in new.items()
             for point in points
         }
         say(f"  tuning: {len(runs)} trials")
         results = play_once(runs.values(), plans.order.workers)
         for (key, point), run in runs.items():
-            trials[key][point] = Trial(point, [results[run.path]])
+            result = results[run.path]
+            trials[key][point] = Trial(point, [result])
+            if result.state == "failed":
+                failures.append((key, f"{run.name}: {result.reason}"))
         new = {key: [] for key in configs}
         for key, played in trials.items():
             best = best_of(played)
@@ -301,7 +347,7 @@ def search(plans: Plans, say: Say) -> dict[Key, Tuned]:
                 grown[key][name] = tuple(sorted((*grown[key][name], value)))
                 further = tune.changed(best.point, name, value)
                 new[key] += [] if further in played else [further]
-    return {
+    found = {
         key: Tuned(
             {**configs[key].algorithm.options, **dict(best.point)},
             best.score or 0.0,
@@ -312,6 +358,7 @@ def search(plans: Plans, say: Say) -> dict[Key, Tuned]:
         for key, played in trials.items()
         if (best := best_of(played)) is not None
     }
+    return found, failures
 
 
 def best_of(trials: Mapping[Point, Trial]) -> Trial | None:
@@ -360,23 +407,19 @@ def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str,
 
 def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     """The verdicts on theorems; what was measured is kept and not measured again."""
-    kept: dict[int, list[theory.Found]] = {}
+    laws: dict[int, list[theory.Found]] = {}
     for claim in claims:
-        rows = theory.laws(claim, THEORY_ROUNDS[order.scale])
-        what = json.dumps([claim, order.theory_seeds, [repr(row) for row in rows]])
-        mark = hashlib.sha256(what.encode()).hexdigest()[:12]
-        path = order.runs / f"theory-{claim}-{mark}.json"
+        path, rows = order.laws(claim)
         if path.exists():
             found = [theory.Found(**each) for each in json.loads(path.read_text())]
         else:
             found = measured(claim, rows, order, say)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps([each._asdict() for each in found]), encoding="utf-8")
-        kept[claim] = found
+            whole.write(path, json.dumps([each._asdict() for each in found]))
+        laws[claim] = found
         yield row_of(order, claim, theory.decided(claim, found), order.theory_seeds)
     for name, own in wholly(claims).items():
-        laws = [law for claim in own for law in kept[claim] if law.power is not None]
-        say(pictures.save(pictures.of_laws(laws), order.picture(name)))
+        shown = [law for claim in own for law in laws[claim] if law.power is not None]
+        say(pictures.save(pictures.of_laws(shown), order.picture(name)))
 
 
 def measured(claim: int, rows: Sequence[theory.Law], order: Order, say: Say) -> list[theory.Found]:

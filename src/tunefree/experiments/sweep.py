@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -12,26 +11,13 @@ from typing import Any, NamedTuple, cast
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About
+from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.experiments.batch import Result, plan, play
 from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
+from tunefree.width import WITHIN, Width, width
 
-WITHIN = 0.05  # of the best accuracy: so much is as good as the best
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-
-
-class Width(NamedTuple):
-    """The range of step sizes around the best one that are as good."""
-
-    best: float  # the step size with the highest accuracy
-    low: float
-    high: float
-    cut_low: bool  # the range goes on beyond the smallest value that was tried
-    cut_high: bool
-
-    @property
-    def decades(self) -> float:
-        return math.log10(self.high / self.low)
 
 
 class Sweep(NamedTuple):
@@ -41,7 +27,7 @@ class Sweep(NamedTuple):
     theory: float | None  # the value that the formulas give, for a method that has them
     curve: list[tuple[float, float]]
     results: list[list[Result]]
-    width: Width
+    width: Width | None  # none where no value works
 
 
 def sweep(
@@ -75,7 +61,8 @@ def sweep(
     ]
     if not curve:
         raise ConfigError(f"no run could be played: {failures[0].reason}")
-    return Sweep(over, theory, curve, results, width(curve))
+    classes = sources.source_of(config.data.name).classes or 1
+    return Sweep(over, theory, curve, results, width(curve, chance=1 / classes))
 
 
 def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
@@ -101,33 +88,6 @@ def final(result: Result) -> float:
     return result.history[-1]["accuracy"]
 
 
-def width(curve: Sequence[tuple[float, float]], within: float = WITHIN) -> Width:
-    """The range around the best step size with accuracies within so much of the best.
-
-    It ends where the curve, straight between neighbours on a logarithmic axis, falls below.
-
-    >>> round(width([(0.01, 0.8), (0.1, 0.9), (1.0, 0.4)]).decades, 3)
-    0.6
-    """
-    values, scores = zip(*curve, strict=True)
-    best = max(range(len(scores)), key=lambda place: scores[place])
-    floor = scores[best] - within
-
-    def end(direction: int) -> tuple[float, bool]:
-        place = best
-        while 0 <= place + direction < len(values) and scores[place + direction] >= floor:
-            place += direction
-        beyond = place + direction
-        if not 0 <= beyond < len(values):
-            return values[place], True
-        part = (scores[place] - floor) / (scores[place] - scores[beyond])
-        log = math.log10(values[place]) + part * math.log10(values[beyond] / values[place])
-        return 10**log, False
-
-    (low, cut_low), (high, cut_high) = end(-1), end(+1)
-    return Width(values[best], low, high, cut_low, cut_high)
-
-
 def as_dict(done: Sweep, name: str) -> dict[str, Any]:
     accuracy = dict(done.curve)
     points = []
@@ -140,6 +100,6 @@ def as_dict(done: Sweep, name: str) -> dict[str, Any]:
         "over": done.over,
         "theory": done.theory,
         "within": WITHIN,
-        "width": {**done.width._asdict(), "decades": done.width.decades},
+        "width": done.width and {**done.width._asdict(), "decades": done.width.decades},
         "points": points,
     }

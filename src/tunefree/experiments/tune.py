@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About, stream
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError
+from tunefree.experiments import whole
 from tunefree.experiments.batch import Result, plan, play
 from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
 
@@ -34,7 +35,7 @@ FURTHER = 2  # values at most by which a grid grows on one side
 
 
 class Trial(NamedTuple):
-    """One point of the grid, played with all seeds."""
+    """One point of the grid, played with all seeds, or with the first alone if that was enough."""
 
     point: Point
     results: list[Result]
@@ -61,14 +62,16 @@ class Tuned(NamedTuple):
     trials: list[Trial]
 
     @property
-    def bill(self) -> dict[str, float]:
-        """All that all trials used up, also those that were pruned or diverged."""
+    def bill(self) -> dict[str, Any]:
+        """All that all trials used up, pruned and diverged ones too, and what came of it."""
         ends = [r.history[-1] for trial in self.trials for r in trial.results if r.history]
         rounds = sum(int(row["t"]) + 1 for row in ends)
         keys = {"drawn": "samples", "bits_up": "bits_up", "bits_down": "bits_down"}
         sums = {name: sum(row[key] for row in ends) for key, name in keys.items()}
         seconds = sum(row["seconds"] for row in ends)
-        return {"trials": len(self.trials), "rounds": rounds, **sums, "seconds": seconds}
+        chosen = {name: self.options[name] for name in self.grid}
+        spent = {"trials": len(self.trials), "rounds": rounds, **sums, "seconds": seconds}
+        return {**spent, "chosen": chosen}
 
 
 class Search:
@@ -79,22 +82,31 @@ class Search:
         self.trials: dict[Point, Trial] = {}
 
     def play(self, points: Iterable[Point], floors: Mapping[int, float]) -> None:
+        """Play new points; one that is pruned with its first seed is not played with the others."""
         new = [point for point in points if point not in self.trials]
+        first = self._results(new, self.seeds[:1], floors)
+        alive = [point for point in new if first[point][0].state == "done"]
+        rest = self._results(alive, self.seeds[1:], {})
+        for point in new:
+            self.trials[point] = Trial(point, first[point] + rest.get(point, []))
+
+    def _results(
+        self, points: Sequence[Point], seeds: Sequence[int], floors: Mapping[int, float]
+    ) -> dict[Point, list[Result]]:
         runs = {
             point: [
                 plan(
                     *(self.folder, label(self.config, point), seeded(with_point, seed), "trial"),
                     floors=floors,
                 )
-                for seed in self.seeds
+                for seed in seeds
             ]
-            for point in new
+            for point in points
             for with_point in [at(self.config, point)]
         }
         results = play([run for each in runs.values() for run in each], self.workers)
         by_path = {result.planned.path: result for result in results}
-        for point, each in runs.items():
-            self.trials[point] = Trial(point, [by_path[run.path] for run in each])
+        return {point: [by_path[run.path] for run in each] for point, each in runs.items()}
 
     def best(self, order: Sequence[Point]) -> Trial | None:
         """The best trial; of equals, the one that stands first in the grid."""
@@ -121,12 +133,12 @@ def tune(
     points = [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
     mixed = stream(0, "tuning").permutation(len(points))[: budget or len(points)]
     chosen = [points[place] for place in mixed]
-    whole = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
+    few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
 
     search = Search(config, seeds, folder, workers)
-    search.play(chosen[:whole], {})
+    search.play(chosen[:few], {})
     floors = medians(search.trials.values(), config.system.T) if pruning else {}
-    search.play(chosen[whole:], floors)
+    search.play(chosen[few:], floors)
     best = search.best(points)
     grown = {name: tuple(sorted(values)) for name, values in grid.items()}
     while extend and best is not None and len(search.trials) < (budget or math.inf):
@@ -139,6 +151,11 @@ def tune(
         search.play(points[-1:], floors)
         best = search.best(points)
     if best is None or best.score is None:
+        results = [result for trial in search.trials.values() for result in trial.results]
+        if failed := [result for result in results if result.state == "failed"]:
+            raise FleetError(
+                f"no trial came to its end: {failed[0].planned.name} {failed[0].reason}"
+            )
         states = sorted({trial.state for trial in search.trials.values()})
         raise ConfigError(
             f"no trial of {config.algorithm.name} came to its end (they {', '.join(states)}); give "
@@ -148,7 +165,7 @@ def tune(
         options={**config.algorithm.options, **dict(best.point)},
         score=best.score,
         grid=grown,
-        edges=edges(best.point, grown),
+        edges=edges(best.point, tried(search.trials)),
         trials=list(search.trials.values()),
     )
 
@@ -193,11 +210,12 @@ def final(result: Result) -> float:
 
 
 def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
-    """At each evaluation, what half of these trials had reached; a diverged one has nothing."""
+    """At each evaluation, what half of these trials had reached with their first seed.
+
+    A diverged one has nothing.
+    """
     curves = [
-        {int(row["t"]): row["accuracy"] for row in result.scores}
-        for trial in trials
-        for result in trial.results
+        {int(row["t"]): row["accuracy"] for row in trial.results[0].scores} for trial in trials
     ]
     times = sorted({t for curve in curves for t in curve if t + 1 > GRACE * T})
     return {t: statistics.median(curve.get(t, 0.0) for curve in curves) for t in times}
@@ -235,10 +253,20 @@ def next_value(value: float, neighbour: float) -> float:
     return float(f"{value * factor:.2g}")
 
 
-def edges(point: Point, grown: Grid) -> list[str]:
+def tried(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
+    """The values of each parameter that were played; a budget may have left some out."""
+    values: dict[str, set[float]] = {}
+    for point in points:
+        for name, value in point:
+            values.setdefault(name, set()).add(value)
+    return {name: tuple(sorted(each)) for name, each in values.items()}
+
+
+def edges(point: Point, tried: Grid) -> list[str]:
+    """A sentence for each parameter whose best value has none beyond it."""
     found = []
     for name, value in point:
-        values = grown[name]
+        values = tried[name]
         if len(values) > 1 and value in (values[0], values[-1]):
             side = "largest" if value == values[-1] else "smallest"
             found.append(f"the best {name} = {value:g} is the {side} that was tried")
@@ -270,5 +298,5 @@ def save(tuned: Tuned, config: Config, seeds: Sequence[int], folder: Path) -> Pa
         "settings": config.asdict(),
     }
     path = folder / "tuned.json"
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    whole.write(path, json.dumps(content, indent=1))
     return path

@@ -14,9 +14,11 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from tunefree.experiments.batch import Event, Heard, Planned, Result
 from tunefree.progress import sentence
+from tunefree.record import Row
 
 
 def watched(runs: Sequence[Planned], events: Iterator[Event]) -> Iterator[Result]:
@@ -41,13 +43,13 @@ def on_terminal(
 ) -> Iterator[Result]:
     """A bar for all rounds of all runs, and a line for each run at work."""
     columns = (
-        TextColumn("{task.description}"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[scores]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=12),
+        TextColumn("{task.fields[scores]}", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, expand=True) as progress:
         total = sum(run.config.system.T for run in runs)
         whole = progress.add_task("all rounds", total=total, scores="")
         lines: dict[Path, TaskID] = {}
@@ -65,12 +67,18 @@ def on_terminal(
                 if run.path not in lines:
                     lines[run.path] = progress.add_task(run.name, total=T, scores="")
                 rounds[run.path] = int(event.row["t"]) + 1
-                scores = sentence(event.row)
+                scores = headline(event.row)
                 progress.update(lines[run.path], completed=rounds[run.path])
                 if scores:
                     progress.update(lines[run.path], scores=scores)
             done = f"{finished} of {len(runs)} runs"
             progress.update(whole, completed=sum(rounds.values()), scores=done)
+
+
+def headline(row: Row) -> str:
+    """The one score that fits beside a bar."""
+    name = next((name for name in ("accuracy", "loss", "train_loss") if name in row), "")
+    return f"{name.replace('_', ' ')} {row[name]:.4f}" if name else ""
 
 
 def in_lines(
