@@ -37,6 +37,7 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", {"state": "running"})
     commit(record, -1, 3.0)
     commit(record, 0, 2.0)
+    record.settle()
     reader = Record.open(tmp_path / "run.sqlite")  # while it is still open for writing
     first, second = reader.history()
     assert first == {
@@ -64,8 +65,9 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
 def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", {})
     commit(record, 0, 1.0)
+    record.commit([line(1, 2.0), line(2, float("nan"))], {-1: {"theta": np.ones(3)}})
     with pytest.raises(sqlite3.IntegrityError):
-        record.commit([line(1, 2.0), line(2, float("nan"))], {-1: {"theta": np.ones(3)}})
+        record.settle()
     assert record.vectors()["theta"].dtype == np.float32
     assert [row["t"] for row in record.history()] == [0]
     commit(record, 1, 2.0)
@@ -73,14 +75,26 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     assert record.absences() == [(1, 0, 5, "too long")]
 
 
+def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run.sqlite", {})
+    for t in range(20):
+        theta = np.full(200_000, t, np.float32)
+        record.commit([line(t, 1.0)], {-1: {"theta": theta}})
+        assert record.vectors()["theta"][-1] == t
+        record.commit([line(t + 100, 1.0)], {7: {"c": theta}})
+        assert record.last() == (t + 100, t + 103.0)
+
+
 def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
     writer = Record.create(tmp_path / "run.sqlite", {})
     commit(writer, 0, 1.0)
+    writer.settle()
     reader = Record.open(tmp_path / "run.sqlite")
 
     def meanwhile(query: str) -> None:
         if "FROM reply" in query:
             commit(writer, 1, 2.0)
+            writer.settle()
 
     reader._db.set_trace_callback(meanwhile)
     assert [row["t"] for row in reader.history()] == [0]

@@ -1,7 +1,8 @@
 """A run is one SQLite file: settings, every step's scores and traffic, and all states.
 
 Steps are committed in one transaction each (or a few at once), so a killed run keeps all it had
-committed and goes on from there. WAL mode lets others read while a run is being written; one
+committed and goes on from there. They are written beside the training, by a thread of their own;
+whoever reads the record waits for it. WAL mode lets others read while a run is being written; one
 process at a time may write.
 """
 
@@ -12,6 +13,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -89,9 +91,22 @@ class Record:
     def __init__(
         self, connection: sqlite3.Connection, path: Path | None, lock: FileLock | None = None
     ) -> None:
-        self._db, self.path, self._lock = connection, path, lock
+        self._connection, self.path, self._lock = connection, path, lock
         self._store = Store(connection, str(path))
         self._log = LEAST_LOG  # pages
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        self.settle()
+        return self._connection
+
+    def settle(self) -> None:
+        """Wait until all that was committed is in the file; what went wrong is raised here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     @classmethod
     def create(cls, path: Path | None, facts: Mapping[str, object]) -> Record:
@@ -106,7 +121,7 @@ class Record:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 lock = locked(path)
-            connection = sqlite3.connect(path or ":memory:", isolation_level=None)
+            connection = connected(path)
             connection.execute(f"PRAGMA page_size = {PAGE}")
             writable(connection)
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
@@ -130,7 +145,7 @@ class Record:
         """An existing run file, for writing further steps."""
         migrate(path)
         lock = locked(path)
-        connection = sqlite3.connect(path, isolation_level=None)
+        connection = connected(path)
         writable(connection)
         record = cls(connection, path, lock)
         record.note(state="running", writer=writer())
@@ -138,20 +153,22 @@ class Record:
 
     def close(self) -> None:
         self.release()
-        self._db.close()
+        self._connection.close()
 
     def release(self) -> None:
         """Nothing more will be written: another process may, and the run is one file again."""
+        self._writer.shutdown()
         if self._lock is not None and self.path is not None:
             with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
-                self._db.execute("PRAGMA busy_timeout = 0")
-                self._db.execute("PRAGMA journal_mode = DELETE")
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
             beside(self.path).unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
 
     def note(self, **facts: object) -> None:
         """Set facts about the whole run: settings, versions, state, ..."""
+        self.settle()
         with self._store.transaction():
             self._db.executemany(*noted(facts))
 
@@ -175,31 +192,47 @@ class Record:
     ) -> None:
         """Steps, the states after the last of them and the downloads still out: all or nothing.
 
-        `states` maps an owner to its vectors. `held` are the steps whose downloads clients still
-        work on; those of them that are `new` come with their bytes.
+        `states` maps an owner to its vectors, which must stay as they are. `held` are the steps
+        whose downloads clients still work on; those of them that are `new` come with their bytes.
+        It returns at once: `settle` waits.
         """
         if not lines:
             return
-        last = lines[-1].t
+        self.settle()
         self._lengthen_log(sum(v.nbytes for each in states.values() for v in each.values()))
+        given = list(lines), states, set(held), new
+        if self.path is None:
+            self._commit(*given)
+        else:
+            self._writing = self._writer.submit(self._commit, *given)
+
+    def _commit(
+        self,
+        lines: Sequence[Line],
+        states: Mapping[int, Vectors],
+        held: Collection[int],
+        new: Mapping[int, bytes],
+    ) -> None:
+        db, last = self._connection, lines[-1].t
         with self._store.transaction():
             for line in lines:
                 self._write(line)
             for owner, vectors in states.items():
                 self._store.put(owner, last, vectors)
-            gone = [(t,) for (t,) in self._db.execute("SELECT t FROM held") if t not in held]
-            self._db.executemany("DELETE FROM held WHERE t = ?", gone)
-            self._db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+            gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in held]
+            db.executemany("DELETE FROM held WHERE t = ?", gone)
+            db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
 
     def _lengthen_log(self, size: int) -> None:
         pages = max(LEAST_LOG, COMMITS_IN_LOG * size // PAGE)
         if pages > self._log:
-            self._db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
             self._log = pages
 
     def _write(self, line: Line) -> None:
         t, drawn, seconds, time, replies, scores, traffic, absent = line
-        self._db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
+        db = self._connection
+        db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
         for table, rows in (
             ("reply VALUES (?, ?, ?)", replies),
             ("score VALUES (?, ?, ?)", scores.items()),
@@ -207,10 +240,11 @@ class Record:
             ("absent VALUES (?, ?, ?, ?)", absent),
         ):
             some: Iterable[Any] = rows
-            self._db.executemany(f"INSERT INTO {table}", [(t, *row) for row in some])
+            db.executemany(f"INSERT INTO {table}", [(t, *row) for row in some])
 
     def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
         """The last committed vectors of the server or of a client; none if it has none."""
+        self.settle()
         return self._store.get(owner)
 
     def held(self) -> dict[int, bytes]:
@@ -282,6 +316,11 @@ class Record:
 def noted(facts: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
     rows = [(key, json.dumps(value)) for key, value in facts.items()]
     return "INSERT OR REPLACE INTO run VALUES (?, ?)", rows
+
+
+def connected(path: Path | None) -> sqlite3.Connection:
+    """A connection for one thread at a time, to a file or to memory."""
+    return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
 
 
 def writable(connection: sqlite3.Connection) -> None:

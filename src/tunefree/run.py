@@ -104,6 +104,7 @@ class Run:
         end = {"state": "interrupted"}
         try:
             yield from self._rows(steps, uncommitted)
+            self.record.settle()
             end = {"state": "done"}
         except WireError as error:
             end = {"state": "diverged", "reason": str(error)}

@@ -119,9 +119,10 @@ def test_fewer_commits_lose_no_whole_step_when_stopped(tmp_path: Path) -> None:
 
 def test_commits_come_as_often_as_asked(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
-    run = iter(prepare(settings(path, run__commit_every=3)))
+    run = prepare(settings(path, run__commit_every=3))
     kept = []
     for _ in run:
+        run.record.settle()
         last = Record.open(path).last()
         kept.append(last[0] if last else None)
     assert kept == [-1, -1, -1, 2, 2, 2, 5, 5]  # after t = -1, 0, 1, ...

@@ -183,6 +183,7 @@ class Federated:
         )
         self._books.written()
         self.theta = step.server.theta
+        self.record.settle()  # clients are told of accepted replies only after that
         if self.record.facts()["system"]["N"] != self._books.N:
             self.record.note(**described(self._post.algo, self._objective))
 
