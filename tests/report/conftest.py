@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import tunefree
 from tunefree import config
 from tunefree.api import prepare
 from tunefree.errors import WireError
+from tunefree.report.runs import Reading
 from tunefree.run import Run
 
 SMALL = {"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2}
@@ -31,6 +32,28 @@ def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> 
 def play(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
     for _ in planned(out, facts, **settings):
         pass
+
+
+def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -> Reading:
+    """A run that was never played."""
+    return Reading(Path(f"{name}.sqlite"), facts, rows, {}, {}, {})
+
+
+def configured(seed: int | None = None, **dotted: object) -> dict[str, Any]:
+    """Settings as a run file keeps them; what is not known of a method is one of its options."""
+    tree: dict[str, Any] = {"algorithm": {"name": "fedavg", "options": {}}, "run": {}}
+    if seed is not None:
+        tree["run"]["seed"] = seed
+    for key, value in dotted.items():
+        section, _, name = key.partition("__")
+        inside = tree.setdefault(section, {})
+        (inside["options"] if section == "algorithm" else inside)[name] = value
+    return tree
+
+
+def scores(*accuracies: float, **more: float) -> list[dict[str, float]]:
+    """Rows of a run, one for each accuracy."""
+    return [{"t": t, "accuracy": value, **more} for t, value in enumerate(accuracies)]
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,18 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.report.browser import INSTALLED, Browser
-from tests.report.conftest import planned
+from tests.report.conftest import SEARCH, configured, planned, scores
 from tests.report.test_live import Asked
+from tests.report.test_sweeps import swept
 from tunefree.cli import main
+from tunefree.report.content import content
+from tunefree.report.page import page as html
+from tunefree.report.runs import Reading
 
 pytestmark = pytest.mark.skipif(
     not INSTALLED, reason="needs a browser: apt-get install chromium chromium-driver"
@@ -34,7 +39,14 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def address(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "page.html"
-    verdict = {"claim": 1, "sentence": EVIL, "verdict": "does not hold", "numbers": {"gap": -0.1}}
+    part = {"value": 0.5, "error": 0.0123, "limit": 0.8, "side": "above", "what": EVIL}
+    verdict = {
+        **{"claim": 1, "sentence": EVIL, "verdict": "does not hold", "scale": "small"},
+        "parts": [{**part, "holds": False}, {**part, "value": None, "holds": None}],
+        **{"numbers": {EVIL: 0.5, "gap": -0.1}, "seeds": [3, 4], "why": EVIL, "command": EVIL},
+        "finals": [{"where": "iid", "arm": EVIL, "accuracy": 0.5, "spread": 0.1, "diverged": 1}],
+        "tuned": {"fedavg": EVIL},
+    }
     (runs / "verdicts.json").write_text(json.dumps([verdict]))
     assert main(["report", str(runs), "-o", str(out), "--title", EVIL]) == 0
     (runs / "verdicts.json").unlink()
@@ -66,6 +78,144 @@ def test_all_is_there_and_nothing_is_fetched(page: Browser, address: str) -> Non
     ]
     outside = [url for url in page.requests() if not url.startswith(("data:", "chrome"))]
     assert outside == [address]
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with long names, many settings and large numbers."""
+    many = []
+    for n, name in enumerate(("comparfrefl", "scaffold_m", "defedavg_niid")):
+        options: dict[str, Any] = {
+            "algorithm__compressor": f"any:top:0.0{n + 1}|top:0.05|top:0.2|sign"
+        }
+        options |= {"system__T": 10**n, "schedule__concurrency": 7 * n, "data__batch_size": n}
+        for seed, state in ((0, "done"), (1, "diverged")):
+            rounds = 3 if state == "done" else 2
+            bits = {"bits_up": 123_456_789_012, "bits_down": 223_456_789_012, "drawn": 10**7}
+            values = {f"value_{key}": count - 1 for key, count in bits.items() if key != "drawn"}
+            more = {"loss": 1.5, "train_loss": 1.25, "seconds": 3.5, **bits, **values}
+            label = f"{name}@tuned:{options['algorithm__compressor']},explicit_steps=True"
+            facts: dict[str, Any] = {
+                "arm": label,
+                "state": state,
+                "config": configured(seed, **options),
+            }
+            facts |= {"parameters": 21_840, "system": {"N": 50, "S": 4, "K": 3, "T": 3}}
+            facts["tuning"] = {**SEARCH, "chosen": {"eta": 0.0316, "gamma": 0.001}}
+            facts["reason"] = "" if state == "done" else "client 3 sent a model that is not finite"
+            file = Path(f"{label}-seed{seed}-0123456789ab.sqlite")
+            rows = scores(*(0.1 * t for t in range(rounds)), **more)
+            many.append(Reading(file, facts, rows, {}, {0: 3}, {"late": 4}))
+    verdicts = json.loads((Path(__file__).parents[2] / "evidence/verdicts.json").read_text())
+    out = tmp_path_factory.mktemp("crowded") / "page.html"
+    out.write_text(html(content(many, verdicts)), encoding="utf-8")
+    return out.as_uri()
+
+
+def test_each_claim_unfolds(page: Browser) -> None:
+    table = "document.getElementById('claims-table')"
+    heads = (
+        f"return [...{table}.querySelector('thead').querySelectorAll('th')].map(c => c.innerText)"
+    )
+    assert page.run(heads) == ["Claim", "Sentence", "Verdict", "Scale"]
+    page.run(f"{table}.querySelector('summary').click()")
+    details = f"{table}.querySelector('details')"
+    assert page.run(f"return {details}.open")
+    assert page.run(f"return {details}.querySelector('summary').textContent") == (
+        "0 of 2 parts hold, 1 open"
+    )
+    lines = f"[...{details}.querySelectorAll(':scope tbody tr')]"
+    assert page.run(f"return {lines}.map(r => [...r.cells].map(c => c.innerText))") == [
+        [EVIL, "0.5 ± 0.012", "above 0.8", "no"],
+        [EVIL, "nothing", "above 0.8", "open"],
+        ["gap", "-0.1"],
+        [EVIL, "0.500 ± 0.1, 1 diverged"],
+    ]
+    said = page.run(f"return {details}.textContent")
+    assert "Seeds: 3, 4." in said
+    assert f"Tuned: fedavg to {EVIL}." in said
+    assert page.run(f"return {details}.querySelector('code').textContent") == EVIL
+
+
+def test_claims_unfold_for_paper_and_fold_again(page: Browser) -> None:
+    shut = "return document.querySelectorAll('details:not([open])').length"
+    assert page.run(shut) == 1
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.run(shut) == 0
+    page.run("dispatchEvent(new Event('afterprint'))")
+    assert page.run(shut) == 1
+
+
+def test_a_page_of_claims_alone(browser: Browser, tmp_path: Path) -> None:
+    out = tmp_path / "claims.html"
+    out.write_text(html(content([], [{"claim": 1, "sentence": "So it is.", "why": "No runs."}])))
+    browser.open(out.as_uri())
+    assert browser.run("return [...document.querySelectorAll('h2')].map(h => h.innerText)") == [
+        "Claims"
+    ]
+    assert "No runs." in browser.run("return document.querySelector('details').textContent")
+    assert browser.console() == []
+
+
+def test_no_table_is_wider_than_a_screen_or_a_sheet(browser: Browser, crowded: str) -> None:
+    wide = (
+        "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
+    )
+    browser.resize(1200, 900)
+    browser.open(crowded)
+    assert browser.run(f"{wide}.map(e => e.parentElement.id)") == []
+    browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert browser.run(f"{wide}.map(e => e.parentElement.id)") == []
+    browser.resize(672, 900)  # A4 between its margins
+    browser.develop("Emulation.setEmulatedMedia", media="print")
+    assert browser.run(OVERFLOW) <= 0
+    browser.develop("Emulation.setEmulatedMedia", media="")
+    browser.resize(390, 900)
+    assert browser.run(OVERFLOW) <= 0
+    assert browser.run(f"{wide}.map(e => e.parentElement.id)").count("claims-table") == 0
+
+
+def test_long_names_end_in_an_ellipsis(browser: Browser, crowded: str) -> None:
+    browser.resize(1200, 900)
+    browser.open(crowded)
+    names = (
+        f"[...{CURVES}.querySelectorAll('text.direct')].map(t => [t.firstChild.data, "
+        "t.querySelector('title').textContent, t.getBoundingClientRect().right, "
+        "t.ownerSVGElement.getBoundingClientRect().right])"
+    )
+    for shown, whole, right, edge in browser.run(f"return {names}"):
+        assert shown.endswith("…")
+        assert whole.startswith(shown[:-1])
+        assert edge - 25 < right <= edge  # as much as there is room for
+    name = "document.querySelector('#w0-traffic text.name')"
+    assert browser.run(f"return {name}.getComputedTextLength() <= {CURVES}.clientWidth")
+
+
+def test_the_overview_tells_of_all_runs(browser: Browser, crowded: str) -> None:
+    browser.open(crowded)
+    cells = browser.run(
+        "const t = document.querySelector('#w0-overview table'); return [t.rows[0], t.rows[1]].map("
+        "r => [...r.cells].map(c => c.innerText))"
+    )
+    row = dict(zip(*cells, strict=True))
+    assert next(iter(row)) == "Arm"
+    assert list(row)[1] == "Test accuracy"
+    assert row["Rounds"] == "2 to 3 of 3"
+    assert row["Tuned"] == "eta, gamma"
+    assert row["State"] == "1 diverged, 1 done"
+
+
+def test_the_caption_tells_how_wide_the_working_range_is(browser: Browser, tmp_path: Path) -> None:
+    runs = [swept(0.01, 0.8), swept(0.1, 0.9), swept(1.0, 0.5, state="diverged")]
+    out = tmp_path / "sweep.html"
+    out.write_text(html(content(runs)), encoding="utf-8")
+    browser.open(out.as_uri())
+    caption = browser.run(
+        "return document.querySelector('#w0-sensitivity-eta figcaption').innerText"
+    )
+    assert "Within 0.05 of the best accuracy at any eta: FedAvg over 0.56 decades" in caption
+    assert "(0.0316 to 0.114)" in caption
+    assert browser.console() == []
 
 
 def test_labels_stay_text(page: Browser) -> None:
@@ -123,6 +273,33 @@ def test_values_are_read_by_pointer_and_arrow_keys(page: Browser) -> None:
         "s.dispatchEvent(new PointerEvent('pointermove', {clientX: r.right, clientY: r.top + 50}))"
     )
     assert page.run(readout).startswith("rounds: 8")
+
+
+def test_values_are_read_by_tapping(page: Browser) -> None:
+    def finger(event: str, kind: str = "touch") -> str:
+        page.run(
+            f"const s = {CURVES}.querySelector('.plot svg'), r = s.getBoundingClientRect();"
+            f"s.dispatchEvent(new PointerEvent('{event}', {{pointerType: '{kind}', "
+            "clientX: r.right, clientY: r.top + 50}))"
+        )
+        return str(page.run(f"return {CURVES}.querySelector('.readout').textContent"))
+
+    assert finger("pointerdown").startswith("rounds: 8")
+    assert finger("pointerleave").startswith("rounds: 8")
+    assert finger("pointerleave", "mouse") == ""
+    look = f"return getComputedStyle({CURVES}.querySelector('.plot svg')).touchAction"
+    assert page.run(look) == "pan-y"
+
+
+def test_shades_have_a_scale(page: Browser) -> None:
+    boxes = "document.querySelectorAll('#w0-classes .scale')"
+    shown = page.run(f"return [...{boxes}].map(b => b.nextSibling.textContent)")
+    assert shown == ["1 sample", "36", "143"]
+    dark = [
+        float(each)
+        for each in page.run(f"return [...{boxes}].map(b => b.getAttribute('fill-opacity'))")
+    ]
+    assert dark == [pytest.approx(0.08 + 0.92 * (n / 143) ** 0.5, abs=1e-3) for n in (1, 36, 143)]
 
 
 @pytest.mark.parametrize("dark", [False, True])

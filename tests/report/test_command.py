@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from tests.report.conftest import made
 from tunefree.cli import main
+from tunefree.report.content import content
+from tunefree.report.figures import write
 
 
 def test_a_folder_becomes_a_page(
@@ -33,6 +38,7 @@ def test_the_result_as_one_object(
     assert main(["report", *files, "-o", str(tmp_path / "p.html"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         **{"page": str(tmp_path / "p.html"), "runs": 2, "arms": ["PAdaMFed"], "figures": []},
+        "unreadable": [],
     }
 
 
@@ -44,6 +50,7 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
     assert names >= {
         *("accuracy-by-round", "loss-by-round", "train_loss-by-round", "accuracy-by-bits_up"),
         *("accuracy-by-time", "sensitivity-eta", "traffic", "staleness", "classes"),
+        *("loss-by-bits_up", "train_loss-by-seconds", "loss-by-drawn", "loss-by-time"),
     }
     assert len(files) == 3 * len(names)
     for name in names:
@@ -54,6 +61,14 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
         head, *rows = csv.reader(file)
     assert head == ["arm", "round", "accuracy mean", "lowest", "highest", "seeds"]
     assert [row[1] for row in rows if row[0] == "PAdaMFed"] == ["0", "2", "4", "6", "8"]
+
+
+def test_figures_of_an_arm_that_went_beyond_all_bounds(tmp_path: Path) -> None:
+    huge = [{"t": t, "loss": loss} for t, loss in enumerate((1.0, 1.1e27, 2e300))]
+    files = write(content([made("a", huge, state="diverged")]), tmp_path)
+    assert {file.stem for file in files} == {"loss-by-round"}
+    lines = (tmp_path / "loss-by-round.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[2].split(",")[2] == "1.1e+27"
 
 
 def test_a_report_needs_no_torch(runs: Path) -> None:
@@ -78,6 +93,50 @@ def test_the_verdicts_of_a_folder(runs: Path, tmp_path: Path) -> None:
     assert '"sentence":"As good as tuned."' in out.read_text(encoding="utf-8")
     (folder / "verdicts.json").write_text("{}")
     assert main(["report", str(folder), "-o", str(out)]) == 2
+
+
+def test_verdicts_alone_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("holds", "holds", "does not hold")
+    rows = [{"claim": n, "sentence": "So it is.", "verdict": word} for n, word in enumerate(words)]
+    (tmp_path / "verdicts.json").write_text(json.dumps(rows))
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    assert capsys.readouterr().out.startswith("3 verdicts: 2 hold, 1 does not hold.")
+
+
+def test_files_that_are_no_runs_are_left_out_of_a_folder(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "mixed", str(tmp_path / "p.html")
+    folder.mkdir()
+    good = (runs / "padamfed-1.sqlite").read_bytes()
+    (folder / "a.sqlite").write_bytes(good)
+    (folder / "damaged.sqlite").write_bytes(good[:5000] + b"\xff" * (len(good) - 5000))
+    (folder / "empty.sqlite").touch()
+    with closing(sqlite3.connect(folder / "foreign.sqlite")) as foreign:
+        foreign.executescript("CREATE TABLE step (a); CREATE TABLE run (key, value);")
+        foreign.execute("PRAGMA user_version = 2")  # as run files have it
+        foreign.executescript("INSERT INTO step VALUES (1); INSERT INTO run VALUES ('a', 'b');")
+        foreign.commit()
+    text_file(folder).rename(folder / "text.sqlite")
+    assert main(["report", str(folder), "-o", out]) == 0
+    assert capsys.readouterr().out.startswith(
+        "1 run in 1 arm. All finished. 4 files cannot be read as a run file: "
+        "damaged.sqlite, empty.sqlite, foreign.sqlite, text.sqlite.\n"
+    )
+    for bad in ("damaged", "empty", "foreign", "text"):
+        assert main(["report", str(folder), str(folder / f"{bad}.sqlite"), "-o", out]) == 2
+    (folder / "a.sqlite").unlink()
+    capsys.readouterr()
+    assert main(["report", str(folder), "-o", out]) == 2
+    assert "text.sqlite cannot be read as one" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_given_with_a_part_of_it(runs: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "all" / "part"
+    inside.mkdir(parents=True)
+    (inside / "a.sqlite").write_bytes((runs / "padamfed-1.sqlite").read_bytes())
+    both = [str(inside.parent), str(inside)]
+    assert main(["report", *both, "-o", str(tmp_path / "p.html")]) == 0
 
 
 def text_file(folder: Path) -> Path:

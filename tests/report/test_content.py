@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.report.conftest import SEARCH, planned
+from tests.report.conftest import SEARCH, configured, made, planned, scores
 from tunefree.record import Record
-from tunefree.report.arms import POINTS, Arm, grouped, thinned
+from tunefree.report.arms import POINTS, Arm, grouped, short, thinned
 from tunefree.report.content import content
-from tunefree.report.runs import Reading, found, read
+from tunefree.report.files import opened
+from tunefree.report.runs import Reading, step_sizes
 
 
 def said_of(*paths: Path) -> dict[str, Any]:
-    return content([read(path) for path in found(paths)])
+    return content(opened(paths).runs)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,6 @@ def arm(workload: dict[str, Any], label: str) -> dict[str, Any]:
     (one,) = [arm for arm in workload["arms"] if arm["label"] == label]
     assert isinstance(one, dict)
     return one
-
-
-def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -> Reading:
-    return Reading(Path(f"{name}.sqlite"), facts, rows, {}, {}, {})
 
 
 def test_runs_that_differ_by_the_seed_are_one_arm(workload: dict[str, Any]) -> None:
@@ -103,10 +99,11 @@ def test_a_sweep_is_one_line_over_its_step_sizes(workload: dict[str, Any]) -> No
     (line,) = sweep["lines"]
     assert line["label"] == "FedAvg"
     assert [(p["x"], p["seeds"], p["diverged"]) for p in line["points"]] == [
-        *((0.01, 1, 0), (1.0, 1, 0), (1e30, 0, 1)),
+        *((0.01, 1, 0), (1.0, 1, 0), (1e30, 1, 1)),
     ]
-    assert line["points"][2]["mean"] is None
-    assert [level["label"] for level in sweep["level"]] == ["ComParFreFL", "Late", "PAdaMFed"]
+    assert line["points"][2]["mean"] == 0  # as `tunefree sweep` counts what diverged
+    # Late was played on another schedule.
+    assert [level["label"] for level in sweep["level"]] == ["ComParFreFL", "PAdaMFed"]
 
 
 def test_traffic_in_both_directions_and_values_alone(runs: Path, workload: dict[str, Any]) -> None:
@@ -129,7 +126,11 @@ def test_staleness_of_buffered_runs_alone(runs: Path, workload: dict[str, Any]) 
 
 
 def test_steps_come_with_their_formulas(workload: dict[str, Any]) -> None:
-    assert ["eta", 0.1, ""] in arm(workload, "FedAvg, tuned")["steps"]
+    assert ["eta", 0.1, "found by the search"] in arm(workload, "FedAvg, tuned")["steps"]
+    assert ["eta", 1e30, "given"] in arm(workload, "Too far")["steps"]
+    assert ["eta", pytest.approx(0.177, abs=1e-3), "1 / (K sqrt(T))"] in [
+        *arm(workload, "PAdaMFed")["steps"]
+    ]
     assert arm(workload, "PAdaMFed")["tuning_free"]
     assert not arm(workload, "FedAvg, tuned")["tuning_free"]
     hand = made("a", formulas={"eta": "1 / K"}, config={"algorithm": {"options": {"eta": 0.5}}})
@@ -162,21 +163,114 @@ def test_facts_of_another_shape_are_left_out() -> None:
     assert said["workloads"][0]["picture"] == {}
 
 
-def test_options_separate_arms_unless_somebody_named_them() -> None:
+def test_options_separate_arms_whatever_they_are_called() -> None:
     def fedavg(eta: float, N: int = 5, **facts: object) -> Reading:
-        settings = {"name": "fedavg", "options": {"eta": eta}}
-        return made(
-            "x", title="FedAvg", config={"algorithm": settings, "system": {"N": N}}, **facts
-        )
+        return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
 
     def labels(*runs: Reading) -> list[str]:
         return [arm.label for arm in grouped(runs)]
 
-    assert labels(fedavg(0.1), fedavg(0.1)) == ["FedAvg"]
-    assert labels(fedavg(0.1), fedavg(0.2)) == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
-    assert labels(fedavg(0.1, arm="best"), fedavg(0.2, arm="best")) == ["best"]
+    assert labels(fedavg(0.1), fedavg(0.1)) == ["fedavg"]
+    assert labels(fedavg(0.1), fedavg(0.2)) == ["fedavg, eta = 0.1", "fedavg, eta = 0.2"]
+    tuned = labels(fedavg(0.1, arm="fedavg@tuned"), fedavg(0.2, arm="fedavg@tuned"))
+    assert tuned == ["fedavg@tuned, eta = 0.1", "fedavg@tuned, eta = 0.2"]
+    assert labels(fedavg(1, arm="best"), fedavg(1.0, arm="best")) == ["best"]
     apart = labels(fedavg(0.1, arm="best"), fedavg(0.1, N=9, arm="best"))
     assert apart == ["best, N = 5", "best, N = 9"]
+    called = [made("x", title="FedAvg", train={"options": {"eta": eta}}) for eta in (0.1, 0.2)]
+    assert labels(*called) == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
+
+
+def test_a_seed_counts_once_however_often_it_was_played() -> None:
+    def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Reading:
+        settings = configured(seed, algorithm__eta=0.1, run__out=name)
+        return made(name, scores(*accuracies), arm="x", state=state, config=settings)
+
+    half, whole = run("half", "interrupted", 0.1, 0.2, 0.3), run("whole", "done", 0.5, 0.6)
+    other = run("other", "done", 0.7, 0.8, seed=2)
+    said = content([half, run("again", "done", 0.9, 0.9), whole, other])
+    (only,) = said["workloads"][0]["arms"]
+    assert [each["file"] for each in only["runs"]] == ["again.sqlite", "other.sqlite"]
+    assert only["final"]["accuracy"]["mean"] == pytest.approx(0.85)
+    assert "2 run files repeat a seed of the same arm and are left out" in said["lead"]
+    assert len(said["runs"]) == 4
+    further = content([run("a", "interrupted", 0.1), half])["workloads"][0]["arms"][0]
+    assert [each["file"] for each in further["runs"]] == ["half.sqlite"]
+    nobody_knows = [run(name, "done", 0.5, seed=None) for name in "ab"]
+    assert content(nobody_knows)["workloads"][0]["arms"][0]["seeds"] == 2
+    assert "repeat" not in content(nobody_knows)["lead"]
+    trials = [made(n, role="trial", config=configured(1, algorithm__eta=0.1)) for n in "ab"]
+    assert content(trials)["workloads"][0]["bill"][0]["search"]["trials"] == 2
+
+
+def test_numbers_stay_such_as_can_be_drawn() -> None:
+    assert type(short(3.0)) is int
+    assert type(short(1.1e27)) is float
+    assert short(0.12345678) == 0.123457
+
+
+def test_where_each_step_size_came_from() -> None:
+    facts = {"formulas": {"beta": "1 / T"}, "steps": {"eta": 0.3, "beta": 0.01, "gamma": 1.0}}
+    settings = configured(algorithm__eta=0.3, algorithm__s=2, algorithm__nesterov=True)
+
+    def origins(**more: object) -> dict[str, tuple[float, str]]:
+        lines = step_sizes(made("a", config=settings, **facts, **more))
+        return {name: (value, origin) for name, value, origin in lines}
+
+    assert origins(tuning={**SEARCH, "chosen": {"eta": 0.3}}) == {
+        **{"eta": (0.3, "found by the search"), "s": (2, "given")},  # typed as a whole number
+        **{"beta": (0.01, "1 / T"), "gamma": (1.0, "default")},
+    }
+    assert origins(tuning={**SEARCH, "chosen": {"eta": 0.1}})["eta"] == (0.3, "given")
+    assert origins(tuning=SEARCH)["eta"] == (0.3, "found by the search")  # an older file
+    assert origins()["eta"] == (0.3, "given")
+
+
+def test_only_what_was_searched_is_said_to_be_tuned() -> None:
+    settings = configured(1, algorithm__eta=0.3, algorithm__s=2.0)
+
+    def tuned(tuning: object) -> tuple[object, object]:
+        (only,) = content([made("a", arm="x", config=settings, tuning=tuning)])["workloads"]
+        return only["arms"][0]["searched"], only["bill"][0]["found"]
+
+    assert tuned({**SEARCH, "chosen": {"eta": 0.3}}) == (["eta"], [{"eta": 0.3}])
+    assert tuned(SEARCH) == (["eta", "s"], [{"eta": 0.3, "s": 2.0}])  # an older file
+
+
+def test_validation_scores_are_called_so_and_stay_apart() -> None:
+    def run(name: str, validation: float, **facts: object) -> Reading:
+        settings = configured(1, algorithm__eta=0.1, data__name="digits")
+        settings["data"]["validation"] = validation
+        return made(name, scores(0.5, loss=1.0), config=settings, state="done", **facts)
+
+    said = content([run("a", 0.0), run("b", 0.1), run("c", 0.1, role="trial")])
+    test, validation = said["workloads"]
+    assert test["measures"] == {"accuracy": "test accuracy", "loss": "test loss"}
+    assert validation["measures"]["accuracy"] == "validation accuracy"
+    assert validation["measures"]["loss"] == "validation loss"
+    assert test["title"] == "digits"
+    assert validation["title"] == "digits, scored on validation samples"
+    assert [len(each["arms"]) for each in (test, validation)] == [1, 1]
+    assert test["bill"][1]["label"] == "fedavg, trials"  # beside what they were made for
+    assert [run["scored_on"] for run in said["runs"]] == ["test", "validation", "validation"]
+
+
+def test_a_mean_cost_is_of_whole_trainings() -> None:
+    def run(seed: int, state: str, *bits: int) -> Reading:
+        rows = [{"t": t, "drawn": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
+        settings, heard = configured(seed, algorithm__eta=0.1), {0: len(bits)}
+        facts = {"arm": "x", "state": state, "config": settings, "tuning": SEARCH}
+        return Reading(Path(f"{seed}.sqlite"), facts, rows, {}, heard, {})
+
+    def costs(*runs: Reading) -> dict[str, Any]:
+        said = content(runs)["workloads"][0]
+        return {"traffic": said["traffic"], "training": said["bill"][0]["training"]}
+
+    both = costs(run(1, "done", 10, 20, 30), run(2, "diverged", 10))
+    assert both["traffic"][0]["bits_up"] == both["training"]["bits_up"] == 30
+    assert both["traffic"][0]["uploads"] == [3, 3]
+    assert both["training"]["rounds"] == 3
+    assert costs(run(1, "diverged", 10)) == {"traffic": [], "training": {}}
 
 
 def test_a_seed_that_stopped_early_is_not_averaged_on() -> None:
@@ -204,6 +298,7 @@ def test_a_run_being_written_is_shown_as_running(tmp_path: Path) -> None:
     rows = iter(run)
     for _ in range(5):
         next(rows)
+    run.record.settle()
     line = said_of(tmp_path)["runs"][0]
     assert (line["state"], line["rounds"], line["of"]) == ("running", 4, 8)
     rows.close()  # type: ignore[attr-defined]

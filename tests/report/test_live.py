@@ -80,20 +80,47 @@ def test_only_this_machine_only_get_only_two_addresses(asked: Asked) -> None:
 
 
 def test_a_run_being_written_is_followed(tmp_path: Path) -> None:
-    rows = iter(planned(tmp_path / "a.sqlite"))
+    writing = planned(tmp_path / "a.sqlite")
+    rows = iter(writing)
     next(rows)
     asked = Asked(tmp_path)
     try:
         seen = []
         for _ in rows:
+            writing.record.settle()  # a step is written while the next one is trained
             run = asked.content()["runs"][0]
             seen.append((run["state"], run["rounds"]))
         assert seen == [("running", t) for t in range(1, 9)]
         assert asked.content()["runs"][0]["state"] == "done"
         (tmp_path / "half.sqlite").write_text("not yet a run file, as while it is being made" * 99)
-        assert asked()[0] == 503
+        now = asked.content()
+        assert len(now["runs"]) == 1
+        assert now["lead"].endswith("1 file cannot be read as a run file: half.sqlite.")
         (tmp_path / "half.sqlite").unlink()
+        assert "half" not in asked.content()["lead"]
+    finally:
+        asked.close()
+
+
+def test_a_folder_without_runs_is_waited_for(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    try:
+        assert asked.content()["lead"] == "No run yet."
+        assert asked("/")[0] == 200
+        next(iter(planned(tmp_path / "a.sqlite")))
         assert len(asked.content()["runs"]) == 1
+    finally:
+        asked.close()
+
+
+def test_a_named_file_that_breaks_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "a.sqlite"
+    Record.create(file, {"state": "done"}).close()
+    asked = Asked(file)
+    try:
+        assert asked()[0] == 200
+        file.write_text("not a run file any more" * 99)
+        assert asked()[0] == 503
     finally:
         asked.close()
 
@@ -123,8 +150,10 @@ def test_a_writer_that_died_is_noticed_though_its_file_stays(tmp_path: Path) -> 
     record.close()
 
 
-def test_the_command_ends_by_ctrl_c(runs: Path) -> None:
-    command = [sys.executable, "-m", "tunefree.cli", "watch", str(runs), "--format", "json"]
+@pytest.mark.parametrize("kind", ["runs", "empty"])
+def test_the_command_ends_by_ctrl_c(kind: str, runs: Path, tmp_path: Path) -> None:
+    folder = runs if kind == "runs" else tmp_path
+    command = [sys.executable, "-m", "tunefree.cli", "watch", str(folder), "--format", "json"]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -141,7 +170,7 @@ def test_the_command_ends_by_ctrl_c(runs: Path) -> None:
         connection.close()
         at.send_signal(signal.SIGINT)
         out, err = at.communicate(timeout=30)
-    assert (at.returncode, out, err) == (0, "no longer watching; the runs go on\n", "")
+    assert (at.returncode, out, err) == (0, "", "no longer watching; the runs go on\n")
 
 
 @pytest.mark.parametrize(

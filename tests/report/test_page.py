@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tunefree.report.content import content
-from tunefree.report.page import page, part
-from tunefree.report.runs import Reading, read
+from tunefree.report.files import read
+from tunefree.report.page import SCRIPTS, page, part
+from tunefree.report.runs import Reading
 
 EVIL = "</script><script>alert(1)</script><!-- {{content}} & \u2028"
 
@@ -50,6 +51,12 @@ def test_numbers_that_json_does_not_know() -> None:
     assert said["workloads"][0]["arms"][0]["final"]["loss"]["mean"] is None
 
 
-@pytest.mark.parametrize("name", ["page.css", "plots.js", "page.js"])
+@pytest.mark.parametrize("name", ["page.css", *(f"{name}.js" for name in SCRIPTS)])
 def test_no_part_can_end_its_own_element(name: str) -> None:
     assert "</" not in part(name)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_script_needs_a_browser_of_this_year(name: str) -> None:
+    new = r"\.(?:toReversed|toSorted|toSpliced|with|groupBy)\(|\(\?<[=!]"
+    assert not re.findall(new, part(f"{name}.js"))

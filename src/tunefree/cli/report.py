@@ -31,12 +31,14 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def report_command(args: argparse.Namespace) -> int:
     from tunefree.report.content import content
+    from tunefree.report.files import check_not_empty, opened
     from tunefree.report.page import page
-    from tunefree.report.runs import found, read, verdicts
 
     if args.out.suffix not in (".html", ".htm"):  # a run file given by mistake must survive
         raise ConfigError(f"--out = '{args.out}' must end in .html")
-    said = content([read(path) for path in found(args.runs)], verdicts(args.runs), args.title)
+    found = opened(args.runs)
+    check_not_empty(found)
+    said = content(found.runs, found.verdicts, args.title, found.unreadable)
     text = page(said)
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,19 +53,22 @@ def report_command(args: argparse.Namespace) -> int:
 
         figures = write(said, args.figures)
     print(
-        json.dumps(summary(said, args.out, figures))
+        json.dumps(summary(said, args.out, figures, found.unreadable))
         if args.format == "json"
         else closing(said, args.out, len(text), figures)
     )
     return 0
 
 
-def summary(said: dict[str, Any], out: Path, figures: list[Path]) -> dict[str, Any]:
+def summary(
+    said: dict[str, Any], out: Path, figures: list[Path], unreadable: list[Path]
+) -> dict[str, Any]:
     return {
         "page": str(out),
         "runs": len(said["runs"]),
         "arms": [arm["label"] for each in said["workloads"] for arm in each["arms"]],
         "figures": [str(path) for path in figures],
+        "unreadable": [str(path) for path in unreadable],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 
@@ -31,5 +32,5 @@ def watch_command(args: argparse.Namespace) -> int:
             serving.serve_forever()
         except KeyboardInterrupt:
             serving.server_close()
-    print("no longer watching; the runs go on")
+    print("no longer watching; the runs go on", file=sys.stderr)
     return 0

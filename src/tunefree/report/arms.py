@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from tunefree.report.runs import Reading
 
 MEASURES = {
-    "accuracy": "test accuracy",
-    "loss": "test loss",
+    "accuracy": "{} accuracy",
+    "loss": "{} loss",
     "train_loss": "training loss",
     "grad_norm": "gradient norm",
 }
@@ -89,19 +89,43 @@ class Arm:
 def grouped(runs: Sequence[Reading]) -> list[Arm]:
     """The arms, in the order in which their first runs came.
 
-    A label that somebody chose stands for the method and its options; where data, model or system
-    differ under the same label they are named as well, because their scores must not be averaged.
+    Where runs under one name differ in their method's options, data, model or system, these are
+    named as well, because their scores must not be averaged.
     """
-    names = [str(run.facts.get("arm") or run.title) for run in runs]
-    settings = [
-        {
-            key: value
-            for key, value in relevant(run).items()
-            if not (run.facts.get("arm") and key.startswith("algorithm."))
-        }
-        for run in runs
-    ]
-    return [Arm(*item) for item in together(runs, names, settings).items()]
+    named = [name_of(run) for run in runs]
+    return [Arm(*item) for item in together(runs, named, [relevant(r) for r in runs]).items()]
+
+
+def name_of(run: Reading) -> str:
+    """The label that somebody chose, or else the method."""
+    return str(run.facts.get("arm") or run.title)
+
+
+def once_each(runs: Sequence[Reading]) -> list[Reading]:
+    """One run for each seed of an arm or of a swept value, however often it was played.
+
+    That is the finished one, or else the one that came furthest. Trials were paid for each time.
+    """
+    kept: dict[Hashable, Reading] = {}
+    for place, run in enumerate(runs):
+        same: Hashable = place
+        if run.seed is not None and run.role != "trial":
+            same = (run.role, name_of(run), frozenset(relevant(run).items()), run.seed)
+        known = kept.setdefault(same, run)
+        if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
+            kept[same] = run
+    return list(kept.values())
+
+
+def measured(runs: Iterable[Reading]) -> dict[str, str]:
+    """What these runs were scored by, and how it is called."""
+    looked_at = list(runs)
+    samples = "validation" if any(run.validated for run in looked_at) else "test"
+    return {
+        measure: name.format(samples)
+        for measure, name in MEASURES.items()
+        if any(measure in row for run in looked_at for row in run.rows)
+    }
 
 
 def together(
@@ -128,7 +152,7 @@ def together(
 
 def relevant(run: Reading) -> dict[str, Hashable]:
     """The settings that can change a result, the seed apart."""
-    flat = flattened(run.config) or flattened({"system": run.system})
+    flat = flattened(run.config or {"system": run.system, "algorithm": {"options": run.options}})
     return {
         key: value
         for key, value in flat.items()
@@ -169,5 +193,6 @@ def thinned(rounds: Sequence[int]) -> list[int]:
 
 
 def short(value: float) -> float:
-    """Enough digits to draw and to read; whole numbers stay whole."""
-    return int(value) if float(value).is_integer() else float(f"{value:.6g}")
+    """Enough digits to draw and to read; whole numbers stay whole, as far as floats count them."""
+    whole = abs(value) <= 2**53 and float(value).is_integer()
+    return int(value) if whole else float(f"{value:.6g}")

@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tunefree.report.arms import AXES, MEASURES, Arm, Content, flattened, grouped, relevant
+from tunefree.report.arms import (
+    AXES,
+    Arm,
+    Content,
+    flattened,
+    grouped,
+    measured,
+    once_each,
+    relevant,
+)
 from tunefree.report.costs import absences, bill, staleness, traffic
 from tunefree.report.runs import Reading, step_sizes
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100
+SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
+NAMED_FILES = 5  # at most, of those that cannot be read
 HIDDEN = {"run.seed", "run.out", "run.fleet", "run.workers", "run.kernels", "data.dir"}
 
 
 def content(
-    runs: Sequence[Reading], verdicts: Sequence[Mapping[str, Any]] = (), title: str = ""
+    runs: Sequence[Reading],
+    verdicts: Sequence[Mapping[str, Any]] = (),
+    title: str = "",
+    unreadable: Sequence[Path] = (),
 ) -> Content:
     """Everything there is to say about these runs; a part that has nothing to show is empty."""
+    counted = once_each(runs)
     groups: dict[str, list[Reading]] = {}
-    for run in runs:
+    for run in counted:
         groups.setdefault(workload_title(run), []).append(run)
     workloads = [workload(f"w{i}", *item) for i, item in enumerate(groups.items())]
-    arms = [arm for group in groups.values() for arm in grouped(of_role(group, "arm"))]
     said: Content = finite(
         {
             "title": title or "Federated training",
-            "lead": lead(runs, arms),
+            "lead": " ".join(
+                [
+                    lead(runs, sum(len(each["arms"]) for each in workloads), verdicts),
+                    *left_out(len(runs) - len(counted), unreadable),
+                ]
+            ),
             "axes": AXES,
-            "measures": MEASURES,
             "verdicts": [dict(row) for row in verdicts],
             "workloads": workloads,
-            "settings": settings_table(of_role(runs, "arm") or runs),
+            "settings": settings_table(of_role(counted, "arm") or counted),
             "versions": versions(runs),
             "runs": [run_line(run) for run in runs],
         }
@@ -42,16 +62,17 @@ def content(
 
 def workload(name: str, title: str, runs: Sequence[Reading]) -> Content:
     """All that is shown of the runs on the same data and model."""
-    arms = grouped(of_role(runs, "arm"))
-    measures = [m for m in MEASURES if any(m in row for run in runs for row in run.rows)]
-    axes = [a for a in AXES if a == "round" or any(r.rows and r.rows[-1].get(a) for r in runs)]
+    arms, sweep = grouped(of_role(runs, "arm")), of_role(runs, "sweep")
+    drawn = [*of_role(runs, "arm"), *sweep]
+    measures = measured(drawn)
+    axes = [a for a in AXES if a == "round" or any(r.rows and r.rows[-1].get(a) for r in drawn)]
     return {
         "id": name,
         "title": title,
         "measures": measures,
         "axes": axes,
         "arms": [arm_line(i, arm, measures, axes) for i, arm in enumerate(arms)],
-        "sensitivity": sensitivity(of_role(runs, "sweep"), arms, measures),
+        "sensitivity": sensitivity(sweep, arms, measures),
         "bill": bill(arms, of_role(runs, "trial")),
         "traffic": [line for i, arm in enumerate(arms) if (line := traffic(i, arm))],
         "staleness": [line for i, arm in enumerate(arms) if (line := staleness(i, arm))],
@@ -60,13 +81,14 @@ def workload(name: str, title: str, runs: Sequence[Reading]) -> Content:
     }
 
 
-def arm_line(style: int, arm: Arm, measures: Sequence[str], axes: Sequence[str]) -> Content:
+def arm_line(style: int, arm: Arm, measures: Mapping[str, str], axes: Sequence[str]) -> Content:
     first = arm.runs[0]
     return {
         "label": arm.label,
         "style": style,
         "paper": str(first.facts.get("paper") or ""),
         "tuning_free": first.tuning_free,
+        "searched": list(first.searched),
         "seeds": len(arm.runs),
         "state": arm.state,
         "runs": [run_line(run) for run in arm.runs],
@@ -88,6 +110,7 @@ def run_line(run: Reading) -> Content:
         "of": run.system.get("T"),
         "accuracy": run.last("accuracy"),
         "loss": run.last("loss"),
+        "scored_on": "validation" if run.validated else "test",
     }
 
 
@@ -136,10 +159,11 @@ def versions(runs: Iterable[Reading]) -> list[list[str]]:
     return [[name, ", ".join(used)] for name, used in seen.items()]
 
 
-def lead(runs: Sequence[Reading], arms: Sequence[Arm]) -> str:
+def lead(runs: Sequence[Reading], arms: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
     """The first sentence: how much there is, and what did not end well."""
-    of_arms = len(of_role(runs, "arm"))
-    parts = [f"{plural(of_arms, 'run')} in {plural(len(arms), 'arm')}"]
+    if not runs:
+        return tally(verdicts) if verdicts else "No run yet."
+    parts = [f"{plural(len(of_role(runs, 'arm')), 'run')} in {plural(arms, 'arm')}"]
     for role in ("sweep", "trial"):
         if count := len(of_role(runs, role)):
             parts.append(plural(count, f"{role} run"))
@@ -147,6 +171,32 @@ def lead(runs: Sequence[Reading], arms: Sequence[Arm]) -> str:
     states = [run.state for run in runs]
     odd = [f"{states.count(s)} {s}" for s in sorted(set(states) - {"done"})]
     return f"{sentence} Not finished: {', '.join(odd)}." if odd else f"{sentence} All finished."
+
+
+def tally(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """How many claims have which verdict."""
+    words = Counter(str(row.get("verdict") or "not decided") for row in verdicts)
+    counts = ", ".join(
+        f"{count} {word if count == 1 else SEVERAL.get(word, word)}"
+        for word, count in words.most_common()
+    )
+    return f"{plural(len(verdicts), 'verdict')}: {counts}."
+
+
+def left_out(repeats: int, unreadable: Sequence[Path]) -> list[str]:
+    """A sentence for each kind of file that does not count."""
+    said = []
+    if repeats:
+        some = "1 run file repeats" if repeats == 1 else f"{repeats} run files repeat"
+        verb = "is" if repeats == 1 else "are"
+        said.append(f"{some} a seed of the same arm and {verb} left out of the means.")
+    if unreadable:
+        names = ", ".join(path.name for path in unreadable[:NAMED_FILES])
+        more = len(unreadable) - NAMED_FILES
+        others = f" and {more} more" if more > 0 else ""
+        count = plural(len(unreadable), "file")
+        said.append(f"{count} cannot be read as a run file: {names}{others}.")
+    return said
 
 
 def plural(count: int, noun: str) -> str:
@@ -160,11 +210,16 @@ def of_role(runs: Sequence[Reading], role: str) -> list[Reading]:
 
 
 def workload_title(run: Reading) -> str:
-    """Data, partition and model: only runs that share them can be compared."""
+    """Data, partition, model and what is scored: only runs that share them can be compared.
+
+    Trials are counted beside the runs that they were made for, though they hold samples out.
+    """
     config = run.config
     data, model = config.get("data", {}), config.get("model", {})
     words = [data.get("name"), data.get("partition"), model.get("name")]
-    return ", ".join(str(word) for word in words if word) or "Own data and model"
+    title = ", ".join(str(word) for word in words if word) or "Own data and model"
+    apart = run.validated and run.role != "trial"
+    return f"{title}, scored on validation samples" if apart else title
 
 
 def finite(value: Any) -> Any:

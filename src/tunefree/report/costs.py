@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tunefree.report.arms import Arm, Content
-from tunefree.report.runs import Reading, step_sizes
+from tunefree.report.runs import Reading
 
 STALENESS_BARS = 100
 SPENT = ("rounds", "samples", "bits_up", "bits_down")
@@ -26,22 +26,20 @@ def bill(arms: Sequence[Arm], trials: Sequence[Reading]) -> list[Content]:
         own = [json.loads(text) for text in sorted(searches)]
         known = bool(own) or first.tuning_free  # not so if the steps were chosen by hand
         noted |= {run.title for run in arm.runs if own}
-        used = [{name: value for name, value, _ in step_sizes(first)}] if own else []
+        found = {json.dumps(run.searched): run.searched for run in arm.runs if run.searched}
         rows.append(
             {
                 "label": arm.label,
                 "tuning_free": first.tuning_free,
                 "search": summed(own) if known else None,
-                "found": [search["chosen"] for search in own if search.get("chosen")] or used,
-                "training": {
-                    name: statistics.fmean(spent(run)[name] for run in arm.runs) for name in SPENT
-                },
+                "found": list(found.values()),
+                "training": means([spent(run) for run in arm.judged], SPENT),
             }
         )
     for title in dict.fromkeys(run.title for run in trials if run.title not in noted):
         search = summed([spent(run) for run in trials if run.title == title])
         label = f"{title}, trials"
-        rows.append({"label": label, "tuning_free": False, "search": search, "found": [{}]})
+        rows.append({"label": label, "tuning_free": False, "search": search, "found": []})
     return rows if any(row["search"] and row["search"]["trials"] for row in rows) else []
 
 
@@ -59,14 +57,19 @@ def total(run: Reading, key: str) -> float:
     return run.rows[-1].get(key, 0) if run.rows else 0
 
 
+def means(rows: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str, float]:
+    """The mean of each over whole trainings; nothing where none got through."""
+    return {key: statistics.fmean(row[key] for row in rows) for key in keys} if rows else {}
+
+
 def traffic(style: int, arm: Arm) -> Content:
     """Bits of one run, the mean over the seeds: all of them, and values alone."""
     keys = ("bits_up", "value_bits_up", "bits_down", "value_bits_down")
-    mean = {key: statistics.fmean(total(run, key) for run in arm.runs) for key in keys}
+    mean = means([{key: total(run, key) for key in keys} for run in arm.judged], keys)
     if not any(mean.values()):
         return {}
     d = arm.runs[0].facts.get("parameters")
-    heard = [count for run in arm.runs for count in run.uploads.values()]
+    heard = [count for run in arm.judged for count in run.uploads.values()]
     return {
         "label": arm.label,
         "style": style,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tunefree.errors import ConfigError
 from tunefree.looks import COLOURS, dressed, line_look, named
-from tunefree.report.arms import AXES, MEASURES, Content
+from tunefree.report.arms import AXES, Content
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,17 +61,16 @@ def write(content: Content, folder: Path) -> list[Path]:
 
 
 def sheets(content: Content) -> Iterator[Sheet]:
-    """Every measure by rounds, the first one by every axis, and the page's other figures."""
+    """Every measure by every axis, and the page's other figures."""
     several = len(content["workloads"]) > 1
     for workload in content["workloads"]:
         start = f"{workload['id']}-" if several else ""
-        pairs = [(y, "round") for y in workload["measures"]]
-        pairs += [(y, x) for y in workload["measures"][:1] for x in workload["axes"][1:]]
-        for y, x in pairs:
-            if any(y in arm["y"] for arm in workload["arms"]):
+        for y, x in product(workload["measures"], workload["axes"]):
+            if any(y in arm["y"] and x in arm["x"] for arm in workload["arms"]):
                 yield curves(f"{start}{y}-by-{x}", workload, y, x)
         for sweep in workload["sensitivity"]:
-            yield sensitivity(f"{start}sensitivity-{sweep['key']}", sweep)
+            score = workload["measures"][sweep["measure"]]
+            yield sensitivity(f"{start}sensitivity-{sweep['id']}", sweep, score)
         if workload["traffic"]:
             yield traffic(f"{start}traffic", workload["traffic"])
         if workload["staleness"]:
@@ -84,7 +83,7 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
     arms = [arm for arm in workload["arms"] if y in arm["y"] and x in arm["x"]]
 
     def draw(figure: Figure) -> None:
-        axes = plain_axes(figure, AXES[x], MEASURES[y], workload["title"])
+        axes = plain_axes(figure, AXES[x], workload["measures"][y], workload["title"])
         for arm in arms:
             points = zip(arm["x"][x], *arm["y"][y].values(), arm["seeds_at"], strict=True)
             state = "" if arm["state"] == "done" else f" ({arm['state']})"
@@ -97,6 +96,8 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
                 axes.plot(at, mean, **look, linewidth=width, markevery=every)
                 axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
                 look["label"] = "_"  # one entry for all pieces
+        if x.startswith("bits"):
+            axes.set_xscale("log")  # whole and compressed messages side by side
         named(figure, axes)
 
     table: Table = [("arm", x, f"{y} mean", "lowest", "highest", "seeds")]
@@ -106,9 +107,9 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
     return Sheet(name, 4.2, draw, table)
 
 
-def sensitivity(name: str, sweep: Content) -> Sheet:
+def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
     def draw(figure: Figure) -> None:
-        axes = plain_axes(figure, sweep["key"], MEASURES[sweep["measure"]])
+        axes = plain_axes(figure, sweep["key"], score, f"Sensitivity to {sweep['title']}")
         axes.set_xscale("log")
         for line in sweep["lines"]:
             look = line_look(line["style"])
@@ -192,7 +193,11 @@ def classes(name: str, picture: Content) -> Sheet:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         roots = [[row[k] ** 0.5 for row in counts] for k in range(len(counts[0]))]
-        axes.imshow(roots, aspect="auto", cmap="Blues", interpolation="nearest")
+        image = axes.imshow(roots, aspect="auto", cmap="Blues", interpolation="nearest")
+        most = max(max(row) for row in counts)
+        shown = sorted({0, most // 4, most})
+        scale = figure.colorbar(image, ticks=[count**0.5 for count in shown], label="samples")
+        scale.ax.set_yticklabels([str(count) for count in shown])
         axes.set_xlabel("client")
         axes.set_ylabel("class")
         axes.set_title("samples, shaded by the square root of their count", fontsize=9, loc="left")

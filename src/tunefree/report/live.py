@@ -10,8 +10,9 @@ from pathlib import Path
 from tunefree.errors import ConfigError
 from tunefree.report.arms import Content
 from tunefree.report.content import content
+from tunefree.report.files import opened, read
 from tunefree.report.page import embedded, page
-from tunefree.report.runs import Reading, found, read, verdicts
+from tunefree.report.runs import Reading
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -26,8 +27,8 @@ class Watched:
 
     def __call__(self) -> Content:
         with self._lock:
-            runs = [self._current(path) for path in found(self._paths)]
-            return content(runs, verdicts(self._paths), self._title)
+            now = opened(self._paths, self._current)
+            return content(now.runs, now.verdicts, self._title, now.unreadable)
 
     def _current(self, path: Path) -> Reading:
         mark = [stamp(file) for file in (path, path.with_name(f"{path.name}-wal"))]
@@ -70,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(404, "text/plain", "there are / and /content.json")
         try:
             now = self.watched()
-        except ConfigError as error:  # a file may be half made; the page asks again
+        except ConfigError as error:  # a file that was named may be half made; the page asks again
             return self._answer(503, "text/plain", str(error))
         if self.path == "/":
             return self._answer(200, "text/html", page(now, live=True))

@@ -169,90 +169,11 @@ function download(blob, name) {
 
 /* ---------- blocks ---------- */
 
-const heading = (id, level, text) => ({id, mark: text, make: () => h(`h${level}`, {id}, text)});
-
-// columns: names, a leading "#" marks numbers; rows: cells, each text or a node
-function table(id, caption, columns, rows) {
-  return {
-    id,
-    mark: JSON.stringify([caption, columns, rows]),
-    make: () =>
-      h(
-        "div",
-        {id, class: "block"},
-        h("p", {class: "caption", id: `${id}-caption`}, caption),
-        h(
-          "div",
-          {class: "wide", tabindex: 0, role: "region", "aria-labelledby": `${id}-caption`},
-          h(
-            "table",
-            {"aria-labelledby": `${id}-caption`},
-            h(
-              "thead",
-              {},
-              h(
-                "tr",
-                {},
-                columns.map(name =>
-                  h("th", {scope: "col", class: name[0] === "#" ? "number" : null}, name.replace("#", "")),
-                ),
-              ),
-            ),
-            h(
-              "tbody",
-              {},
-              rows.map(row =>
-                h(
-                  "tr",
-                  {},
-                  row.map((cell, i) => {
-                    const {text, style, kind} = cell !== null && typeof cell === "object" ? cell : {text: cell};
-                    const look = [columns[i][0] === "#" ? "number" : "", kind ?? ""].join(" ").trim();
-                    return h(
-                      i ? "td" : "th",
-                      {scope: i ? null : "row", class: look || null},
-                      style === undefined ? "" : swatch(style),
-                      text === null || text === undefined ? "\u2013" : String(text),
-                    );
-                  }),
-                ),
-              ),
-            ),
-          ),
-        ),
-      ),
-  };
-}
-
-function claims(verdicts) {
-  const kinds = {holds: ["holds", "\u2713 "], "does not hold": ["fails", "\u2717 "]};
-  return [
-    heading("claims", 2, "Claims"),
-    table(
-      "claims-table",
-      "What the papers claim, and whether it held here.",
-      ["Claim", "Sentence", "Verdict", "Numbers", "Seeds", "Scale", "Why", "Command"],
-      verdicts.map(v => {
-        const [kind, sign] = kinds[v.verdict] ?? ["open", "? "];
-        return [
-          v.claim,
-          {text: v.sentence, kind: "sentence"},
-          {text: sign + (v.verdict ?? "not decided"), kind},
-          values(v.numbers),
-          [].concat(v.seeds ?? []).join(", "),
-          v.scale,
-          v.why,
-          v.command,
-        ];
-      }),
-    ),
-  ];
-}
-
 function workload(w, number) {
   const id = w.id,
     blocks = [heading(`${id}-heading`, 2, capital(w.title))];
-  const first = w.measures[0];
+  const measures = Object.keys(w.measures),
+    [first] = measures;
   if (w.arms.length) {
     blocks.push(
       table(
@@ -260,23 +181,22 @@ function workload(w, number) {
         "Scores at the end, mean \u00b1 standard deviation over the seeds that finished; traffic is one training of all clients together, the opening included.",
         [
           "Arm",
+          ...measures.map(m => "#" + capital(w.measures[m])),
           "Tuned",
           "#Seeds",
           "State",
-          ...w.measures.map(m => "#" + capital(content.measures[m])),
           "#Rounds",
           "#Bits up",
         ],
         w.arms.map(arm => {
-          const bits = w.traffic.find(row => row.label === arm.label),
-            [run] = arm.runs;
+          const bits = w.traffic.find(row => row.label === arm.label);
           return [
-            {text: arm.label, style: arm.style, kind: "named"},
-            arm.tuning_free ? "nothing" : arm.steps.map(([name]) => name).join(", "),
+            {...named(arm.label), style: arm.style},
+            ...measures.map(m => spread(arm.final[m])),
+            arm.tuning_free ? "nothing" : arm.searched.join(", ") || "search not recorded",
             arm.seeds,
             arm.state,
-            ...w.measures.map(m => spread(arm.final[m])),
-            run.of && run.rounds < run.of ? `${run.rounds} of ${run.of}` : run.rounds,
+            roundsOf(arm.runs),
             bits ? si(bits.bits_up) : "\u2013",
           ];
         }),
@@ -304,7 +224,7 @@ function workload(w, number) {
         mark: w.arms,
         choice: {x: "round", y: first, xlog: false, ylog: false},
         selects: [
-          ["y", "Show", w.measures.map(m => [m, content.measures[m]])],
+          ["y", "Show", Object.entries(w.measures)],
           ["x", "against", w.axes.map(a => [a, content.axes[a]])],
         ],
         switches: [
@@ -313,16 +233,16 @@ function workload(w, number) {
         ],
         legend: w.arms.map(arm => ({label: arm.label, name: stated(arm), style: arm.style})),
         caption: [
-          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks an arm with a diverged run. Point, or use the arrow keys, to read values.",
+          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks an arm with a diverged run. Point, tap, or use the arrow keys to read values.",
         ],
         draw: (plot, choice) =>
           lines(plot, {
             series: drawn(choice),
             xlabel: content.axes[choice.x],
-            ylabel: content.measures[choice.y],
+            ylabel: w.measures[choice.y],
             xlog: choice.xlog,
             ylog: choice.ylog,
-            alt: `${content.measures[choice.y]} against ${content.axes[choice.x]}. At the end: ${w.arms.map(ended).join("; ")}`,
+            alt: `${w.measures[choice.y]} against ${content.axes[choice.x]}. At the end: ${w.arms.map(ended).join("; ")}`,
           }),
         rows: choice => [
           ["arm", choice.x, `${choice.y} mean`, "lowest", "highest", "seeds"],
@@ -344,11 +264,11 @@ function workload(w, number) {
           of: 0,
         }));
     const level = choice => sweep.level.filter(l => !choice.hidden.has(l.label));
-    const name = content.measures[sweep.measure];
+    const name = w.measures[sweep.measure];
     blocks.push(
-      heading(`${id}-sensitivity-${sweep.key}-heading`, 3, `Sensitivity to ${sweep.key}`),
+      heading(`${id}-sensitivity-${sweep.id}-heading`, 3, `Sensitivity to ${sweep.title}`),
       figure({
-        id: `${id}-sensitivity-${sweep.key}`,
+        id: `${id}-sensitivity-${sweep.id}`,
         number: number(),
         mark: sweep,
         choice: {xlog: true, ylog: false},
@@ -358,8 +278,10 @@ function workload(w, number) {
         ],
         legend: [...sweep.lines, ...sweep.level].map(({label, style}) => ({label, style})),
         caption: [
-          `The last ${name} against ${sweep.key}; bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged.` +
-            (sweep.level.length ? " Level lines are the methods that have nothing to tune." : "") +
+          `The last ${name} against ${sweep.key}; bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged` +
+            (sweep.measure === "accuracy" ? ", which counts as accuracy 0." : ".") +
+            widths(sweep) +
+            (sweep.level.length ? " Level lines are methods that have nothing to tune, in the same setting." : "") +
             (sweep.lines.some(l => l.theory)
               ? " A dotted upright line stands where the method's formula puts the step size."
               : ""),
@@ -401,14 +323,15 @@ function workload(w, number) {
           "#bits down",
         ],
         w.bill.map(({label, search, found, training, tuning_free}) => [
-          label,
+          named(label),
           ...(search
             ? [search.trials, whole(search.rounds), si(search.samples), si(search.bits_up), si(search.bits_down)]
             : Array(5).fill(null)),
-          found.map(values).join("; ") || (tuning_free ? "nothing to tune" : "search not recorded"),
-          ...(training
+          found.map(values).join("; ") ||
+            (tuning_free ? "nothing to tune" : search ? "trials alone" : "search not recorded"),
+          ...(training && "rounds" in training
             ? [whole(training.rounds), si(training.samples), si(training.bits_up), si(training.bits_down)]
-            : ["", "", "", ""]),
+            : Array(4).fill(null)),
         ]),
       ),
     );
@@ -449,7 +372,7 @@ function workload(w, number) {
           "#Uploads of a client",
         ],
         w.traffic.map(r => [
-          r.label,
+          named(r.label),
           whole(r.bits_up),
           whole(r.value_bits_up),
           models(r.bits_up, r),
@@ -493,7 +416,7 @@ function workload(w, number) {
         `${id}-absences`,
         "Refused and absent replies, all seeds together.",
         ["Arm", "Reason", "#Replies"],
-        w.absences.map(row => [row.label, row.reason, whole(row.count)]),
+        w.absences.map(row => [named(row.label), row.reason, whole(row.count)]),
       ),
     );
   }
@@ -520,7 +443,7 @@ function workload(w, number) {
     );
   }
   const steps = w.arms.flatMap(arm =>
-    arm.steps.map(([name, value, formula]) => [arm.label, name, plain(value), formula || "chosen by hand"]),
+    arm.steps.map(([name, value, origin]) => [named(arm.label), name, plain(value), {text: origin, kind: "words"}]),
   );
   if (steps.length)
     blocks.push(
@@ -528,11 +451,29 @@ function workload(w, number) {
       table(
         `${id}-steps`,
         "Every number an arm used, and where it came from.",
-        ["Arm", "Name", "#Value", "Formula"],
+        ["Arm", "Name", "#Value", "From"],
         steps,
       ),
     );
   return blocks;
+}
+
+function roundsOf(runs) {
+  const done = runs.map(run => run.rounds),
+    low = Math.min(...done),
+    high = Math.max(...done),
+    planned = Math.max(...runs.map(run => run.of ?? 0));
+  return (low < high ? `${low} to ${high}` : `${low}`) + (low < planned ? ` of ${planned}` : "");
+}
+
+function widths({key, within, lines}) {
+  const ranges = lines
+    .filter(line => line.width)
+    .map(({label, width: {decades, low, high, cut}}) => {
+      const most = `${+low.toPrecision(3)} to ${+high.toPrecision(3)}${cut ? ", cut off by the values tried" : ""}`;
+      return `${label} over ${decades.toFixed(2)} decades (${most})`;
+    });
+  return ranges.length ? ` Within ${within} of the best accuracy at any ${key}: ${ranges.join("; ")}.` : "";
 }
 
 function tail() {
@@ -544,7 +485,7 @@ function tail() {
         "settings-own",
         "Settings in which the arms differ.",
         ["Arm", ...settings.keys],
-        settings.arms.map(([label, own]) => [label, ...own]),
+        settings.arms.map(([label, own]) => [named(label), ...own.map(breakable)]),
       ),
     );
   if (settings.shared.length)
@@ -553,7 +494,7 @@ function tail() {
         "settings-shared",
         "Settings that all arms share.",
         ["Setting", "Value"],
-        settings.shared.map(([key, value]) => [key, value === "" ? "\u2013" : value]),
+        settings.shared.map(([key, value]) => [key, breakable(value)]),
       ),
     );
   if (versions.length)
@@ -565,13 +506,20 @@ function tail() {
         versions,
       ),
     );
+  const held = runs.some(run => run.scored_on !== "test"),
+    odd = runs.some(run => run.reason);
   blocks.push(
     table(
       "runs",
       "Every run file.",
-      ["File", "Method", "Role", "#Seed", "State", "#Rounds", "#Accuracy", "#Loss", "Reason"],
+      [
+        "File",
+        ...["Method", "Role", "#Seed", "State", "#Rounds", "#Accuracy", "#Loss"],
+        ...(held ? ["Scored on"] : []),
+        ...(odd ? ["Reason"] : []),
+      ],
       runs.map(run => [
-        run.file,
+        named(run.file),
         run.method,
         run.role,
         run.seed,
@@ -579,7 +527,8 @@ function tail() {
         run.of ? `${run.rounds} of ${run.of}` : run.rounds,
         plain(run.accuracy),
         plain(run.loss),
-        run.reason,
+        ...(held ? [`${run.scored_on} samples`] : []),
+        ...(odd ? [{text: run.reason, kind: "words"}] : []),
       ]),
     ),
   );
@@ -594,7 +543,7 @@ function show() {
   const blocks = [
     ...(content.verdicts.length ? claims(content.verdicts) : []),
     ...content.workloads.flatMap(w => workload(w, number)),
-    ...tail(),
+    ...(content.runs.length ? tail() : []),
   ];
   const main = document.querySelector("main"),
     wanted = new Set(blocks.map(block => block.id));
@@ -626,7 +575,9 @@ async function ask() {
       "",
       content.runs.some(run => run.state === "running")
         ? "live, read again every two seconds"
-        : "no run is being written any more",
+        : content.runs.length
+          ? "no run is being written any more"
+          : "looked for again every two seconds",
     );
   } catch (error) {
     say("lost", `not up to date: ${error.message}`);

@@ -11,10 +11,12 @@ from importlib import resources
 
 from tunefree.report.arms import Content
 
+SCRIPTS = ("plots", "tables", "claims", "page")
+
 
 def page(content: Content, live: bool = False) -> str:
     """The whole page. Its own policy forbids it to load or send anything, unless it is live."""
-    css, js = part("page.css"), part("plots.js") + part("page.js")
+    css, js = part("page.css"), "".join(part(f"{name}.js") for name in SCRIPTS)
     connect = "'self'" if live else "'none'"
     policy = (
         f"default-src 'none'; style-src '{digest(css)}'; script-src '{digest(js)}'; "

@@ -77,7 +77,25 @@ const values = pairs =>
     .map(([key, value]) => `${key} = ${typeof value === "number" ? plain(value) : value}`)
     .join(", ");
 const stated = arm => (arm.state === "done" ? arm.label : `${arm.label} (${arm.state})`);
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const capital = text => text[0].toUpperCase() + text.slice(1);
+
+/* ---------- the length of text ---------- */
+
+function lengthOf(label, picture) {
+  const text = picture.appendChild(s("text", {}, label)),
+    length = text.getComputedTextLength();
+  text.remove();
+  return length;
+}
+function fit(text, room) {
+  // what is too long for its place ends in an ellipsis, and is shown whole where one points at it
+  const all = text.textContent;
+  let kept = all.length;
+  while (kept > 1 && text.getComputedTextLength() > room)
+    text.textContent = all.slice(0, --kept).trimEnd() + "\u2026";
+  if (kept < all.length) text.append(s("title", {}, all));
+}
 
 /* ---------- axes ---------- */
 
@@ -127,8 +145,10 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
   const width = Math.max(280, plot.clientWidth || 720),
     roomy = width >= 560;
   const height = Math.round(Math.min(440, Math.max(270, width * 0.56)));
-  const longest = Math.max(0, ...[...series, ...level].map(each => each.label.length));
-  const box = {left: 56, right: width - (roomy ? Math.min(210, 26 + 6.3 * longest) : 14), top: 14, bottom: height - 44};
+  const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": alt});
+  plot.replaceChildren(picture, h("div", {class: "readout", role: "status"})); // text can be measured from here on
+  const longest = Math.max(0, ...[...series, ...level].map(each => lengthOf(each.label, picture)));
+  const box = {left: 56, right: width - (roomy ? Math.min(230, 24 + longest) : 14), top: 14, bottom: height - 44};
   const strip = 13 * series.filter(each => each.crosses?.length).length; // below the scores, for values that diverged
   const flat = key => series.flatMap(each => each[key]);
   const X = scale([...flat("x"), ...series.map(each => each.theory ?? null)], xlog, box.left, box.right, 0.015);
@@ -139,7 +159,6 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
     box.top,
     0.04,
   );
-  const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": alt});
 
   for (const v of ticks(Y.low, Y.high, ylog, 6)) {
     picture.append(
@@ -201,7 +220,8 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
               piece.map(i => `${X(each.x[i])},${Y(each.high[i])}`).join("L") +
               "L" +
               piece
-                .toReversed()
+                .slice()
+                .reverse()
                 .map(i => `${X(each.x[i])},${bottom(i)}`)
                 .join("L") +
               "z",
@@ -259,7 +279,6 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
     picture.append(group);
   });
   if (roomy) direct(picture, ends, box, width);
-  plot.replaceChildren(picture, h("div", {class: "readout", role: "status"}));
   if (series.length) follow(plot, picture, series, X, Y, box, width, xlabel);
 }
 
@@ -272,7 +291,6 @@ function direct(picture, ends, box, width) {
   });
   for (let i = ends.length - 1, floor = box.bottom; i >= 0; i--, floor -= step)
     ends[i].to = Math.min(ends[i].to, floor);
-  const most = Math.floor((width - box.right - 22) / 6.1);
   for (const {label, style, x, y, to} of ends) {
     picture.append(
       s("path", {
@@ -280,13 +298,10 @@ function direct(picture, ends, box, width) {
         "stroke-dasharray": box.right - x > 60 ? "1 4" : null,
         d: `M${x + 5},${y}L${box.right + 14},${to}`,
       }),
-      s(
-        "text",
-        {x: box.right + 17, y: to + 4, class: "direct"},
-        label.length > most ? label.slice(0, most - 1) + "\u2026" : label,
-      ),
+      s("text", {x: box.right + 17, y: to + 4, class: "direct"}, label),
     );
     picture.lastChild.style.fill = colour(style);
+    fit(picture.lastChild, width - box.right - 18);
   }
 }
 
@@ -329,11 +344,14 @@ function follow(plot, picture, series, X, Y, box, width, xlabel) {
     readout.style.left = right ? `${(100 * (box.left + 6)) / width}%` : "auto";
     readout.style.right = right ? "auto" : `${(100 * (width - box.right + 6)) / width}%`;
   }
-  picture.addEventListener("pointermove", event => {
+  function point(event) {
     const frame = picture.getBoundingClientRect();
     at(nearest(all, ((event.clientX - frame.left) * width) / frame.width));
-  });
-  picture.addEventListener("pointerleave", () => at(null));
+  }
+  picture.addEventListener("pointermove", point);
+  picture.addEventListener("pointerdown", point);
+  // a lifted finger leaves too, but its owner has yet to read; a tap elsewhere takes the focus away
+  picture.addEventListener("pointerleave", event => event.pointerType !== "touch" && at(null));
   picture.addEventListener("blur", () => at(null));
   picture.addEventListener("keydown", event => {
     const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
@@ -368,7 +386,7 @@ function trafficBars(plot, rows, alt) {
   );
   rows.forEach((row, n) => {
     const top = n * line;
-    picture.append(s("text", {x: 0, y: top + 14}, row.label));
+    picture.append(s("text", {class: "name", x: 0, y: top + 14}, row.label));
     [
       ["up", row.bits_up, row.value_bits_up],
       ["down", row.bits_down, row.value_bits_down],
@@ -384,6 +402,7 @@ function trafficBars(plot, rows, alt) {
     });
   });
   plot.replaceChildren(picture);
+  picture.querySelectorAll(".name").forEach(name => fit(name, width));
 }
 
 function stalenessBars(plot, rows, alt) {
@@ -401,7 +420,7 @@ function stalenessBars(plot, rows, alt) {
     picture.append(
       s(
         "text",
-        {x: left, y: floor - tall - 8},
+        {class: "name", x: left, y: floor - tall - 8},
         `${row.label}: ${row.mean.toFixed(2)} on average, ${row.worst} at most`,
       ),
       s("path", {class: "axis", d: `M${left},${floor}H${width - 8}`}),
@@ -449,6 +468,7 @@ function stalenessBars(plot, rows, alt) {
     ),
   );
   plot.replaceChildren(picture);
+  picture.querySelectorAll(".name").forEach(name => fit(name, room));
 }
 
 function classPicture(plot, counts, alt) {
@@ -461,7 +481,8 @@ function classPicture(plot, counts, alt) {
   const sizes = counts.map(row => row.reduce((a, b) => a + b, 0)),
     most = Math.max(1, ...counts.flat()),
     largest = Math.max(1, ...sizes);
-  const height = top + classes * high + 40;
+  const shade = count => (0.08 + 0.92 * Math.sqrt(count / most)).toFixed(3);
+  const height = top + classes * high + 62;
   const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": alt});
   picture.append(
     s("text", {class: "soft", x: left - 8, y: 14, "text-anchor": "end"}, String(largest)),
@@ -488,7 +509,7 @@ function classPicture(plot, counts, alt) {
               y: top + k * high,
               width: Math.max(0.5, across - 0.6),
               height: high - 0.6,
-              "fill-opacity": (0.08 + 0.92 * Math.sqrt(count / most)).toFixed(3),
+              "fill-opacity": shade(count),
             },
             s("title", {}, `client ${i}: ${count} of class ${k}`),
           ),
@@ -512,8 +533,14 @@ function classPicture(plot, counts, alt) {
     );
   }
   picture.append(
-    s("text", {x: left + (width - left) / 2, y: height - 6, "text-anchor": "middle"}, "client"),
+    s("text", {x: left + (width - left) / 2, y: height - 28, "text-anchor": "middle"}, "client"),
     s("text", {transform: `translate(11,${top + (classes * high) / 2}) rotate(-90)`, "text-anchor": "middle"}, "class"),
+  );
+  [...new Set([1, Math.ceil(most / 4), most])].forEach((count, i) =>
+    picture.append(
+      s("rect", {class: "heat scale", x: left + 92 * i, y: height - 13, width: 13, height: 11, "fill-opacity": shade(count)}),
+      s("text", {class: "soft", x: left + 92 * i + 18, y: height - 3}, i ? whole(count) : plural(count, "sample")),
+    ),
   );
   plot.replaceChildren(picture);
 }

@@ -1,17 +1,11 @@
-"""Run files, found and read."""
+"""A run as a report sees it."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from tunefree.errors import ConfigError
-from tunefree.record import Record
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -57,6 +51,28 @@ class Reading:
         return self.table("system") or self.config.get("system") or {}
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """What was set of its method, in the settings or by the caller of `tunefree.train`."""
+        return (self.config.get("algorithm") or self.table("train")).get("options") or {}
+
+    @property
+    def given_steps(self) -> dict[str, float]:
+        """The options that are numbers; one may have been typed as a whole number."""
+        return {name: value for name, value in self.options.items() if is_number(value)}
+
+    @property
+    def searched(self) -> Mapping[str, float]:
+        """What a search has found; older files do not tell it from what was given beside it."""
+        tuning = self.table("tuning")
+        found: Mapping[str, float] = tuning.get("chosen", self.given_steps) if tuning else {}
+        return found
+
+    @property
+    def validated(self) -> bool:
+        """Whether it was scored on samples held out of training, not on the test set."""
+        return bool(self.config.get("data", {}).get("validation"))
+
+    @property
     def rounds(self) -> int:
         """Server steps that are done."""
         return int(self.rows[-1]["t"]) + 1 if self.rows else 0
@@ -65,8 +81,7 @@ class Reading:
     def tuning_free(self) -> bool:
         """Whether its steps followed from formulas, none of them replaced by hand."""
         formulas = self.table("formulas")
-        chosen = self.config.get("algorithm", {}).get("options", {})
-        return bool(formulas) and not set(formulas) & set(chosen)
+        return bool(formulas) and not set(formulas) & set(self.options)
 
     def table(self, name: str) -> Mapping[str, Any]:
         """A fact that is a table; an empty one if the file has nothing like it."""
@@ -79,61 +94,19 @@ class Reading:
 
 
 def step_sizes(run: Reading) -> list[tuple[str, float, str]]:
-    """Name, value and formula of every step size and weight; no formula if chosen by hand."""
-    formulas = run.table("formulas")
-    chosen = run.config.get("algorithm", {}).get("options", {})
-    used = run.table("steps") or {n: v for n, v in chosen.items() if isinstance(v, float)}
-    return [
-        (name, value, "" if name in chosen else str(formulas.get(name, "")))
-        for name, value in used.items()
-    ]
+    """Name and value of every step size and weight, and where it came from."""
+    used = {**run.given_steps, **run.table("steps")}  # older files lack some given ones there
+    return [(name, value, origin(run, name, value)) for name, value in used.items()]
 
 
-def found(paths: Iterable[Path]) -> list[Path]:
-    """Every run file that is meant: a folder means all *.sqlite in it, however deep."""
-    files: dict[Path, None] = {}
-    for path in paths:
-        inside = sorted(path.rglob("*.sqlite")) if path.is_dir() else [path]
-        if not inside:
-            raise ConfigError(
-                f"there is no run file (*.sqlite) in the folder '{path}'; "
-                "give a folder that `tunefree run --out` or `tunefree compare` has written to"
-            )
-        files |= dict.fromkeys(inside)
-    return list(files)
+def origin(run: Reading, name: str, value: float) -> str:
+    """The formula of a step size, or who chose it."""
+    if name in run.searched and run.searched[name] == value:
+        return "found by the search"
+    if name in run.options:
+        return "given"
+    return str(run.table("formulas").get(name) or "default")
 
 
-def read(path: Path) -> Reading:
-    """The run so far; the file may be growing."""
-    record = Record.open(path)
-    try:
-        facts = record.facts()
-        if facts.get("state") == "running":
-            facts["state"] = record.state  # nobody may be writing it any more
-        return Reading(
-            path,
-            facts,
-            record.history(),
-            record.staleness(),
-            record.uploads(),
-            Counter(reason for *_, reason in record.absences()),
-        )
-    except sqlite3.Error as error:
-        raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
-    finally:
-        record.close()
-
-
-def verdicts(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The claims of a reproduction and what became of them, from folders that hold some."""
-    rows: list[dict[str, Any]] = []
-    files = [file for p in paths if p.is_dir() for file in sorted(p.rglob("verdicts.json"))]
-    for file in dict.fromkeys(files):
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"'{file}' cannot be read as a list of verdicts ({error})") from error
-        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-            raise ConfigError(f"'{file}' must be a list of verdicts, each an object")
-        rows += found
-    return rows
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

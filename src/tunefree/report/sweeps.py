@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import cast
 
 from tunefree.report.arms import Arm, Content, flattened, relevant, together
-from tunefree.report.runs import Reading
+from tunefree.report.runs import Reading, is_number
+from tunefree.width import WITHIN, width
 
 
 def sensitivity(
-    sweep: Sequence[Reading], arms: Sequence[Arm], measures: Sequence[str]
+    sweep: Sequence[Reading], arms: Sequence[Arm], measures: Iterable[str]
 ) -> list[Content]:
-    """For each step size that was swept: the last score against it.
+    """For each step size that was swept, and each setting it was swept in: the score against it.
 
-    Methods that have nothing to tune are level lines.
+    Methods that have nothing to tune are level lines, where they were played in that setting.
     """
-    by_key: dict[str, list[Reading]] = {}
-    for run in sweep:
-        key = run.table("sweep").get("over") or swept_key(sweep)
-        if key and isinstance(step(run, key), int | float):
-            by_key.setdefault(key, []).append(run)
+    unnoted = swept_key(sweep)
+    over = {run.path: str(run.table("sweep").get("over") or unnoted) for run in sweep}
+    runs = [run for run in sweep if is_number(step(run, over[run.path]))]
+    names, order, seen = [over[run.path] for run in runs], list(measures), Counter[str]()
     figures = []
-    for key, runs in by_key.items():
-        measure = next((m for m in measures if any(r.last(m) is not None for r in runs)), None)
+    for title, each in together(runs, names, [setting(run) for run in runs]).items():
+        measure = next((m for m in order if any(r.last(m) is not None for r in each)), None)
         if measure is None:
             continue
-        others = [
-            {k: v for k, v in relevant(run).items() if k != f"algorithm.{key}"} for run in runs
-        ]
-        lines = together(runs, [run.title for run in runs], others)
+        key = over[each[0].path]
+        seen[key] += 1
         figures.append(
             {
+                "id": key if seen[key] == 1 else f"{key}-{seen[key]}",
+                "title": title,
                 "key": key,
                 "measure": measure,
-                "lines": [
-                    swept_line(name, len(arms) + i, key, each, measure)
-                    for i, (name, each) in enumerate(lines.items())
-                ],
+                "within": WITHIN,
+                "lines": swept_lines(key, each, measure, len(arms)),
                 "level": [
                     {"label": arm.label, "style": i, "value": end["mean"]}
                     for i, arm in enumerate(arms)
-                    if arm.runs[0].tuning_free and (end := arm.final(measure))
+                    if arm.runs[0].tuning_free
+                    and setting(arm.runs[0]) == setting(each[0])
+                    and (end := arm.final(measure))
                 ],
             }
         )
@@ -55,7 +56,7 @@ def swept_key(sweep: Sequence[Reading]) -> str | None:
         key.removeprefix("algorithm.")
         for key in dict.fromkeys(key for run in sweep for key in flattened(run.config))
         if key.startswith("algorithm.")
-        and len({value for run in sweep if isinstance(value := step(run, key), float)}) > 1
+        and len({value for run in sweep if is_number(value := step(run, key))}) > 1
     ]
     return "eta" if "eta" in varied else next(iter(varied), None)
 
@@ -64,26 +65,65 @@ def step(run: Reading, key: str) -> Hashable:
     return flattened(run.config).get(f"algorithm.{key.removeprefix('algorithm.')}")
 
 
+def setting(run: Reading) -> dict[str, Hashable]:
+    """All that can change a result but the method and its options."""
+    return {key: value for key, value in relevant(run).items() if not of_method(key)}
+
+
+def of_method(key: str) -> bool:
+    return key.startswith("algorithm.")
+
+
+def swept_lines(key: str, runs: Sequence[Reading], measure: str, style: int) -> list[Content]:
+    """One line for each method and its other options."""
+    others = [
+        {k: v for k, v in relevant(run).items() if of_method(k) and k != f"algorithm.{key}"}
+        for run in runs
+    ]
+    lines = together(runs, [run.title for run in runs], others)
+    return [
+        swept_line(name, style + i, key, each, measure)
+        for i, (name, each) in enumerate(lines.items())
+    ]
+
+
 def swept_line(name: str, style: int, key: str, runs: Sequence[Reading], measure: str) -> Content:
     at: dict[float, list[Reading]] = {}
     for run in runs:
         at.setdefault(cast("float", step(run, key)), []).append(run)
+    points = [swept_point(x, at[x], measure) for x in sorted(at)]
+    finished = all(run.state in ("done", "diverged") for run in runs)
     return {
         "label": name,
         "style": style,
-        "points": [swept_point(x, at[x], measure) for x in sorted(at)],
+        "points": points,
         "theory": runs[0].table("sweep").get("theory"),
+        "width": working_range(points, runs[0]) if measure == "accuracy" and finished else None,
     }
 
 
 def swept_point(x: float, runs: Sequence[Reading], measure: str) -> Content:
-    """A diverged run has no last score worth drawing; it is counted instead."""
+    """A diverged run has accuracy 0 and no other last score worth drawing; it is counted too."""
+    lost = [run for run in runs if run.state == "diverged"]
     sound = [run for run in runs if run.state != "diverged"]
     ends = [end for run in sound if (end := run.last(measure)) is not None]
-    diverged = len(runs) - len(sound)
+    if measure == "accuracy":
+        ends += [0.0] * len(lost)
     return {
-        **{"x": x, "diverged": diverged, "seeds": len(ends)},
+        **{"x": x, "diverged": len(lost), "seeds": len(ends)},
         "mean": statistics.fmean(ends) if ends else None,
         "low": min(ends, default=None),
         "high": max(ends, default=None),
+    }
+
+
+def working_range(points: Sequence[Content], run: Reading) -> Content | None:
+    """The step sizes about as good as the best, as `tunefree sweep` finds them."""
+    curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
+    counts = run.facts.get("label_counts") or [()]
+    chance = 1 / len(counts[0]) if counts[0] else 0.0
+    found = width(curve, chance=chance) if len(curve) > 1 else None
+    return found and {
+        **{"best": found.best, "low": found.low, "high": found.high, "decades": found.decades},
+        "cut": found.cut_low or found.cut_high,
     }

@@ -1,0 +1,104 @@
+"""The sensitivity to a step size, as `tunefree sweep` would tell it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.report.conftest import configured, made, scores
+from tunefree.report.content import content
+from tunefree.report.runs import Reading
+
+
+def swept(
+    eta: float, accuracy: float, seed: int = 1, state: str = "done", T: int = 9, **facts: object
+) -> Reading:
+    settings = configured(seed, algorithm__eta=eta, system__T=T)
+    noted = {"role": "sweep", "title": "FedAvg", "sweep": {"over": "eta"}, "state": state}
+    name = f"{eta}-{seed}-{T}"
+    return made(name, scores(accuracy), config=settings, **{**noted, **facts})
+
+
+def free(T: int, **settings: object) -> Reading:
+    facts = {"title": "PAdaMFed", "formulas": {"gamma": "1 / T"}, "state": "done"}
+    return made(f"free-{T}", scores(0.7), config=configured(1, system__T=T, **settings), **facts)
+
+
+def figures(*runs: Reading) -> list[dict[str, Any]]:
+    (workload,) = content(runs)["workloads"]
+    drawn = workload["sensitivity"]
+    assert isinstance(drawn, list)
+    return drawn
+
+
+def test_a_diverged_seed_has_accuracy_0() -> None:
+    runs = [swept(0.1, 0.8, 1), swept(0.1, 0.5, 2, "diverged"), swept(0.01, 0.6)]
+    (figure,) = figures(*runs)
+    low, high = figure["lines"][0]["points"]
+    assert (high["mean"], high["low"], high["high"]) == (pytest.approx(0.4), 0, 0.8)
+    assert (high["seeds"], high["diverged"]) == (2, 1)
+    assert low["mean"] == 0.6
+
+
+def test_a_diverged_loss_is_left_out() -> None:
+    def run(eta: float, seed: int, loss: float, state: str = "done") -> Reading:
+        settings = configured(seed, algorithm__eta=eta)
+        rows = [{"t": 0, "loss": loss}]
+        return made(f"{eta}-{seed}", rows, config=settings, role="sweep", state=state)
+
+    (figure,) = figures(run(0.1, 1, 2.0), run(0.1, 2, 9e9, "diverged"), run(0.2, 1, 3.0))
+    assert [point["mean"] for point in figure["lines"][0]["points"]] == [2.0, 3.0]
+    assert figure["lines"][0]["width"] is None
+
+
+def test_the_width_is_that_of_the_sweep() -> None:
+    runs = [swept(0.01, 0.8), swept(0.1, 0.9), swept(1.0, 0.5, state="diverged")]
+    (figure,) = figures(*runs)
+    width = figure["lines"][0]["width"]
+    assert figure["within"] == 0.05
+    assert width["best"] == 0.1
+    assert width["low"] == pytest.approx(10**-1.5)
+    assert width["high"] == pytest.approx(10 ** (-1 + 0.05 / 0.9))
+    assert width["decades"] == pytest.approx(0.5 + 0.05 / 0.9)
+    assert not width["cut"]
+    assert figures(*runs[:2])[0]["lines"][0]["width"]["cut"]
+
+
+def test_no_width_where_nothing_works_or_the_sweep_goes_on() -> None:
+    guessing = [swept(eta, 0.12, label_counts=[[5] * 10]) for eta in (0.1, 1.0)]
+    (figure,) = figures(*guessing)
+    assert figure["lines"][0]["width"] is None
+    (figure,) = figures(*(swept(eta, 0.0, state="diverged") for eta in (0.1, 1.0)))
+    assert figure["lines"][0]["width"] is None
+    (figure,) = figures(swept(0.1, 0.8), swept(1.0, 0.2, state="running"))
+    assert figure["lines"][0]["width"] is None
+
+
+def test_level_lines_are_of_the_same_setting() -> None:
+    sweep = [swept(0.1, 0.8), swept(1.0, 0.3)]
+    (figure,) = figures(*sweep, free(9), free(99))
+    assert [level["label"] for level in figure["level"]] == ["PAdaMFed, T = 9"]
+    (figure,) = figures(*sweep, free(9, schedule__name="buffered"))
+    assert figure["level"] == []
+
+
+def test_a_sweep_in_two_settings_is_two_figures() -> None:
+    both = [swept(eta, 0.5, T=T) for T in (9, 99) for eta in (0.1, 1.0)]
+    drawn = figures(*both, free(99))
+    assert [(f["id"], f["title"], len(f["level"])) for f in drawn] == [
+        *(("eta", "eta, T = 9", 0), ("eta-2", "eta, T = 99", 1)),
+    ]
+
+
+def test_steps_typed_as_whole_numbers_are_points_too() -> None:
+    unnoted = [swept(eta, 0.5, sweep=None) for eta in (1, 2)]
+    (figure,) = figures(*unnoted)
+    assert figure["key"] == "eta"
+    assert [point["x"] for point in figure["lines"][0]["points"]] == [1, 2]
+
+
+def test_a_swept_value_counts_a_seed_once() -> None:
+    again = swept(0.1, 0.2, state="interrupted")
+    (figure,) = figures(swept(0.1, 0.8), again, swept(1.0, 0.3))
+    assert [point["seeds"] for point in figure["lines"][0]["points"]] == [1, 1]
