@@ -78,11 +78,18 @@ def test_colour_images() -> None:
     torch.testing.assert_close(our_grad, grad, rtol=1e-10, atol=1e-13)
 
 
-def test_who_convolves() -> None:
-    chain = chain_of(build("cnn_emnist", IMAGE, 10))
+@pytest.mark.parametrize(
+    ("name", "image", "kinds"),
+    [
+        ("cnn_mnist", IMAGE, [Conv, Conv]),
+        ("cnn_mnist", (3, 32, 32), [WideConv, Conv]),
+        ("cnn_emnist", IMAGE, [Conv, WideConv, WideConv]),
+    ],
+)
+def test_who_convolves(name: str, image: tuple[int, ...], kinds: list[type]) -> None:
+    chain = chain_of(build(name, image, 10))
     assert chain is not None
-    kinds = [type(layer) for layer in chain.layers if isinstance(layer, Conv | WideConv)]
-    assert kinds == [Conv, WideConv, WideConv]
+    assert kinds == [type(each) for each in chain.layers if isinstance(each, Conv | WideConv)]
 
 
 @pytest.mark.parametrize(

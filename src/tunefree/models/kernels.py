@@ -1,11 +1,11 @@
 """Faster gradients for chains of common layers, the same numbers to rounding.
 
 On a CPU, small convolutions spend their time outside the arithmetic. Here a chain of layers keeps
-the batch as the innermost axis ("batch-minor"): a convolution is one copy of patches and one matrix
-product, pooling and ReLU run along the batch, and every parameter's gradient is written straight
-into its place in the flat vector. Convolutions with many channels are torch's own, with the channel
-innermost; only the memory order differs, never the order of the axes. A layer is a pair of
-functions; nothing else is traced.
+the batch as the innermost axis ("batch-minor"): a convolution is one copy of patches and a few
+matrix products, pooling and ReLU run along the batch, and every parameter's gradient is written
+straight into its place in the flat vector. Convolutions with many channels are torch's own, with
+the channel innermost; only the memory order differs, never the order of the axes. A layer is a pair
+of functions; nothing else is traced.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class Dense(NamedTuple):
 
 
 class Conv(NamedTuple):
-    """A convolution with stride 1 as one product of the weights with all patches."""
+    """A convolution with stride 1, as one product for each row of the kernel.
+
+    Patches are laid out along the width alone: under a row of the kernel, those of all rows of the
+    image are one stretch of memory, which begins one image row later for each row of the kernel.
+    """
 
     at: int
     padding: tuple[int, int]
@@ -64,30 +68,42 @@ class Conv(NamedTuple):
             x = nn.functional.pad(x, (0, 0, columns, columns, rows, rows))
         height, width, batch = x.shape[1] - high + 1, x.shape[2] - wide + 1, x.shape[3]
         c, h, w, b = x.stride()
-        patches = x.as_strided(
-            (channels, high, wide, height, width, batch), (c, h, w, h, w, b)
-        ).reshape(channels * high * wide, height * width * batch)
-        flat = weight.view(out_channels, -1)
-        out = torch.addmm(theta[self.at + 1].unsqueeze(1), flat, patches)
-        return out.view(out_channels, height, width, batch), (x.shape, weight, patches)
+        patches = x.as_strided((channels, wide, x.shape[1], width, batch), (c, w, h, w, b)).reshape(
+            channels * wide, -1
+        )
+        kernel = weight.permute(2, 0, 1, 3).reshape(high, out_channels, -1)
+        under = stretches(patches, high, height * width * batch)
+        out = torch.addmm(theta[self.at + 1].unsqueeze(1), kernel[0], under[0])
+        for row, stretch in zip(kernel[1:], under[1:], strict=True):
+            out.addmm_(row, stretch)
+        return out.view(out_channels, height, width, batch), (x.shape, kernel, patches)
 
     def backward(self, g: torch.Tensor, saved: Saved, grads: Views, first: bool) -> torch.Tensor:
-        shape, weight, patches = saved
-        out_channels, channels, high, wide = weight.shape
-        _, height, width, batch = g.shape
+        shape, kernel, patches = saved
+        grad = grads[self.at]
+        out_channels, channels, high, wide = grad.shape
+        width, batch = g.shape[2:]
         g = g.reshape(out_channels, -1)
-        torch.mm(g, patches.t(), out=grads[self.at].view(out_channels, -1))
+        for i, stretch in enumerate(stretches(patches, high, g.shape[1])):
+            grad[:, :, i] = torch.mm(g, stretch.t()).view(out_channels, channels, wide)
         torch.sum(g, dim=1, out=grads[self.at + 1])
         if first:
             return g
-        spread = torch.mm(weight.view(out_channels, -1).t(), g)
-        spread = spread.view(channels, high, wide, height, width, batch)
+        spread = torch.zeros_like(patches)
+        for row, stretch in zip(kernel, stretches(spread, high, g.shape[1]), strict=True):
+            stretch.addmm_(row.t(), g)
+        spread = spread.view(channels, wide, shape[1], width, batch)
         back = g.new_zeros(shape)
-        for i in range(high):
-            for j in range(wide):
-                back[:, i : i + height, j : j + width].add_(spread[:, i, j])
+        for j in range(wide):
+            back[:, :, j : j + width].add_(spread[:, j])
         rows, columns = self.padding
         return back[:, rows : shape[1] - rows, columns : shape[2] - columns]
+
+
+def stretches(patches: torch.Tensor, high: int, length: int) -> list[torch.Tensor]:
+    """What lies under each row of the kernel, as views."""
+    step = (patches.shape[1] - length) // max(1, high - 1)  # one row of the image
+    return [patches[:, i * step : i * step + length] for i in range(high)]
 
 
 class WideConv(NamedTuple):
