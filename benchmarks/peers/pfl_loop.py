@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sizes
 import torch
+from network import layers
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -22,15 +23,6 @@ from pfl.hyperparam.base import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
-
-LAYERS = {
-    "A": lambda: [
-        nn.Unflatten(1, (1, 28)), nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(),
-        nn.Conv2d(10, 20, 5), nn.MaxPool2d(2), nn.ReLU(),
-        nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), nn.Linear(50, 10),
-    ],
-    "B": lambda: [nn.Flatten(), nn.Linear(784, 10)],
-}  # fmt: skip
 
 
 class Network(nn.Sequential):
@@ -63,7 +55,7 @@ def rounds(workload: str) -> Iterator[None]:
     data = FederatedDataset(
         lambda i: PyTorchTensorDataset((x[i], y[i])), lambda: int(rng.integers(sizes.N))
     )
-    module = Network(*LAYERS[workload]())
+    module = Network(*layers(workload))
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
     gate = Gate()
     epochs = sizes.K * sizes.BATCH // sizes.HELD
