@@ -25,6 +25,7 @@ class RecordError(RuntimeError):
 def unknown(key: str, value: str, allowed: Iterable[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(allowed)
-    near = difflib.get_close_matches(value.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    small = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(value.lower(), small, n=1, cutoff=0.5)
+    hint = f"did you mean {small[near[0]]!r}? " if near else ""
     return ConfigError(f"{key} = {value!r} is not known; {hint}choose from {', '.join(names)}")
