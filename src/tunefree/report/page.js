@@ -193,7 +193,7 @@ function workload(w, number) {
           return [
             {...named(arm.label), style: arm.style},
             ...measures.map(m => spread(arm.final[m])),
-            arm.tuning_free ? "nothing" : arm.searched.join(", ") || "search not recorded",
+            arm.tuning_free ? "nothing" : arm.searched.join(", ") || "by hand",
             arm.seeds,
             arm.state,
             roundsOf(arm.runs),
