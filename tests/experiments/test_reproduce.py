@@ -358,6 +358,13 @@ def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
     (panel,) = pictures.by_round(table, "small")
     assert panel.lines["parfrefl"][T] == pytest.approx([0.8, 0.801, 0.799])
     assert panel.note == "fedavg: 2 of 2 diverged"
+    (bits,) = pictures.by_round(
+        {("mnist-iid", "parfrefl"): {0: arm(0.8, bits=2.0)[0], 1: arm(0.6, bits=4.0)[1]}},
+        "small",
+        x="bits_up",
+    )
+    line = bits.lines["parfrefl"]
+    assert [len(values) for values in line.values()] == [2] * len(line)  # seeds meet by round
     rows = {row["arm"]: row for row in finals(table)}
     assert rows["parfrefl"]["accuracy"] == 0.8
     assert rows["parfrefl"]["spread"] == 0.001

@@ -13,6 +13,7 @@ from tunefree.experiments import arms, recipes
 from tunefree.experiments.checks import Curve, Table, final
 from tunefree.experiments.theory import Found
 from tunefree.looks import dressed, line_look, named
+from tunefree.record import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,13 +60,16 @@ def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "
 
 
 def points(curves: Iterable[Curve], x: str, y: str) -> Points:
-    found: dict[float, list[float]] = {}
+    """The scores of all seeds after the same round, at what that took on average."""
+    found: dict[float, list[Row]] = {}
     for curve in curves:
         for row in curve.history:
             if y in row:
-                at = row["t"] + 1 if x == "t" else row[x] / 8e6
-                found.setdefault(at, []).append(row[y])
-    return found
+                found.setdefault(row["t"], []).append(row)
+    return {
+        t + 1 if x == "t" else fmean(row[x] for row in rows) / 8e6: [row[y] for row in rows]
+        for t, rows in found.items()
+    }
 
 
 def diverged(arms_: Mapping[str, Mapping[int, Curve]]) -> str:
