@@ -108,7 +108,7 @@ class AdaMasFL:
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
-        u_i = down.u - beta * c_i
+        u_i = down.u - beta * c_i  # c3 without its gradient
         for _ in range(K):
             grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
             D += unit(u_i.add(grad, alpha=beta))  # c3, c4

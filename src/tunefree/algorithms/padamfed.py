@@ -107,7 +107,7 @@ class PAdaMFed:
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
-        u_i = down.u - beta * c_i
+        u_i = down.u - beta * c_i  # 7 without its gradient
         for _ in range(K):
             grad = F.grad(down.theta.sub(D, alpha=eta), F.draw())
             D += unit(u_i.add(grad, alpha=beta))  # 7, 8
