@@ -91,7 +91,10 @@ class RunSettings:
         "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
     )
     commit_every: int = setting(
-        1, "--commit-every", "rounds between commits; a killed run loses at most so many", least=1
+        1,
+        "--commit-every",
+        "rounds between commits; a killed run loses those not yet written",
+        least=1,
     )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
 

@@ -267,6 +267,20 @@ def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFix
     assert all({"eta", "s"} <= set(each) for each in steps)
 
 
+def test_a_search_beyond_the_declared_grid_is_told_too(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bill = {"trials": 2, "rounds": 16, "chosen": {"s": 0.5}}
+    tuned = {"algorithm": "fedavg", "options": {"s": 0.5}, "bill": bill}
+    tuned["settings"] = settings("fedavg").asdict()
+    Path("tuned.json").write_text(json.dumps(tuned))
+    argv = ["compare", "fedavg@tuned.json", "fedavg:weighting=examples", *FLAGS, "--seeds", "0"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "fedavg@tuned: s = 0.5, found in 2 trials and 16 rounds; eta = 0.1, its default" in out
+    assert "fedavg:weighting=examples: eta = 0.1, its default" in out
+
+
 def test_scores_on_held_out_samples_are_called_so(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,10 +54,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        wrong = [word for word in message.split() if word.startswith("--")]
+        named = [word.rstrip(":") for word in message.split() if word.startswith("--")]
         flags = flags_of(self)
+        wrong = [word for word in named[:1] if word not in flags]
         near = difflib.get_close_matches(wrong[0], flags, n=1) if wrong else []
-        near = [flag for flag in near if wrong[0].rstrip(":") not in flags]
         hint = f"; did you mean {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
 

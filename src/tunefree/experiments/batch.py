@@ -32,6 +32,7 @@ State = Literal["done", "diverged", "pruned", "failed"]
 
 WORKER = "tunefree.experiments.worker"
 TRIES = 2  # a run that has ended so many processes is not tried again
+ENDED = ("done", "diverged")
 PATIENCE = 10  # seconds for a process that hung up to end by itself
 
 
@@ -165,9 +166,19 @@ def kept(run: Planned) -> Result | None:
         facts, history = record.facts(), record.history()
     if facts.get("settings") != run.facts["settings"]:
         raise ConfigError(f"'{run.path}' holds another run; choose another folder (--out)")
-    if facts["state"] in ("done", "diverged"):
+    if facts["state"] in ENDED:
         return Result(run, facts["state"], history, facts.get("reason", ""))
     return Result(run, "pruned", history, facts["pruned"]) if "pruned" in facts else None
+
+
+def is_finished(run: Planned) -> bool:
+    """Whether its file holds a result; looks only, for another command may be at work on it."""
+    try:
+        with closing(Record.open(run.path)) as record:
+            facts = record.facts()
+    except ConfigError:
+        return False
+    return facts.get("state") in ENDED or "pruned" in facts
 
 
 def removed_if_empty(path: Path) -> bool:

@@ -27,9 +27,7 @@ class Outcome(NamedTuple):
     algorithm: str
     steps: Literal["from theory", "chosen", "tuned"]
     step_sizes: Mapping[str, float]
-    given: list[
-        str
-    ]  # those of them that somebody wrote or found; others are the formulas' or usual
+    given: list[str]  # those of them that somebody wrote or a search found
     accuracy: float | None  # at the end, mean
     deviation: float | None  # of that, over seeds; None for fewer than two
     best: float | None  # of all evaluations of a run, mean
@@ -132,13 +130,15 @@ def check_has_accuracy(config: Config) -> None:
 
 
 def step_sizes(config: Config) -> dict[str, float]:
-    """The step sizes that a method's formulas give, or those that its grid is about."""
+    """Those that a method's formulas give or its grid is about, and others written for it."""
     chosen = config.algorithm
     algo = algorithms.build(
         chosen.name, config.constants, chosen.options, explicit_steps=chosen.explicit_steps
     )
     about: About = algorithms.REGISTRY[chosen.name].about
-    return {name: getattr(algo, name) for name in about.steps or about.grid}
+    names = dict.fromkeys((*(about.steps or about.grid), *chosen.options))
+    values = {name: getattr(algo, name) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
 def accuracies(result: Result) -> list[float]:

@@ -17,17 +17,18 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple, TypeAlias
 
-from tunefree import algorithms, config
+from tunefree import config
 from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.experiments import arms, estimate, pictures, recipes, theory, tune, whole
-from tunefree.experiments.batch import Planned, Result, Role, kept, plan, play
+from tunefree.experiments.batch import Planned, Result, Role, is_finished, plan, play
 from tunefree.experiments.checks import Curve, Table, final
 from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, study_of
 from tunefree.experiments.compare import seeded
 from tunefree.experiments.estimate import Stopwatch, in_words
 from tunefree.experiments.kept import PICTURES, Row, keep
 from tunefree.experiments.recipes import TUNING_SEED, Scale, Setting
+from tunefree.experiments.sweep import theory_of
 from tunefree.experiments.tune import Point, Trial, Tuned
 from tunefree.experiments.verdicts import Verdict
 from tunefree.fleet.pool import cores
@@ -289,7 +290,7 @@ class Plans:
         Runs at steps that a search is still to find are counted whether they are there or not.
         """
         known = (run for runs in self.runs({}).values() for run in runs)
-        left = [run.config for run in (*self.trials(), *known) if kept(run) is None]
+        left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
         tuned = ((where, arm) for where, arm in self.needs if recipes.is_tuned(arm))
         return left + [self.configured(*key) for key in tuned for _ in self.seeds(*key)]
 
@@ -305,13 +306,9 @@ def planned_trial(order: Order, config: Config, point: Point) -> Planned:
 
 def swept_fact(config: Config, step: str) -> dict[str, object]:
     """Which step size a run stands for, and what the formulas would give."""
-    name = config.algorithm.name
-    theory = bool(algorithms.REGISTRY[name].about.steps)
-    return {
-        "over": step,
-        "value": config.algorithm.options[step],
-        "theory": getattr(algorithms.build(name, config.constants), step) if theory else None,
-    }
+    chosen = config.algorithm
+    theory = theory_of(chosen.name, step, config)
+    return {"over": step, "value": chosen.options[step], "theory": theory}
 
 
 def search(plans: Plans, say: Say) -> tuple[dict[Key, Tuned], list[tuple[Key, str]]]:

@@ -76,10 +76,14 @@ def check(name: str, over: str, values: Sequence[float], config: Config) -> floa
         raise ConfigError(f"--values {list(values)} must be two or more different step sizes")
     for value in values:
         algorithms.check(name, {over: value}, explicit_steps=True)
-    if not about.steps:
+    return theory_of(name, over, config)
+
+
+def theory_of(name: str, step: str, config: Config) -> float | None:
+    """What the formulas of a method give for a step size, if it has formulas."""
+    if not algorithms.REGISTRY[name].about.steps:
         return None
-    algo = algorithms.build(name, config.constants)
-    return cast(float, getattr(algo, over))
+    return cast(float, getattr(algorithms.build(name, config.constants), step))
 
 
 def final(result: Result) -> float:

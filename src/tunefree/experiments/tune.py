@@ -262,11 +262,11 @@ def tried(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(sorted(each)) for name, each in values.items()}
 
 
-def edges(point: Point, tried: Grid) -> list[str]:
+def edges(point: Point, played: Grid) -> list[str]:
     """A sentence for each parameter whose best value has none beyond it."""
     found = []
     for name, value in point:
-        values = tried[name]
+        values = played[name]
         if len(values) > 1 and value in (values[0], values[-1]):
             side = "largest" if value == values[-1] else "smallest"
             found.append(f"the best {name} = {value:g} is the {side} that was tried")

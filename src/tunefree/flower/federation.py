@@ -181,9 +181,9 @@ class Federated:
         self.record.commit(
             [line_of(step, seconds, scores)], states={SERVER: server, **self._books.new()}
         )
+        self.record.settle()  # clients are told of accepted replies only after that
         self._books.written()
         self.theta = step.server.theta
-        self.record.settle()  # clients are told of accepted replies only after that
         if self.record.facts()["system"]["N"] != self._books.N:
             self.record.note(**described(self._post.algo, self._objective))
 
