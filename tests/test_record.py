@@ -85,6 +85,21 @@ def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
         assert record.last() == (t + 100, t + 103.0)
 
 
+def test_the_log_holds_a_few_commits_but_never_grows_without_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefree.record.MOST_LOG", 1_500)
+    record = Record.create(tmp_path / "run.sqlite", {})
+
+    def pages_after(t: int, numbers: int) -> int:
+        record.commit([line(t, 1.0)], {-1: {"theta": np.zeros(numbers, np.float32)}})
+        (pages,) = record._db.execute("PRAGMA wal_autocheckpoint").fetchone()
+        return int(pages)
+
+    assert [pages_after(0, 10), pages_after(1, 1_200_000)] == [1_000, 4 * 4_800_000 // 16_384]
+    assert [pages_after(2, 5_000_000), pages_after(3, 10)] == [1_500, 1_500]
+
+
 def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
     writer = Record.create(tmp_path / "run.sqlite", {})
     commit(writer, 0, 1.0)

@@ -30,6 +30,7 @@ SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; vectors are long, so pages are too
 LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
 COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
+MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 Row: TypeAlias = dict[str, float]
 
 NEW_IN_2 = """
@@ -224,7 +225,7 @@ class Record:
             db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
 
     def _lengthen_log(self, size: int) -> None:
-        pages = max(LEAST_LOG, COMMITS_IN_LOG * size // PAGE)
+        pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)
         if pages > self._log:
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
             self._log = pages
