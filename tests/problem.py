@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Generator, Server, Vec, mean, stream
+from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.delays import LAWS, Delays
+from tunefree.schedule.exchange import Step
 from tunefree.schedule.sync import Opening, synchronous
 from tunefree.schedule.timeline import Dispatch
-from tunefree.schedule.trip import Job, Step
 
 Array = NDArray[np.float64]
 

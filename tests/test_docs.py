@@ -12,7 +12,7 @@ import pytest
 
 from tests.problem import quadratic, simulate
 from tunefree.algorithms.fedavg import FedAvg
-from tunefree.check import check_algorithm
+from tunefree.conformance.check import check_algorithm
 from tunefree.core import System
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.record import VERSION, Line, Record
+from tunefree.record.file import VERSION, Line, Record
 
 
 def line(t: int, value: float) -> Line:

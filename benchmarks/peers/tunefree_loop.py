@@ -8,8 +8,8 @@ from pathlib import Path
 
 import sizes
 
-from tunefree.experiments.bench import ours
-from tunefree.experiments.workloads import workload
+from tunefree.bench.measure import ours
+from tunefree.bench.workloads import workload
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

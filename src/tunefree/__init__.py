@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tunefree.api import resume, train
-    from tunefree.check import check_algorithm
+    from tunefree.conformance.check import check_algorithm
     from tunefree.core import System
     from tunefree.data import partition
     from tunefree.schedule.choice import Schedule
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
     homes = {
         "Schedule": "tunefree.schedule.choice",
         "System": "tunefree.core",
-        "check_algorithm": "tunefree.check",
+        "check_algorithm": "tunefree.conformance.check",
         "resume": "tunefree.api",
         "train": "tunefree.api",
     }

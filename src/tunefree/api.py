@@ -15,12 +15,13 @@ import tunefree.models
 from tunefree import algorithms
 from tunefree.config import Config, SystemSettings, checked, checked_system, config_from
 from tunefree.core import Algorithm, System
-from tunefree.data import partition, sources
+from tunefree.data import partition
 from tunefree.data.clients import federation_from
+from tunefree.data.named import sources
 from tunefree.data.samples import Federation, Samples, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
-from tunefree.models.oracle import Kernels, Loss, Objective
+from tunefree.models.objective import Kernels, Loss, Objective
 from tunefree.progress import shown
 from tunefree.record import Record
 from tunefree.run import FleetName, Run

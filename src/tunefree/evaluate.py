@@ -10,7 +10,8 @@ import torch
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index
-from tunefree.models.oracle import EVALUATION_BATCH, DataOracle, Objective
+from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 
 TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time

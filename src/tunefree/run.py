@@ -17,16 +17,17 @@ from tunefree.core import Algorithm, Client, System, Vec
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.evaluate import Evaluator
+from tunefree.fleet.job import Job
 from tunefree.fleet.pool import Pool, cores
 from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States, arrays, restored
 from tunefree.fleet.work import DataClients
-from tunefree.identity import described, identify
-from tunefree.models.oracle import Objective
+from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Line, Record, Row
+from tunefree.record.provenance import described, identify
 from tunefree.schedule.choice import SYNCHRONOUS, Schedule
-from tunefree.schedule.trip import Job, Step
+from tunefree.schedule.exchange import Step
 from tunefree.wire import decode, encode
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tunefree.bench.workloads import WORKLOADS, federation, workload
 from tunefree.cli import main
-from tunefree.experiments.workloads import WORKLOADS, federation, workload
 
 
 def test_a_toy_bench_writes_numbers_and_a_picture(

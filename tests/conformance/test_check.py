@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from tunefree.algorithms import REGISTRY
-from tunefree.check import CHECKS, check_algorithm, verdicts
 from tunefree.cli.check import add_to
+from tunefree.conformance.check import CHECKS, check_algorithm, verdicts
 from tunefree.core import Exchange, Oracle, Reply, System, Vec, mean
 from tunefree.errors import ConfigError
+from tunefree.fleet.job import Key
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.trip import Key
 
 SYS = System(N=5, S=2, K=2, T=4)
 
@@ -49,7 +49,7 @@ class Late(Serial):
 
 
 def test_the_pool_is_tried_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunefree.check.Pool", Late)
+    monkeypatch.setattr("tunefree.conformance.check.Pool", Late)
     assert check_algorithm("fedavg", pool=True) == []
     *others, last = verdicts("scaffold", pool=True)
     assert [check for check, _ in others] == list(CHECKS)
@@ -205,7 +205,7 @@ def test_the_other_checks_do_not_mind() -> None:
 
 
 def test_a_field_that_weighs_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunefree.check.field_bits", lambda value: 8)
+    monkeypatch.setattr("tunefree.conformance.check.field_bits", lambda value: 8)
     complaint = dict(verdicts(Mine(SYS)))["bits"]
     assert "`down` sends a field `theta` of 192 bits that says it has 8; let" in complaint
 

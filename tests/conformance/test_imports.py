@@ -14,32 +14,29 @@ ROOT = Path(tunefree.core.__file__).parent
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "looks": set(),
-    "width": set(),
-    "core": {"errors"},
+    "config": {"core"},
+    "core": set(),
     "wire": {"core"},
-    "data": {"core", "wire"},
-    "models": {"core", "wire", "data"},
-    "schedule": {"core", "wire"},
-    "algorithms": {"core", "wire"},
-    "fleet": {"core", "wire", "data", "models", "schedule"},
-    "store": set(),
-    "record": {"store"},
-    "identity": {"core", "data", "models", "schedule"},
+    "algorithms": {"core", "wire", "config"},
+    "data": {"core"},
+    "models": {"core", "data"},
+    "fleet": {"core", "wire", "data", "models"},
+    "schedule": {"core", "wire", "fleet", "config"},
+    "record": {"core", "config", "data", "models"},
     "evaluate": {"core", "data", "models"},
-    "config": {"core", "algorithms", "data", "models"},
-    "report": {"record", "looks", "width"},
+    "report": {"record"},
+    "plots": {"data", "report", "core"},
+    "conformance": {"core", "wire", "algorithms", "fleet", "schedule"},
+    "run": {"core", "wire", "data", "models", "fleet", "schedule", "record", "evaluate", "config"},
+    "progress": {"record", "run"},
 }
-ALLOWED["run"] = set(ALLOWED) - {"report"}
-ALLOWED["catalog"] = {"core", "wire", "algorithms", "schedule", "fleet"}
-ALLOWED["trial"] = {"core", "wire", "schedule", "fleet"}
-ALLOWED["check"] = ALLOWED["trial"] | {"algorithms", "trial"}
-ALLOWED["progress"] = {"core", "schedule", "record", "run"}
-ALLOWED["api"] = set(ALLOWED) - {"report"}
-ALLOWED["experiments"] = ALLOWED["api"] | {"api"}
+ALLOWED["api"] = ALLOWED["run"] | {"algorithms", "run", "progress"}
 ALLOWED["flower"] = ALLOWED["api"] | {"api"}
-ALLOWED["__init__"] = set(ALLOWED)
-ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED) | {"cli"}
+ALLOWED["experiments"] = ALLOWED["api"] | {"api", "report"}
+ALLOWED["reproduce"] = ALLOWED["experiments"] | {"experiments", "plots"}
+ALLOWED["bench"] = ALLOWED["api"] | {"plots"}
+ALLOWED["__init__"] = {"api", "conformance", "core", "data", "config", "schedule"}
+ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED)
 for below in ALLOWED.values():
     below.add("errors")
 

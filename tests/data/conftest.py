@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.data import fetch
+from tunefree.data.named import fetch
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.data import files
-from tunefree.data import fetch, kept
-from tunefree.data.kept import FileSet
-from tunefree.data.official import MNIST_NAMES
+from tunefree.data.named import cache, fetch
+from tunefree.data.named.cache import FileSet
+from tunefree.data.named.official import MNIST_NAMES
 from tunefree.errors import ConfigError
 
 REAL_DOWNLOAD = fetch.download
@@ -27,7 +27,7 @@ TINY = files.mnist_set(ARRAYS)
 
 def loaded(data_dir: Path | None = None, tiny: FileSet = TINY) -> None:
     """The tiny set is loaded, and is what was written."""
-    arrays = kept.arrays_of(tiny, data_dir)
+    arrays = cache.arrays_of(tiny, data_dir)
     for name, key in zip(MNIST_NAMES, ("x_train", "y_train", "x_test", "y_test"), strict=True):
         np.testing.assert_array_equal(arrays[key], ARRAYS[name])
 
@@ -61,9 +61,9 @@ def test_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_files_put_into_the_cache(tmp_path: Path) -> None:
-    assert not kept.at_hand(TINY)
+    assert not cache.at_hand(TINY)
     files.write_four(tmp_path / "cache" / "tiny", ARRAYS)
-    assert kept.at_hand(TINY)
+    assert cache.at_hand(TINY)
     loaded()
 
 
@@ -78,7 +78,7 @@ def test_second_load_maps_the_kept_arrays(tmp_path: Path) -> None:
     loaded(folder)
     shutil.rmtree(folder)
     loaded()
-    array = kept.arrays_of(TINY)["x_train"]
+    array = cache.arrays_of(TINY)["x_train"]
     assert isinstance(array, np.memmap)
     assert array.flags.writeable
 
@@ -99,9 +99,9 @@ def test_changed_files_are_checked_again(tmp_path: Path) -> None:
 def test_damaged_cache_is_built_anew(tmp_path: Path) -> None:
     folder = files.write_four(tmp_path / "mine", ARRAYS)
     loaded(folder)
-    (kept.arrays_folder(TINY) / "x_train.npy").write_bytes(b"\x93NUMPY")
+    (cache.arrays_folder(TINY) / "x_train.npy").write_bytes(b"\x93NUMPY")
     loaded(folder)
-    assert not list(kept.arrays_folder(TINY).parent.glob("tiny-1?*"))
+    assert not list(cache.arrays_folder(TINY).parent.glob("tiny-1?*"))
 
 
 def test_unwritable_cache_is_named(tmp_path: Path) -> None:

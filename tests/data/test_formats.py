@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.data import files
-from tunefree.data import formats
-from tunefree.data.fetch import File, Found
-from tunefree.data.official import EMNIST_SUMS
+from tunefree.data.named import formats
+from tunefree.data.named.fetch import File, Found
+from tunefree.data.named.official import EMNIST_SUMS
 from tunefree.errors import ConfigError
 
 

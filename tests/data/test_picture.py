@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 
 from tests.data import files
-from tunefree.data import picture, sources
+from tunefree.data.named import sources
+from tunefree.data.named.text import TokenIds
 from tunefree.data.samples import Dataset, Images, Samples
-from tunefree.data.text import TokenIds
 from tunefree.errors import ConfigError
+from tunefree.plots import data as picture
 
 
 def image_size(path: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.data import files
-from tunefree.data import kept, official, sources, text
+from tunefree.data.named import cache, official, sources, text
 from tunefree.data.samples import Images
 from tunefree.errors import ConfigError
 from tunefree.models import MODELS
@@ -80,7 +80,7 @@ def test_imdb_from_kept_arrays() -> None:
         tokens, starts = text.encode(texts, arrays["words"].tolist())
         arrays |= {f"x_{split}": tokens, f"starts_{split}": starts}
         arrays[f"y_{split}"] = np.array([0, 1], np.uint8)
-    kept.keep(kept.arrays_folder(official.IMDB), arrays)
+    cache.keep(cache.arrays_folder(official.IMDB), arrays)
     data = sources.load("imdb", length=2)
     assert data.train.x.tolist() == [[2, 3], [3, 0]]
     assert data.train.x.dtype == torch.int16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.data import sources, synthetic
+from tunefree.data.named import sources, synthetic
 from tunefree.data.partition import from_spec
 from tunefree.errors import ConfigError
 from tunefree.models import build

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefree.data import text
+from tunefree.data.named import text
 from tunefree.data.samples import starts_of
 
 

@@ -21,12 +21,13 @@ from tunefree.algorithms.parfrefl import ParFreFL
 from tunefree.algorithms.scaffold import Scaffold
 from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
 from tunefree.errors import WireError
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.serial import Serial
 from tunefree.record import Record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.delays import LAWS
+from tunefree.schedule.exchange import Absence
 from tunefree.schedule.sync import synchronous
-from tunefree.schedule.trip import Absence, Done, Job, Key
 
 SYS = System(N=9, S=4, K=3, T=60)
 LATE = 2  # calls of work after which a late reply arrives

@@ -11,16 +11,16 @@ import pytest
 
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments import checks, pictures, recipes
-from tunefree.experiments.checks import TOP_5, TOP_10, Check, Curve
-from tunefree.experiments.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
-from tunefree.experiments.evidence import GAPS, page
-from tunefree.experiments.kept import keep, read
-from tunefree.experiments.pictures import Panel
-from tunefree.experiments.recipes import SCALES, swept
-from tunefree.experiments.reproduce import Order, Plans, finals, row_of, union, wholly
-from tunefree.experiments.theory import Found
-from tunefree.experiments.verdicts import Verdict, above, below, decide, exact, within
+from tunefree.reproduce import checks, figures, recipes
+from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
+from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
+from tunefree.reproduce.evidence import GAPS, page
+from tunefree.reproduce.figures import Panel
+from tunefree.reproduce.folder import keep, read
+from tunefree.reproduce.recipes import SCALES, swept
+from tunefree.reproduce.studies import Order, Plans, finals, row_of, union, wholly
+from tunefree.reproduce.theory import Found
+from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
 SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
 T = 10
@@ -322,7 +322,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
         keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"arm": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
-        pictures.save(panels, folder / "pictures" / f"{figure}-small.png")
+        figures.save(panels, folder / "pictures" / f"{figure}-small.png")
         assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
@@ -336,8 +336,8 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
 
 def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path) -> None:
     theorems = {name for name in FIGURES if name.endswith("-theory")}
-    assert set(pictures.KINDS) == set(FIGURES) - theorems - {"wire"}
-    for name, kind in pictures.KINDS.items():
+    assert set(figures.KINDS) == set(FIGURES) - theorems - {"wire"}
+    for name, kind in figures.KINDS.items():
         table = {key: arm(0.5) for key in union(FIGURES[name])}
         panels = kind(table, "small")
         drawn = {label for panel in panels for label in panel.lines}
@@ -347,7 +347,7 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
     for name in ("parfrefl-bits", "parfrefl-steps", "adamasfl-staleness"):
         table = {key: arm(0.5) for key in union(FIGURES[name])}
         path = tmp_path / f"{name}.png"
-        assert "picture in" in pictures.save(pictures.KINDS[name](table, "small"), path)
+        assert "picture in" in figures.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
     assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
 
@@ -355,10 +355,10 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
 def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
     lost = arm(0.5)[0]._replace(diverged=True)
     table = {("mnist-iid", "parfrefl"): arm(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
-    (panel,) = pictures.by_round(table, "small")
+    (panel,) = figures.by_round(table, "small")
     assert panel.lines["parfrefl"][T] == pytest.approx([0.8, 0.801, 0.799])
     assert panel.note == "fedavg: 2 of 2 diverged"
-    (bits,) = pictures.by_round(
+    (bits,) = figures.by_round(
         {("mnist-iid", "parfrefl"): {0: arm(0.8, bits=2.0)[0], 1: arm(0.6, bits=4.0)[1]}},
         "small",
         x="bits_up",
@@ -377,13 +377,13 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
         for name in ("A", "B")
         for x in "TS"
     ]
-    panels = pictures.of_laws(laws)
+    panels = figures.of_laws(laws)
     assert [(panel.x, list(panel.lines)) for panel in panels] == [
         ("T", ["A", "B"]),
         ("S", ["A", "B"]),
     ]
     assert panels[0].slopes == {"A": -0.25, "B": -0.25}
-    (legend,) = pictures.picture(panels).legends
+    (legend,) = figures.picture(panels).legends
     assert [text.get_text() for text in legend.get_texts()] == ["A", "the theorem's slope", "B"]
 
 

@@ -17,7 +17,7 @@ from tunefree.experiments import sweep as module
 from tunefree.experiments.batch import Result
 from tunefree.experiments.sweep import sweep
 from tunefree.record import Record
-from tunefree.width import width
+from tunefree.report.width import width
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.experiments.claims import THEORY
-from tunefree.experiments.theory import (
+from tunefree.reproduce.claims import THEORY
+from tunefree.reproduce.theory import (
     Found,
     Play,
     bowls,

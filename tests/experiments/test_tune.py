@@ -20,7 +20,7 @@ from tunefree.algorithms import REGISTRY
 from tunefree.api import prepare
 from tunefree.cli import main
 from tunefree.config import Config
-from tunefree.data import sources
+from tunefree.data.named import sources
 from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError

@@ -16,9 +16,10 @@ from tests.problem import Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
+from tunefree.fleet.job import Job
 from tunefree.fleet.pool import TRIES, Pool
+from tunefree.schedule.exchange import Step
 from tunefree.schedule.sync import synchronous
-from tunefree.schedule.trip import Job, Step
 
 SYS = System(N=7, S=3, K=3, T=12)
 

@@ -18,9 +18,9 @@ from tunefree.algorithms import build
 from tunefree.config import load
 from tunefree.core import Oracle, System
 from tunefree.errors import FleetError
+from tunefree.fleet.job import Job
 from tunefree.fleet.ray import Ray
 from tunefree.schedule.sync import synchronous
-from tunefree.schedule.trip import Job
 
 pytestmark = [
     pytest.mark.slow,  # a cluster takes seconds to start

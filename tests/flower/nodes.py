@@ -17,7 +17,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
-from tunefree.flower.client import client_app
+from tunefree.flower.clientapp import client_app
 
 Changed = Callable[[int, Message], Message | None]  # what becomes of a node's reply, if anything
 N_SAMPLES, D_IN, CLASSES = 24, 6, 3

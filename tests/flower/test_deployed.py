@@ -21,9 +21,9 @@ import torch
 
 import tunefree
 from tunefree.core import stream
-from tunefree.flower.keys import node_key
-from tunefree.flower.local import Local, end_group
-from tunefree.flower.new import new_app
+from tunefree.flower.local.certificates import node_key
+from tunefree.flower.local.federation import Local, end_group
+from tunefree.flower.new_app import new_app
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900

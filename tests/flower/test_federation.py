@@ -21,13 +21,13 @@ from tests.flower.nodes import Nodes, build_model, config, load_test, samples
 from tunefree.algorithms.padamfed_vr import PAdaMFedVR, UpEma, UpStorm
 from tunefree.core import System
 from tunefree.errors import ConfigError, FleetError
-from tunefree.flower import letter
+from tunefree.fleet.job import Job
+from tunefree.flower import envelope
+from tunefree.flower.client_state import ACCEPTED, Memory
+from tunefree.flower.envelope import Answer, data_in, unpacked
 from tunefree.flower.federation import Federated
-from tunefree.flower.letter import Answer, data_in, unpacked
-from tunefree.flower.memory import ACCEPTED, Memory
-from tunefree.flower.post import upload_kind
+from tunefree.flower.grid import upload_kind
 from tunefree.record import Record
-from tunefree.schedule.trip import Job
 from tunefree.wire import encode
 
 METHODS = ("padamfed", "comparfrefl", "adamasfl")
@@ -37,7 +37,7 @@ METHODS = ("padamfed", "comparfrefl", "adamasfl")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("post", "live"):
         monkeypatch.setattr(f"tunefree.flower.{module}.PAUSE", 0.001)
-    monkeypatch.setattr("tunefree.flower.post.AGAIN", 0.01)
+    monkeypatch.setattr("tunefree.flower.grid.AGAIN", 0.01)
 
 
 def federated(nodes: Nodes) -> Federated:
@@ -65,7 +65,7 @@ def of_clients(nodes: Nodes, run: Federated, field: str = "c_i") -> list[np.ndar
         number = numbers[f"partition {place}"]
         with closing(Memory(nodes.store(node) / f"{federation}.sqlite")) as memory:
             ack = run.record.vectors(number)["ack"].tolist()
-            assert memory.settle(letter.name(tuple(ack)))
+            assert memory.settle(envelope.name(tuple(ack)))
             found.append((number, memory._store.get(ACCEPTED)[field]))
     return [vector for _, vector in sorted(found)]
 
@@ -163,11 +163,13 @@ def changed(reply: Message, what: str) -> Message:
     if what == "raises":
         raise AssertionError
     if what == "another job":
-        return Message(letter.packed(answer._replace(t=answer.t + 1), data), reply_to=asked(reply))
+        return Message(
+            envelope.packed(answer._replace(t=answer.t + 1), data), reply_to=asked(reply)
+        )
     if what == "foreign":
         return Message(RecordDict({"x": ConfigRecord({"y": 1})}), reply_to=asked(reply))
     if what == "no samples":
-        return Message(letter.packed(answer._replace(n=0), data), reply_to=asked(reply))
+        return Message(envelope.packed(answer._replace(n=0), data), reply_to=asked(reply))
     if what == "nan":
         data = data[:-4] + np.float32(np.nan).tobytes()
     if what == "short":

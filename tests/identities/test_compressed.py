@@ -21,7 +21,7 @@ from tunefree.algorithms.scaffold import Scaffold
 from tunefree.algorithms.scallion import Scallion
 from tunefree.core import Reply, System
 from tunefree.errors import WireError
-from tunefree.schedule.trip import Job
+from tunefree.fleet.job import Job
 from tunefree.wire import from_spec
 
 PARTIAL = System(N=7, S=3, K=4, T=25)

@@ -18,7 +18,7 @@ from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.core import System, Vec
-from tunefree.schedule.trip import Job
+from tunefree.fleet.job import Job
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)

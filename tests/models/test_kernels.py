@@ -11,7 +11,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models import build
 from tunefree.models.kernels import Conv, WideConv, chain_of
-from tunefree.models.oracle import Kernels, Objective
+from tunefree.models.objective import Kernels, Objective
 
 IMAGE = (1, 28, 28)
 

@@ -10,7 +10,7 @@ import torch
 
 from tunefree.errors import ConfigError
 from tunefree.models import build
-from tunefree.models.oracle import Objective
+from tunefree.models.objective import Objective
 
 IMAGE = (1, 28, 28)
 

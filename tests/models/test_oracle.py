@@ -11,7 +11,8 @@ from tunefree.core import mean, stream
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.models import build
-from tunefree.models.oracle import DataOracle, Objective
+from tunefree.models.objective import Objective
+from tunefree.models.oracle import DataOracle
 
 
 def samples(n: int = 12, dtype: torch.dtype = torch.float32) -> Samples:

@@ -11,7 +11,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from tunefree.models import build
-from tunefree.models.oracle import Kernels, Objective
+from tunefree.models.objective import Kernels, Objective
 
 CLIENTS, BATCH = 3, 5
 

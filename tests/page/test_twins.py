@@ -27,9 +27,9 @@ from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.core import System, Vec
+from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.sync import Opening, synchronous
-from tunefree.schedule.trip import Job
 
 SYSTEMS = [
     pytest.param(System(N=3, S=3, K=2, T=20), id="full"),

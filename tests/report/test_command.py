@@ -16,8 +16,8 @@ from PIL import Image
 
 from tests.report.conftest import made
 from tunefree.cli import main
+from tunefree.plots.runs import write
 from tunefree.report.content import content
-from tunefree.report.figures import write
 
 
 def test_a_folder_becomes_a_page(
@@ -74,7 +74,7 @@ def test_figures_of_an_arm_that_went_beyond_all_bounds(tmp_path: Path) -> None:
 def test_a_report_needs_no_torch(runs: Path) -> None:
     script = (
         "import sys; from pathlib import Path; sys.modules['torch'] = None; "
-        "import tunefree.report.figures; from tunefree.report.live import Watched; "
+        "import tunefree.plots.runs; from tunefree.report.live import Watched; "
         "from tunefree.report.page import page; print(len(page(Watched([Path(sys.argv[1])])())))"
     )
     command = [sys.executable, "-c", script, str(runs)]

@@ -9,8 +9,8 @@ import torch
 
 from tests.problem import Problem, QuadraticOracle
 from tunefree.core import Algorithm, Client, Reply, Server, stream
+from tunefree.fleet.job import Job
 from tunefree.schedule.delays import Delays
-from tunefree.schedule.trip import Job
 
 
 class Moment(NamedTuple):

@@ -20,12 +20,13 @@ from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.core import Algorithm, Exchange, System, Vec
 from tunefree.errors import ConfigError
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.buffered import buffered, check_buffered
 from tunefree.schedule.delays import LAWS, Trace
+from tunefree.schedule.exchange import Absence, Step
 from tunefree.schedule.sync import synchronous
-from tunefree.schedule.trip import Absence, Done, Job, Key, Step
 
 SYS = System(N=9, S=3, K=2, T=25)
 MILD = LAWS["mild"]

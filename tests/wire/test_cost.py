@@ -7,7 +7,7 @@ import pytest
 from tests.problem import quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import System
-from tunefree.schedule.trip import Step
+from tunefree.schedule.exchange import Step
 
 SYS = System(N=7, S=3, K=2, T=8)
 PROBLEM = quadratic(N=SYS.N)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tunefree.core import OpeningUp, Vec, stream
-from tunefree.schedule.trip import Done
+from tunefree.fleet.job import Done
 from tunefree.wire import Compressed, bits, from_spec, value_bits
 from tunefree.wire.message import fault
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tunefree.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from tunefree.experiments.bench import Times
+    from tunefree.bench.measure import Times
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def bench_command(args: argparse.Namespace) -> int:
 
 
 def speed_bench(args: argparse.Namespace) -> int:
-    from tunefree.experiments.bench import measure, opening, shares
-    from tunefree.experiments.workloads import workload
+    from tunefree.bench.measure import measure, opening, shares
+    from tunefree.bench.workloads import workload
 
     w = workload(args.workload, args.toy)
     start = opening(w)
@@ -81,7 +81,7 @@ def speed_bench(args: argparse.Namespace) -> int:
 
 
 def scaling_bench(args: argparse.Namespace) -> int:
-    from tunefree.experiments.bench import scaling
+    from tunefree.bench.measure import scaling
 
     sizes = (100, 1000) if args.toy else (10**3, 10**4, 10**5, 10**6)
     rows = list(scaling(sizes, args.rounds * args.turns))
@@ -102,8 +102,8 @@ def scaling_bench(args: argparse.Namespace) -> int:
 
 def save(result: dict[str, Any], times: list[Times], folder: Path, name: str) -> None:
     """The numbers as JSON; the medians as bars, with a whisker from lowest to highest."""
-    from tunefree.data.picture import new_figure
-    from tunefree.data.picture import save as save_figure
+    from tunefree.plots.data import new_figure
+    from tunefree.plots.data import save as save_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"bench-{name}.json").write_text(json.dumps(result, indent=1))

@@ -16,7 +16,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def check_command(args: argparse.Namespace) -> int:
-    from tunefree.check import verdicts
+    from tunefree.conformance.check import verdicts
 
     sys.path.insert(0, "")  # a stranger's module lies where the command is typed
     try:

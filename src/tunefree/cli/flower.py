@@ -31,7 +31,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def new_command(args: argparse.Namespace) -> int:
-    from tunefree.flower.new import new_app
+    from tunefree.flower.new_app import new_app
 
     files = [str(file) for file in new_app(args.folder)]
     if args.format == "json":
@@ -53,7 +53,7 @@ def up_command(args: argparse.Namespace) -> int:
     if args.auth and not args.tls:
         raise ConfigError("--auth needs --tls: keys mean nothing on a wire that anyone can read")
     try:
-        from tunefree.flower.up import up
+        from tunefree.flower.local.up import up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"

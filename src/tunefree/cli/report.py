@@ -49,7 +49,7 @@ def report_command(args: argparse.Namespace) -> int:
         ) from error
     figures: list[Path] = []
     if args.figures is not None:
-        from tunefree.report.figures import write
+        from tunefree.plots.runs import write
 
         figures = write(said, args.figures)
     print(

@@ -58,7 +58,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
 
 
 def list_claims(args: argparse.Namespace) -> int:
-    from tunefree.experiments.claims import FIGURES, SENTENCES, study_of
+    from tunefree.reproduce.claims import FIGURES, SENTENCES, study_of
 
     figures = {claim: name for name, claims in FIGURES.items() for claim in claims}
     rows = [
@@ -77,8 +77,8 @@ def list_claims(args: argparse.Namespace) -> int:
 
 
 def decide(args: argparse.Namespace) -> int:
-    from tunefree.experiments.claims import chosen
-    from tunefree.experiments.reproduce import Order, reproduce
+    from tunefree.reproduce.claims import chosen
+    from tunefree.reproduce.studies import Order, reproduce
 
     order = Order(chosen(args.what), args.scale, args.out, tuple(args.seeds), args.workers)
     rows: list[dict[str, Any]] = []
@@ -106,8 +106,8 @@ def short(text: str, most: int = 300) -> str:
 
 def write_evidence(args: argparse.Namespace) -> int:
     from tunefree.errors import ConfigError
-    from tunefree.experiments.evidence import page
-    from tunefree.experiments.kept import pictures, publish, read
+    from tunefree.reproduce.evidence import page
+    from tunefree.reproduce.folder import pictures, publish, read
 
     if args.page is None:
         raise ConfigError("`tunefree reproduce evidence` needs a file to write: -o EVIDENCE.md")

@@ -102,7 +102,7 @@ class Stop:
 def introduction(run: Run) -> str:
     """What will be done, with every step size and the formula it came from."""
     from tunefree.algorithms import REGISTRY
-    from tunefree.catalog import costs
+    from tunefree.conformance.cost import costs
 
     chosen = run.record.facts()["config"]
     N, S, K, T = run.algo.sys

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
 from tunefree.cli.tables import print_table
-from tunefree.width import WITHIN, Width
+from tunefree.report.width import WITHIN, Width
 
 if TYPE_CHECKING:
     from tunefree.experiments.sweep import Sweep

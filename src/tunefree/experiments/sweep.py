@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About
-from tunefree.data import sources
+from tunefree.data.named import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.experiments.batch import Result, plan, play
 from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
-from tunefree.width import WITHIN, Width, width
+from tunefree.report.width import WITHIN, Width, width
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 

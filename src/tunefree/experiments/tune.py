@@ -20,7 +20,7 @@ from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About, stream
 from tunefree.errors import ConfigError, FleetError
-from tunefree.experiments import whole
+from tunefree.experiments import atomic_file
 from tunefree.experiments.batch import Result, plan, play
 from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
 
@@ -298,5 +298,5 @@ def save(tuned: Tuned, config: Config, seeds: Sequence[int], folder: Path) -> Pa
         "settings": config.asdict(),
     }
     path = folder / "tuned.json"
-    whole.write(path, json.dumps(content, indent=1))
+    atomic_file.write(path, json.dumps(content, indent=1))
     return path

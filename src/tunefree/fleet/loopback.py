@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Message, Oracle, Vec
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.trip import Done, Job, Key
 from tunefree.wire import decode, encode
 
 

@@ -20,9 +20,9 @@ from typing import cast
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.arena import Arena, Parcel
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.states import States
 from tunefree.fleet.work import keep_memory
-from tunefree.schedule.trip import Done, Job, Key
 
 AT_ONCE = 4  # jobs handed to a worker in one go, at most: each go costs a pipe and a pickle
 TRIES = 3  # a job that has ended so many workers is not tried again

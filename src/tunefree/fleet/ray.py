@@ -14,11 +14,11 @@ import ray
 
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import FleetError
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.pool import cores
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.threads import one_thread
-from tunefree.schedule.trip import Done, Job, Key
 
 TRIES = 3  # times that a job is done again after its actor died
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Oracle, Vec
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.threads import one_thread
-from tunefree.schedule.trip import Done, Job, Key
 
 
 class Serial:

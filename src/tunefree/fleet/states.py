@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Client, Server
-from tunefree.schedule.trip import Key
+from tunefree.fleet.job import Key
 
 Stored = Callable[[int], Mapping[str, NDArray[Any]]]
 CACHE = 2**28  # bytes of states kept in memory although they are on disk

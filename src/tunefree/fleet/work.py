@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from tunefree.core import Algorithm, Client, Oracle, stream
 from tunefree.data.samples import Partition, Samples
 from tunefree.errors import FleetError
-from tunefree.models.oracle import DataOracle, Objective
-from tunefree.schedule.trip import Done, Job, exchanges
+from tunefree.fleet.job import Done, Job, exchanges
+from tunefree.models.objective import Objective
+from tunefree.models.oracle import DataOracle
 
 MAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**31 - 1)  # glibc's numbers, largest values
 

@@ -18,17 +18,17 @@ from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.evaluate import scores_on
 from tunefree.fleet.states import arrays
-from tunefree.flower.books import Books
+from tunefree.flower.grid import Members, Post
+from tunefree.flower.ledger import Books
 from tunefree.flower.live import Live
-from tunefree.flower.post import Members, Post
-from tunefree.flower.server import new_run_id
+from tunefree.flower.serverapp import new_run_id
 from tunefree.flower.settings import Builder, Choice, objective_of, settings_from
-from tunefree.identity import ADDRESS, described, fingerprint
-from tunefree.models.oracle import EVALUATION_BATCH, Loss
+from tunefree.models.objective import EVALUATION_BATCH, Loss
 from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Record
+from tunefree.record.provenance import ADDRESS, described, fingerprint
 from tunefree.run import continued, last_step, line_of, refuse_non_finite, silent_steps
-from tunefree.schedule.trip import Step
+from tunefree.schedule.exchange import Step
 
 PATIENCE = 3  # steps in a row in which nobody is heard, after which the run stops
 OWN_N = "N"  # how many clients the server's means are over, kept beside its vectors

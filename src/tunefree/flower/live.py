@@ -10,22 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tunefree.core import Algorithm, Message, Server, Vec, stream
-from tunefree.flower.post import PAUSE, Post
+from tunefree.fleet.job import Done, Job, exchanges
+from tunefree.flower.grid import PAUSE, Post
 from tunefree.flower.settings import Settings
 from tunefree.schedule.cohort import cohort
-from tunefree.schedule.trip import (
-    Absence,
-    Direction,
-    Done,
-    Job,
-    Step,
-    Traffic,
-    exchanges,
-    hear,
-    play,
-    sent,
-    uploads,
-)
+from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, hear, play, sent, uploads
 from tunefree.wire.message import fault
 
 Builds = Callable[[int], Algorithm]  # the algorithm for so many clients

@@ -13,7 +13,7 @@ from tunefree import algorithms
 from tunefree.config import checked
 from tunefree.core import Algorithm, System, stream
 from tunefree.errors import ConfigError
-from tunefree.models.oracle import Kernels, Loss, Objective
+from tunefree.models.objective import Kernels, Loss, Objective
 
 Builder = Callable[[], nn.Module]
 Choice = Callable[[System], Algorithm]  # an algorithm of the user's own

@@ -9,7 +9,7 @@ from typing import cast
 
 from tunefree.report.arms import Arm, Content, flattened, relevant, together
 from tunefree.report.runs import Reading, is_number
-from tunefree.width import WITHIN, width
+from tunefree.report.width import WITHIN, width
 
 
 def sensitivity(

@@ -26,10 +26,11 @@ from itertools import islice
 
 from tunefree.core import Algorithm, Vec
 from tunefree.errors import ConfigError
+from tunefree.fleet.job import Fleet, Job
 from tunefree.schedule.delays import Delays, Stopwatch
+from tunefree.schedule.exchange import Step, listen, sent
 from tunefree.schedule.sync import Opening, opened, opening_ends
 from tunefree.schedule.timeline import Dispatch, Timeline
-from tunefree.schedule.trip import Fleet, Job, Step, listen, sent
 
 
 def buffered(

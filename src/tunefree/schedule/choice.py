@@ -8,11 +8,12 @@ from typing import Literal
 
 from tunefree.core import Algorithm, System, Vec
 from tunefree.errors import ConfigError
+from tunefree.fleet.job import Fleet
 from tunefree.schedule.buffered import buffered, check_buffered
 from tunefree.schedule.delays import from_spec
+from tunefree.schedule.exchange import Step
 from tunefree.schedule.sync import Opening, synchronous
 from tunefree.schedule.timeline import Dispatch
-from tunefree.schedule.trip import Fleet, Step
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tunefree.core import Algorithm, Vec
+from tunefree.fleet.job import Fleet
 from tunefree.schedule.cohort import cohort
 from tunefree.schedule.delays import Delays, Stopwatch
-from tunefree.schedule.trip import Fleet, Step, play
+from tunefree.schedule.exchange import Step, play
 
 Opening = Literal["gradients", "zero"]
 

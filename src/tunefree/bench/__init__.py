@@ -1,0 +1,1 @@
+"""Our speed beside the loop that everybody writes."""

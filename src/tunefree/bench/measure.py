@@ -1,0 +1,229 @@
+"""Seconds per round, ours against the loop that everybody writes, interleaved in one run.
+
+Absolute times are noise on a shared machine; the ratios are the result.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from itertools import pairwise, repeat
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from tunefree import algorithms, models
+from tunefree.bench import bare_loop
+from tunefree.bench.workloads import IMAGE, Workload, federation
+from tunefree.core import System, Vec
+from tunefree.fleet.pool import cores
+from tunefree.models.objective import Objective
+from tunefree.run import FleetName, Run
+from tunefree.schedule.choice import Schedule
+
+FOREVER = 10**6  # rounds; the measurement stops long before
+
+
+class Times(NamedTuple):
+    """What one contestant took."""
+
+    name: str
+    first: float  # seconds until its first round was done, everything included
+    rounds: list[float]  # seconds of each later round
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+
+def ours(
+    w: Workload, fleet: FleetName, folder: Path, algorithm: str = "padamfed"
+) -> Iterator[None]:
+    """Rounds for ever of a whole run, recorded in a file as any run is."""
+    run = make_run(w, w.system(FOREVER), fleet, algorithm, folder / f"{algorithm}-{fleet}.sqlite")
+    steps = iter(run)
+    next(steps)  # the opening, and an evaluation
+    for _ in steps:
+        yield
+
+
+def make_run(
+    w: Workload, sys: System, fleet: FleetName, algorithm: str, out: Path | None, **more: Any
+) -> Run:
+    data = federation(w)
+    module = models.build(w.model, data.train.input_shape, w.classes, w.options)
+    return Run(
+        algorithms.build(algorithm, sys),
+        Objective(module),
+        data,
+        batch_size=w.batch,
+        seed=0,
+        eval_every=FOREVER,
+        fleet=fleet,
+        out=out,
+        **more,
+    )
+
+
+def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
+    """All contestants take turns, `rounds` at a time, so that a busy machine is busy for all."""
+    workers = cores()
+    with tempfile.TemporaryDirectory() as folder:
+        contestants: dict[str, Callable[[], Iterator[None]]] = {
+            f"bare loop, {torch.get_num_threads()} threads": lambda: bare_loop.in_one_process(w),
+            f"bare loop, {workers} processes": lambda: bare_loop.in_processes(w, workers),
+            "tunefree serial": lambda: ours(w, "serial", Path(folder)),
+            f"tunefree pool, {workers} workers": lambda: ours(w, "pool", Path(folder)),
+            "tunefree pool, FedAvg": lambda: ours(w, "pool", Path(folder), "fedavg"),
+        }
+        turns: dict[str, Iterator[None]] = {}
+        times = {}
+        for name, start in contestants.items():
+            began = time.perf_counter()
+            turns[name] = start()
+            next(turns[name])
+            times[name] = Times(name, time.perf_counter() - began, [])
+        for _ in range(repetitions):
+            for name, turn in turns.items():
+                next(turn)  # warm the caches after the others' turns
+                for _ in range(rounds):
+                    began = time.perf_counter()
+                    next(turn)
+                    times[name].rounds.append(time.perf_counter() - began)
+        for turn in turns.values():
+            turn.close()  # type: ignore[attr-defined]
+    if find_spec("flwr") and find_spec("ray"):  # an engine of its own: it cannot take turns
+        from tunefree.bench.flower_simulation import seconds_per_round
+
+        name = "Flower simulation, FedAvg"
+        times[name] = Times(name, *seconds_per_round(w, rounds * repetitions))
+    return list(times.values())
+
+
+class Opening(NamedTuple):
+    """From nothing to the first finished round on the pool, in a process of its own."""
+
+    data: float  # seconds until the samples and the run are there and the workers are started
+    opening: float  # seconds of the opening: K gradients of all N clients
+    first: float  # seconds of the first round
+    peak: float  # MiB of all processes together at the end, shared memory counted once
+
+
+def opening(w: Workload) -> Opening:
+    """What a user waits for and what it takes, the imports left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = [time.perf_counter()]
+        out = Path(folder) / "run.sqlite"
+        steps = iter(make_run(w, w.system(FOREVER), "pool", "padamfed", out))
+        clock.append(time.perf_counter())
+        for _ in range(2):
+            next(steps)
+            clock.append(time.perf_counter())
+        peak = proportional_memory()
+        steps.close()  # type: ignore[attr-defined]
+    data, first_pass, first = (after - before for before, after in pairwise(clock))
+    return Opening(data, first_pass, first, peak)
+
+
+def proportional_memory() -> float:
+    """MiB of this process and its children; a page shared by n of them counts 1/n for each."""
+    here = Path("/proc") / str(os.getpid())
+    children = (here / "task" / here.name / "children").read_text().split()
+    total = 0
+    for process in (here.name, *children):
+        rollup = (here.parent / process / "smaps_rollup").read_text()
+        total += next(int(line.split()[1]) for line in rollup.splitlines() if line[:4] == "Pss:")
+    return total / 1024
+
+
+class Shares(NamedTuple):
+    """Where a serial round's time goes, as shares of the whole."""
+
+    gradients: float  # forward and backward passes
+    batches: float  # gathering and standardising samples
+    commit: float  # of the step to the run file
+    rest: float  # the algorithm's arithmetic, schedule, wire
+
+
+def shares(w: Workload, rounds: int) -> Shares:
+    """Clocks around the oracle's two parts, during whole recorded rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
+        clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
+        objective, samples = run.objective, run.federation.train
+        gradient, batch, commit = objective.grad, type(samples).batch, run.record.commit
+
+        def timed_gradient(*args: Any) -> Vec:
+            began = time.perf_counter()
+            result = gradient(*args)
+            clock["gradients"] += time.perf_counter() - began
+            return result
+
+        def timed_batch(self: Any, index: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            began = time.perf_counter()
+            result = batch(self, index)
+            clock["batches"] += time.perf_counter() - began
+            return result
+
+        def timed_commit(*args: Any, **more: Any) -> None:
+            began = time.perf_counter()
+            commit(*args, **more)
+            clock["commit"] += time.perf_counter() - began
+
+        run.record.commit = timed_commit  # type: ignore[method-assign]
+        objective.grad = timed_gradient  # type: ignore[method-assign, assignment]
+        type(samples).batch = timed_batch  # type: ignore[method-assign]
+        try:
+            steps = iter(run)
+            next(steps)
+            next(steps)
+            clock.update(dict.fromkeys(clock, 0.0))
+            began = time.perf_counter()
+            for _ in range(rounds):
+                next(steps)
+            whole = time.perf_counter() - began
+            steps.close()  # type: ignore[attr-defined]
+        finally:
+            type(samples).batch = batch  # type: ignore[method-assign]
+    used = {name: seconds / whole for name, seconds in clock.items()}
+    return Shares(**used, rest=1 - sum(used.values()))
+
+
+class Scale(NamedTuple):
+    """Cost at a number of clients."""
+
+    N: int
+    seconds: float  # per round, median
+    peak: float  # MiB of this process
+
+
+def scaling(clients: tuple[int, ...], rounds: int) -> Iterator[Scale]:
+    """Ever more clients and the same cohort, each number in a process of its own."""
+    alone = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as processes:
+        yield from processes.map(scale_at, clients, repeat(rounds))
+
+
+def scale_at(N: int, rounds: int) -> Scale:
+    """Softmax regression with so many clients, states starting at zero."""
+    w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        zero, out = Schedule(opening="zero"), Path(folder) / "run.sqlite"
+        steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, schedule=zero))
+        next(steps)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            next(steps)
+            times.append(time.perf_counter() - began)
+        steps.close()  # type: ignore[attr-defined]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Scale(N, statistics.median(times), peak)

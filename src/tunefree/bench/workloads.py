@@ -1,0 +1,88 @@
+"""The workloads that speed is measured on; contents are random, sizes are the papers'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tunefree.core import System, stream
+from tunefree.data.named.text import TokenIds
+from tunefree.data.samples import Federation, Images, Partition, Samples, starts_of
+from tunefree.errors import unknown
+
+
+class Workload(NamedTuple):
+    """A model, how much data of which shape each client holds, and how the rounds go."""
+
+    name: str
+    about: str
+    model: str
+    options: Mapping[str, object]
+    shape: tuple[int, ...]
+    classes: int
+    N: int
+    held: int  # samples of one client
+    S: int
+    K: int
+    batch: int
+    words: int = 0  # vocabulary, if the samples are texts
+
+    def system(self, rounds: int) -> System:
+        return System(self.N, self.S, self.K, rounds)
+
+
+IMAGE = (28, 28)
+MOST = 100_000  # different samples
+WORKLOADS = {
+    w.name: w
+    for w in (
+        Workload(
+            "A", "21,840-parameter CNN, the papers' setting",
+            "cnn_mnist", {}, IMAGE, 10, N=100, held=600, S=10, K=12, batch=100,
+        ),
+        Workload(
+            "B", "softmax regression, mostly overhead",
+            "logistic", {}, IMAGE, 10, N=100, held=600, S=10, K=12, batch=100,
+        ),
+        Workload(
+            "C", "three-convolution CNN, 135,663 parameters",
+            "cnn_emnist", {}, IMAGE, 47, N=100, held=600, S=10, K=5, batch=32,
+        ),
+        Workload(
+            "C2", "ResNet-18 of width 16, 701,466 parameters",
+            "resnet18_cifar", {"width": 16}, (3, 32, 32), 10, N=100, held=500, S=10, K=5, batch=32,
+        ),
+        Workload(
+            "D", "word LSTM, 673,410 parameters, texts of 128 words",
+            "lstm_imdb", {}, (128,), 2, N=100, held=250, S=10, K=5, batch=32, words=10_000,
+        ),
+    )
+}  # fmt: skip
+
+
+def workload(name: str, toy: bool = False) -> Workload:
+    """The named workload; as a toy it only shows that everything runs."""
+    if name not in WORKLOADS:
+        raise unknown("workload", name, [*WORKLOADS, "E"])
+    w = WORKLOADS[name]
+    return w._replace(N=4, held=8, S=2, K=2, batch=4) if toy else w
+
+
+def federation(w: Workload) -> Federation:
+    """Random samples in equal parts; of very many clients, several hold the same."""
+    n = min(w.N * w.held, MOST)
+    rng = stream(0, "workload")
+    y = torch.from_numpy(rng.integers(w.classes, size=n))
+    if w.words:
+        x = torch.from_numpy(rng.integers(1, w.words, size=(n, *w.shape), dtype=np.int16))
+        samples = Samples(x, y, TokenIds())
+    else:
+        x = torch.from_numpy(rng.integers(256, size=(n, *w.shape), dtype=np.uint8))
+        channels = w.shape[0] if len(w.shape) == 3 else 1
+        samples = Samples(x, y, Images(255, (0.5,) * channels, (0.25,) * channels))
+    parts = Partition([])
+    parts.order, parts.starts = np.arange(w.N * w.held) % n, starts_of(np.full(w.N, w.held))
+    return Federation(samples, parts, None, w.classes, f"workload {w.name}")

@@ -1,0 +1,50 @@
+"""The client's half: a Flower ClientApp that does one job per message and remembers it on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+if TYPE_CHECKING:
+    from tunefree.flower.settings import Builder, Choice
+    from tunefree.models.objective import Loss
+
+
+def client_app(
+    build_model: Builder,
+    load_data: Callable[[Context], Any],
+    *,
+    loss: Loss | None = None,
+    algorithm: Choice | None = None,
+) -> ClientApp:
+    """The ClientApp that trains this model on this client's data.
+
+    `load_data(context)` gives the client's own (x, y) or data set; `context.node_config` says which
+    one it is. `loss` and `algorithm`, if given, must be the server's too.
+    """
+    app = ClientApp()
+
+    @app.query()  # type: ignore[untyped-decorator, unused-ignore]
+    def hello(message: Message, context: Context) -> Message:
+        """Who this is; no data is touched."""
+        place = context.node_config.get("partition-id", -1)
+        return Message(RecordDict({"tunefree": ConfigRecord({"place": place})}), reply_to=message)
+
+    @app.train()  # type: ignore[untyped-decorator, unused-ignore]
+    def train(message: Message, context: Context) -> Message:
+        from tunefree.flower.client_work import done
+
+        content = done(message.content, context, build_model, load_data, loss, algorithm)
+        return Message(content, reply_to=message)
+
+    @app.evaluate()  # type: ignore[untyped-decorator, unused-ignore]
+    def evaluate(message: Message, context: Context) -> Message:
+        from tunefree.flower.client_work import scored
+
+        content = scored(message.content, context, build_model, load_data, loss)
+        return Message(content, reply_to=message)
+
+    return app

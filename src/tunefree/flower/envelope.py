@@ -1,0 +1,80 @@
+"""A job and its reply as Flower records: an envelope of a few words, and our codec's bytes.
+
+    envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply
+    reply     run, client, t, exchange, n (samples held), drawn; or lost = true and nothing else
+
+The message itself is an Array whose data are exactly `wire.encode`; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, get_type_hints
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from tunefree.errors import WireError
+from tunefree.fleet.job import Job, Key
+
+ENVELOPE, MESSAGE, DATA = "tunefree", "message", "bytes"
+MOST = 2**31
+
+
+class Envelope(NamedTuple):
+    """What goes with a download."""
+
+    run: str
+    client: int
+    N: int
+    stage: str
+    t: int
+    exchange: int
+    ack: str
+
+
+class Answer(NamedTuple):
+    """What goes with an upload."""
+
+    run: str
+    client: int
+    t: int
+    exchange: int
+    n: int
+    drawn: int
+    lost: bool
+
+
+def name(key: Key | None) -> str:
+    """A job's key as text, and nothing for none."""
+    return "" if key is None else ".".join(map(str, key))
+
+
+def envelope(run: str, N: int, job: Job, ack: Key | None) -> Envelope:
+    return Envelope(run, job.client, N, job.stage, job.t, job.exchange, name(ack))
+
+
+def packed(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
+    """The records of a Flower message, of which either part may be left out."""
+    records: dict[str, Any] = {} if words is None else {ENVELOPE: ConfigRecord(words._asdict())}
+    if data is not None:
+        array = Array(dtype="uint8", shape=(len(data),), stype="tunefree", data=data)
+        records[MESSAGE] = ArrayRecord({DATA: array})
+    return RecordDict(records)
+
+
+def unpacked(content: RecordDict, kind: type[Any], sender: str) -> Any:
+    """The envelope that should be there; anything else is a WireError."""
+    words = content.get(ENVELOPE)
+    if not isinstance(words, ConfigRecord) or set(words) != set(kind._fields):
+        raise WireError(f"{sender} sent no envelope of ours")
+    for field, wanted in get_type_hints(kind).items():
+        if type(words[field]) is not wanted:
+            raise WireError(f"{sender} sent an envelope whose {field} is not a {wanted.__name__}")
+    return kind(**words)
+
+
+def data_in(content: RecordDict, sender: str) -> bytes:
+    """The bytes of the message."""
+    record = content.get(MESSAGE)
+    if not isinstance(record, ArrayRecord) or list(record) != [DATA]:
+        raise WireError(f"{sender} sent no message of ours")
+    return bytes(record[DATA].data)

@@ -1,0 +1,1 @@
+"""All that is drawn with matplotlib, the only place that imports it."""

@@ -1,0 +1,136 @@
+"""Pictures of data: who has which classes, and what the samples look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tunefree.data.named.text import PAD
+from tunefree.data.samples import Dataset, Index
+from tunefree.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+SHOWN_CLIENTS = 100
+INK = "#1f2933"
+
+
+def draw_counts(
+    counts: Index, path: str | Path, names: tuple[str, ...] = (), title: str = ""
+) -> Path:
+    """A PNG of the client-by-class counts: one column per client, its size above it."""
+    shown = counts[:SHOWN_CLIENTS]
+    clients, classes = shown.shape
+    figure = new_figure(min(14.0, 3.2 + 0.14 * clients), 2.6 + min(8.0, 0.26 * classes))
+    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.0, 0.24 * classes)])
+
+    top.bar(np.arange(clients), shown.sum(axis=1), width=0.8, color="#486581")
+    top.set_ylim(0, 1.1 * max(1, shown.sum(axis=1).max()))
+    top.set_ylabel("samples", color=INK)
+    top.spines[["top", "right"]].set_visible(False)
+    top.grid(axis="y", color="#e4e7eb", linewidth=0.7)
+    top.set_axisbelow(True)
+
+    seen = np.ma.masked_equal(shown.T, 0)  # nothing is white, one sample is already coloured
+    image = main.imshow(seen, aspect="auto", cmap="YlGnBu", norm=root_scale(shown))
+    main.set_facecolor("white")
+    labels = list(names) if len(names) == classes else [str(k) for k in range(classes)]
+    main.set_yticks(np.arange(classes), labels, fontsize=8 if classes <= 30 else 6)
+    main.set_ylabel("class", color=INK)
+    main.set_xlabel("client", color=INK)
+    main.set_xticks(np.arange(0, clients, 1 if clients <= 20 else 5 if clients <= 50 else 10))
+    main.tick_params(length=2)
+    bar = figure.colorbar(image, ax=[top, main], fraction=0.04, pad=0.02)
+    bar.set_label("samples of the class", color=INK)
+    bar.outline.set_visible(False)
+
+    more = f" (the first {clients} of {len(counts)} clients)" if len(counts) > clients else ""
+    figure.suptitle(f"{title or 'Samples by client and class'}{more}", color=INK, fontsize=11)
+    return save(figure, path)
+
+
+def root_scale(counts: Index) -> PowerNorm:
+    """Colours that grow with the square root, so that small counts can be told apart."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(gamma=0.5, vmin=0, vmax=max(1, int(counts.max(initial=0))))
+
+
+def draw_samples(data: Dataset, path: str | Path, columns: int = 10) -> Path:
+    """A PNG with a row of training images for each class."""
+    x, y = data.train.x, data.train.y
+    if data.classes is None or data.words or x.dim() not in (3, 4):
+        raise ConfigError(f"{data.name} has no images to draw; use first_words for texts")
+    rows = [first_of_class(y, label, columns) for label in range(data.classes)]
+    blocks = max(1, round(data.classes / 16))  # rows side by side when there are many
+    tall = -(-data.classes // blocks)
+    names = data.names or tuple(str(label) for label in range(data.classes))
+    margin = 0.25 + 0.09 * max(len(name) for name in names)
+    figure = new_figure(blocks * (margin + 0.36 * columns), 0.45 + 0.36 * tall)
+    axes = figure.subplots(1, blocks, squeeze=False)[0]
+    for block, axis in enumerate(axes):
+        labels = range(block * tall, min((block + 1) * tall, data.classes))
+        sheet = np.concatenate([row_of(x, rows[label], columns) for label in labels])
+        high, wide = sheet.shape[0] // len(labels), sheet.shape[1] // columns
+        axis.imshow(sheet, cmap="gray_r" if sheet.ndim == 2 else None, interpolation="nearest")
+        axis.set_yticks(
+            [(i + 0.5) * high for i in range(len(labels))], [names[k] for k in labels], fontsize=9
+        )
+        axis.set_xticks([])
+        axis.set_ylim(tall * high - 0.5, -0.5)
+        axis.set_xlim(-0.5, columns * wide - 0.5)
+        axis.tick_params(length=0, colors=INK)
+        axis.spines[:].set_visible(False)
+    figure.suptitle(f"{data.name}: the first training images of each class", color=INK, fontsize=11)
+    return save(figure, path)
+
+
+def first_words(data: Dataset, rows: int = 3, words: int = 12) -> list[tuple[str, str]]:
+    """For texts: class name and first words of the first training texts of each class."""
+    table = []
+    for label in range(data.classes or 0):
+        name = data.names[label] if data.names else str(label)
+        for at in first_of_class(data.train.y, label, rows):
+            tokens = [int(token) for token in data.train.x[at][:words] if token != PAD]
+            table.append((name, " ".join(data.words[token] for token in tokens)))
+    return table
+
+
+def first_of_class(y: torch.Tensor, label: int, most: int) -> list[int]:
+    return [int(i) for i in (y == label).nonzero()[:most, 0]]
+
+
+def row_of(x: torch.Tensor, chosen: list[int], columns: int) -> np.ndarray:
+    """The chosen images side by side, with a light frame around each."""
+    images = x[torch.tensor(chosen, dtype=torch.int64)].numpy()
+    images = images.transpose(0, 2, 3, 1) if images.ndim == 4 else images
+    paper = 0 if images.ndim == 3 else 255
+    frame = [(0, columns - len(images)), (1, 1), (1, 1), (0, 0)][: images.ndim]
+    return np.concatenate(list(np.pad(images, frame, constant_values=paper)), axis=1)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of its own, outside pyplot's global state."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "pictures need matplotlib, which is not installed; pip install 'tunefree[report]'"
+        ) from None
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """The figure as a PNG at this path, its folder made if need be."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, format="png", dpi=130)
+    return target

@@ -1,0 +1,213 @@
+"""The page's figures as files: SVG and PNG by matplotlib, and CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tunefree.errors import ConfigError
+from tunefree.plots.style import COLOURS, dressed, line_look, named
+from tunefree.report.arms import AXES, Content
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Table: TypeAlias = list[Sequence[object]]
+
+
+class Sheet(NamedTuple):
+    """One figure: its file name, how it is drawn, and its numbers."""
+
+    name: str
+    high: float  # inches
+    draw: Callable[[Figure], None]
+    table: Table
+
+
+def write(content: Content, folder: Path) -> list[Path]:
+    """Every figure as .svg, .png and .csv in this folder."""
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "--figures needs matplotlib, which is not installed; pip install 'tunefree[report]'"
+        ) from None
+    files = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Text stays text, and the same runs give the same bytes.
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tunefree"}):
+            for sheet in sheets(content):
+                figure = Figure(figsize=(7.2, sheet.high), layout="constrained", facecolor="white")
+                FigureCanvasAgg(figure)
+                sheet.draw(figure)
+                svg, png, table = (folder / f"{sheet.name}.{end}" for end in ("svg", "png", "csv"))
+                figure.savefig(svg, metadata={"Date": None})
+                figure.savefig(png, dpi=160)
+                with table.open("w", newline="", encoding="utf-8") as file:
+                    csv.writer(file, lineterminator="\n").writerows(sheet.table)
+                files += [svg, png, table]
+    except OSError as error:
+        raise ConfigError(
+            f"--figures = '{folder}' cannot be written ({error.strerror}); choose another folder"
+        ) from error
+    return files
+
+
+def sheets(content: Content) -> Iterator[Sheet]:
+    """Every measure by every axis, and the page's other figures."""
+    several = len(content["workloads"]) > 1
+    for workload in content["workloads"]:
+        start = f"{workload['id']}-" if several else ""
+        for y, x in product(workload["measures"], workload["axes"]):
+            if any(y in arm["y"] and x in arm["x"] for arm in workload["arms"]):
+                yield curves(f"{start}{y}-by-{x}", workload, y, x)
+        for sweep in workload["sensitivity"]:
+            score = workload["measures"][sweep["measure"]]
+            yield sensitivity(f"{start}sensitivity-{sweep['id']}", sweep, score)
+        if workload["traffic"]:
+            yield traffic(f"{start}traffic", workload["traffic"])
+        if workload["staleness"]:
+            yield staleness(f"{start}staleness", workload["staleness"])
+        if workload["picture"]:
+            yield classes(f"{start}classes", workload["picture"])
+
+
+def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
+    arms = [arm for arm in workload["arms"] if y in arm["y"] and x in arm["x"]]
+
+    def draw(figure: Figure) -> None:
+        axes = plain_axes(figure, AXES[x], workload["measures"][y], workload["title"])
+        for arm in arms:
+            points = zip(arm["x"][x], *arm["y"][y].values(), arm["seeds_at"], strict=True)
+            state = "" if arm["state"] == "done" else f" ({arm['state']})"
+            look: dict[str, Any] = line_look(arm["style"]) | {"label": arm["label"] + state}
+            measured = [point for point in points if point[1] is not None]
+            for seeds, piece in groupby(measured, key=lambda point: point[-1]):
+                at, mean, low, high, _ = zip(*piece, strict=True)
+                every = max(1, len(at) // 9)
+                width = 1.8 if seeds == arm["seeds"] else 0.9
+                axes.plot(at, mean, **look, linewidth=width, markevery=every)
+                axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
+                look["label"] = "_"  # one entry for all pieces
+        if x.startswith("bits"):
+            axes.set_xscale("log")  # whole and compressed messages side by side
+        named(figure, axes)
+
+    table: Table = [("arm", x, f"{y} mean", "lowest", "highest", "seeds")]
+    for arm in arms:
+        columns = arm["x"][x], *arm["y"][y].values(), arm["seeds_at"]
+        table += [(arm["label"], *row) for row in zip(*columns, strict=True)]
+    return Sheet(name, 4.2, draw, table)
+
+
+def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
+    def draw(figure: Figure) -> None:
+        axes = plain_axes(figure, sweep["key"], score, f"Sensitivity to {sweep['title']}")
+        axes.set_xscale("log")
+        for line in sweep["lines"]:
+            look = line_look(line["style"])
+            points = [point for point in line["points"] if point["mean"] is not None]
+            at, mean, low, high = (
+                [point[key] for point in points] for key in ("x", "mean", "low", "high")
+            )
+            axes.plot(at, mean, **look, linewidth=1.8, label=line["label"])
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
+            lost = [point["x"] for point in line["points"] if point["diverged"]]
+            axes.plot(
+                *(lost, [0.03] * len(lost), "x"),
+                **{"color": look["color"], "transform": axes.get_xaxis_transform()},
+                label=f"{line['label']}, diverged" if lost else "_",
+            )
+            if line["theory"]:
+                axes.axvline(line["theory"], color=look["color"], linewidth=1, linestyle=":")
+        for level in sweep["level"]:
+            look = line_look(level["style"]) | {"marker": ""}
+            axes.axhline(level["value"], **look, label=level["label"])
+        named(figure, axes)
+
+    head = (sweep["key"], f"{sweep['measure']} mean", "lowest", "highest", "seeds", "diverged")
+    table: Table = [("arm", *head)]
+    for line in sweep["lines"]:
+        for point in line["points"]:
+            keys = ("x", "mean", "low", "high", "seeds", "diverged")
+            table.append((line["label"], *(point[key] for key in keys)))
+    table += [(level["label"], "", level["value"], "", "", "", "") for level in sweep["level"]]
+    return Sheet(name, 4.2, draw, table)
+
+
+def traffic(name: str, rows: Sequence[Content]) -> Sheet:
+    keys = ("bits_up", "value_bits_up", "bits_down", "value_bits_down")
+
+    def draw(figure: Figure) -> None:
+        axes = plain_axes(figure, "bits of one training, all clients", "")
+        axes.grid(visible=False)
+        for place, row in enumerate(rows):
+            for shift, way, colour in ((-0.2, "up", COLOURS[0]), (0.2, "down", COLOURS[6])):
+                bare, whole = row[f"value_bits_{way}"], row[f"bits_{way}"]
+                look: dict[str, Any] = {"height": 0.36, "edgecolor": colour}
+                label = way if place == 0 else "_"
+                axes.barh(place + shift, bare, color=colour, label=label, **look)
+                rest = "positions" if place == 0 and way == "down" else "_"
+                hatched = look | {"color": "white", "hatch": "////", "label": rest}
+                axes.barh(place + shift, whole - bare, left=bare, **hatched)
+        axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+        axes.invert_yaxis()
+        named(figure, axes)
+
+    table: Table = [("arm", *(key.replace("_", " ") for key in keys))]
+    table += [(row["label"], *(row[key] for key in keys)) for row in rows]
+    return Sheet(name, 1.6 + 0.5 * len(rows), draw, table)
+
+
+def staleness(name: str, rows: Sequence[Content]) -> Sheet:
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, row in zip(panels, rows, strict=True):
+            at = [i * row["width"] for i in range(len(row["bars"]))]
+            share = [count / row["replies"] for count in row["bars"]]
+            colour = COLOURS[row["style"] % len(COLOURS)]
+            axes.bar(at, share, width=0.8 * row["width"], color=colour)
+            about = f"{row['mean']:.2f} on average, {row['worst']} at most"
+            axes.set_title(f"{row['label']}: {about}", fontsize=9, loc="left")
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.supxlabel("server steps since the client's download", fontsize=10)
+        figure.supylabel("share of replies", fontsize=10)
+
+    table: Table = [("arm", "staleness from", "to", "replies")]
+    for row in rows:
+        for i, count in enumerate(row["bars"]):
+            table.append((row["label"], i * row["width"], (i + 1) * row["width"] - 1, count))
+    return Sheet(name, 0.8 + 1.5 * len(rows), draw, table)
+
+
+def classes(name: str, picture: Content) -> Sheet:
+    counts = picture["counts"]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        roots = [[row[k] ** 0.5 for row in counts] for k in range(len(counts[0]))]
+        image = axes.imshow(roots, aspect="auto", cmap="Blues", interpolation="nearest")
+        most = max(max(row) for row in counts)
+        shown = sorted({0, most // 4, most})
+        scale = figure.colorbar(image, ticks=[count**0.5 for count in shown], label="samples")
+        scale.ax.set_yticklabels([str(count) for count in shown])
+        axes.set_xlabel("client")
+        axes.set_ylabel("class")
+        axes.set_title("samples, shaded by the square root of their count", fontsize=9, loc="left")
+
+    table: Table = [("client", *(f"class {k}" for k in range(len(counts[0]))))]
+    table += [(client, *row) for client, row in enumerate(counts)]
+    return Sheet(name, min(8.0, 1.4 + 0.2 * len(counts[0])), draw, table)
+
+
+def plain_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
+    axes: Axes = figure.subplots()
+    dressed(axes, x, y, title)
+    return axes

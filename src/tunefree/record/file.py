@@ -1,0 +1,416 @@
+"""A run is one SQLite file: settings, every step's scores and traffic, and all states.
+
+Steps are committed in one transaction each (or a few at once), so a killed run keeps all it had
+committed and goes on from there. They are written beside the training, by a thread of their own;
+whoever reads the record waits for it. WAL mode lets others read while a run is being written; one
+process at a time may write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from tunefree.errors import ConfigError
+from tunefree.record import store
+from tunefree.record.store import Store, Vectors
+
+VERSION = 2
+SERVER = -1  # the owner of the server's vectors; clients own theirs by number
+PAGE = 16_384  # bytes; vectors are long, so pages are too
+LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
+COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
+MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
+Row: TypeAlias = dict[str, float]
+
+NEW_IN_2 = """
+CREATE TABLE absent (            -- whose reply was missing or refused, and why
+    t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (t, exchange, client)
+) WITHOUT ROWID;
+CREATE TABLE held (              -- downloads that clients of a buffered run still work on
+    t INTEGER PRIMARY KEY, message BLOB NOT NULL
+);
+"""
+SCHEMA = (
+    """
+CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE step (
+    t INTEGER PRIMARY KEY,     -- -1 is the opening
+    drawn INTEGER NOT NULL,    -- samples drawn by all clients
+    seconds REAL NOT NULL,     -- wall time of the step, evaluation left out
+    time REAL NOT NULL         -- virtual time at its end, if clients' delays are simulated
+);
+CREATE TABLE reply (
+    t INTEGER NOT NULL, client INTEGER NOT NULL,
+    tau INTEGER NOT NULL,      -- server steps since its download
+    PRIMARY KEY (t, client)
+) WITHOUT ROWID;
+CREATE TABLE score (
+    t INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (t, name)
+) WITHOUT ROWID;
+CREATE TABLE traffic (
+    t INTEGER NOT NULL, exchange INTEGER NOT NULL, direction TEXT NOT NULL,
+    messages INTEGER NOT NULL,   -- so many were received
+    bits INTEGER NOT NULL,       -- of all of them together
+    value_bits INTEGER NOT NULL, -- without the positions of values, as some papers count
+    PRIMARY KEY (t, exchange, direction)
+) WITHOUT ROWID;
+"""
+    + store.SCHEMA
+    + NEW_IN_2
+)
+MIGRATIONS = {1: NEW_IN_2}  # what turns this version into the next
+
+
+class Line(NamedTuple):
+    """All that is kept of one step, beside the states after it."""
+
+    t: int
+    drawn: int
+    seconds: float
+    time: float
+    replies: Sequence[tuple[int, int]]  # (client, tau) of those that took part
+    scores: Mapping[str, float]
+    traffic: Sequence[tuple[int, str, int, int, int]]
+    absent: Sequence[tuple[int, int, str]]  # (exchange, client, reason)
+
+
+class Record:
+    """The run file, open for writing by its run or for reading by anyone."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None, lock: FileLock | None = None
+    ) -> None:
+        self._connection, self.path, self._lock = connection, path, lock
+        self._store = Store(connection, str(path))
+        self._log = LEAST_LOG  # pages
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        self.settle()
+        return self._connection
+
+    def settle(self) -> None:
+        """Wait until all that was committed is in the file; what went wrong is raised here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    @classmethod
+    def create(cls, path: Path | None, facts: Mapping[str, object]) -> Record:
+        """A new run file, or one in memory that keeps no states if no path is given."""
+        if path is not None and path.exists():
+            raise ConfigError(
+                f"run.out = '{path}' exists already and is left as it is; choose another path, or "
+                f"go on with it: tunefree run --resume {path}"
+            )
+        lock = None
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                lock = locked(path)
+            connection = connected(path)
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+            writable(connection)
+            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
+            connection.executemany(*noted({**facts, "writer": writer()}))
+            connection.execute("COMMIT")
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ConfigError(
+                f"run.out = '{path}' cannot be written ({error}); choose a path in a folder that "
+                "you may write to"
+            ) from error
+        return cls(connection, path, lock)
+
+    @classmethod
+    def open(cls, path: Path) -> Record:
+        """An existing run file, for reading."""
+        migrate(path)
+        return cls(sqlite3.connect(read_only(path), uri=True), path)
+
+    @classmethod
+    def go_on(cls, path: Path) -> Record:
+        """An existing run file, for writing further steps."""
+        migrate(path)
+        lock = locked(path)
+        connection = connected(path)
+        writable(connection)
+        record = cls(connection, path, lock)
+        record.note(state="running", writer=writer())
+        return record
+
+    def close(self) -> None:
+        self.release()
+        self._connection.close()
+
+    def release(self) -> None:
+        """Nothing more will be written: another process may, and the run is one file again."""
+        self._writer.shutdown()
+        if self._lock is not None and self.path is not None:
+            with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+            beside(self.path).unlink(missing_ok=True)
+            self._lock.release()
+            self._lock = None
+
+    def note(self, **facts: object) -> None:
+        """Set facts about the whole run: settings, versions, state, ..."""
+        self.settle()
+        with self._store.transaction():
+            self._db.executemany(*noted(facts))
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that was noted about the run."""
+        return {k: json.loads(v) for k, v in self._db.execute("SELECT key, value FROM run")}
+
+    @property
+    def state(self) -> str:
+        """running, done, diverged, or interrupted: a run that nobody writes is not running."""
+        state = str(self.facts()["state"])
+        alone = self.path is None or self._lock is not None
+        return "interrupted" if state == "running" and not alone and not held(self.path) else state
+
+    def commit(
+        self,
+        lines: Sequence[Line],
+        states: Mapping[int, Vectors],
+        held: Collection[int] = (),
+        new: Mapping[int, bytes] = {},
+    ) -> None:
+        """Steps, the states after the last of them and the downloads still out: all or nothing.
+
+        `states` maps an owner to its vectors, which must stay as they are. `held` are the steps
+        whose downloads clients still work on; those of them that are `new` come with their bytes.
+        It returns at once: `settle` waits.
+        """
+        if not lines:
+            return
+        self.settle()
+        self._lengthen_log(sum(v.nbytes for each in states.values() for v in each.values()))
+        given = list(lines), states, set(held), new
+        if self.path is None:
+            self._commit(*given)
+        else:
+            self._writing = self._writer.submit(self._commit, *given)
+
+    def _commit(
+        self,
+        lines: Sequence[Line],
+        states: Mapping[int, Vectors],
+        held: Collection[int],
+        new: Mapping[int, bytes],
+    ) -> None:
+        db, last = self._connection, lines[-1].t
+        with self._store.transaction():
+            for line in lines:
+                self._write(line)
+            for owner, vectors in states.items():
+                self._store.put(owner, last, vectors)
+            gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in held]
+            db.executemany("DELETE FROM held WHERE t = ?", gone)
+            db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+
+    def _lengthen_log(self, size: int) -> None:
+        pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)
+        if pages > self._log:
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._log = pages
+
+    def _write(self, line: Line) -> None:
+        t, drawn, seconds, time, replies, scores, traffic, absent = line
+        db = self._connection
+        db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
+        for table, rows in (
+            ("reply VALUES (?, ?, ?)", replies),
+            ("score VALUES (?, ?, ?)", scores.items()),
+            ("traffic VALUES (?, ?, ?, ?, ?, ?)", traffic),
+            ("absent VALUES (?, ?, ?, ?)", absent),
+        ):
+            some: Iterable[Any] = rows
+            db.executemany(f"INSERT INTO {table}", [(t, *row) for row in some])
+
+    def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
+        """The last committed vectors of the server or of a client; none if it has none."""
+        self.settle()
+        return self._store.get(owner)
+
+    def held(self) -> dict[int, bytes]:
+        """The encoded downloads that clients still work on, by step."""
+        return dict(self._db.execute("SELECT t, message FROM held"))
+
+    def last(self) -> tuple[int, float] | None:
+        """The last committed step and its virtual time, if there is one."""
+        row: tuple[int, float] | None = self._db.execute(
+            "SELECT t, time FROM step ORDER BY t DESC LIMIT 1"
+        ).fetchone()
+        return row
+
+    def uploads(self) -> dict[int, int]:
+        """How often each client that ever took part was heard, the opening left out."""
+        query = "SELECT client, COUNT(*) FROM reply WHERE t >= 0 GROUP BY client"
+        return dict(self._db.execute(query))
+
+    def staleness(self) -> dict[int, int]:
+        """How many replies had each staleness, the opening left out."""
+        query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
+        return dict(self._db.execute(query))
+
+    def absences(self) -> list[tuple[int, int, int, str]]:
+        """(t, exchange, client, reason) of every reply that was missing or refused."""
+        return list(self._db.execute("SELECT t, exchange, client, reason FROM absent"))
+
+    def history(self) -> list[Row]:
+        """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
+        with self._snapshot():
+            return self._history()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """All queries see the file as it is now, even if steps are committed meanwhile."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
+
+    def _history(self) -> list[Row]:
+        rows: dict[int, Row] = {}
+        drawn, seconds = 0, 0.0
+        for t, new_drawn, new_seconds, time in self._db.execute("SELECT * FROM step ORDER BY t"):
+            drawn, seconds = drawn + new_drawn, seconds + new_seconds
+            rows[t] = {"t": t, "drawn": drawn, "seconds": seconds, "time": time, "clients": 0}
+        for t, clients, mean, most in self._db.execute(
+            "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
+        ):
+            rows[t] |= {"clients": clients, "tau_mean": mean, "tau_max": most}
+        for kind in ("bits", "value_bits"):
+            for direction in ("up", "down"):
+                new = dict(
+                    self._db.execute(
+                        f"SELECT t, SUM({kind}) FROM traffic WHERE direction = ? GROUP BY t",
+                        (direction,),
+                    )
+                )
+                total = 0
+                for t, row in rows.items():
+                    total += new.get(t, 0)
+                    row[f"{kind}_{direction}"] = total
+        for t, name, value in self._db.execute("SELECT t, name, value FROM score"):
+            rows[t][name] = value
+        return list(rows.values())
+
+
+def noted(facts: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
+    rows = [(key, json.dumps(value)) for key, value in facts.items()]
+    return "INSERT OR REPLACE INTO run VALUES (?, ?)", rows
+
+
+def connected(path: Path | None) -> sqlite3.Connection:
+    """A connection for one thread at a time, to a file or to memory."""
+    return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+
+
+def writable(connection: sqlite3.Connection) -> None:
+    """WAL for readers beside the writer; a power cut may lose the last steps, never the file."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+def migrate(path: Path) -> None:
+    """Bring a file of an earlier version up to date; refuse what is no run file, or a newer one."""
+    if not path.is_file():
+        raise ConfigError(f"there is no run file at '{path}'; check the path")
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
+            (version,) = reader.execute("PRAGMA user_version").fetchone()
+            tables = {name for (name,) in reader.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.DatabaseError as error:
+        raise ConfigError(f"'{path}' is not a run file ({error})") from error
+    if "step" not in tables:
+        raise ConfigError(f"'{path}' is not a run file (it has no steps table)")
+    if version > VERSION:
+        raise ConfigError(
+            f"'{path}' has layout version {version}, this tunefree knows up to {VERSION}; "
+            "read it with a newer tunefree"
+        )
+    if version == VERSION:
+        return
+    lock = locked(path)
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            for old in range(version, VERSION):
+                writer.executescript(
+                    f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version = {old + 1}; COMMIT;"
+                )
+    except (KeyError, sqlite3.OperationalError) as error:
+        raise ConfigError(
+            f"'{path}' has layout version {version} and cannot be brought to {VERSION} ({error}); "
+            "copy it to a folder that you may write to"
+        ) from error
+    finally:
+        lock.release()
+
+
+def beside(path: Path) -> Path:
+    """The file whose lock says that somebody writes the run; killed processes leave it unlocked."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def locked(path: Path) -> FileLock:
+    """The right to write a run file, until released or until the process ends, however it does."""
+    lock = FileLock(beside(path), thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ConfigError(
+            f"'{path}' is being written by {holder(path)}; wait for it to end, or stop it"
+        ) from error
+    return lock
+
+
+def held(path: Path | None) -> bool:
+    """Whether a process writes the run file at this moment."""
+    if path is None or not beside(path).exists():
+        return False
+    lock = FileLock(beside(path), thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    lock.release()
+    return False
+
+
+def writer() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": platform.node()}
+
+
+def holder(path: Path) -> str:
+    """Who writes a run file, as far as it says."""
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
+            (text,) = reader.execute("SELECT value FROM run WHERE key = 'writer'").fetchone()
+        who = json.loads(text)
+        return f"process {who['pid']} on {who['host']}"
+    except (sqlite3.Error, TypeError, ValueError, KeyError):
+        return "another process"

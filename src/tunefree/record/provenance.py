@@ -1,0 +1,85 @@
+"""What a run file says of its run: enough to read it alone, and to refuse a wrong continuation."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from dataclasses import fields, is_dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefree.core import About, Algorithm
+from tunefree.data.samples import Federation
+from tunefree.models.objective import Objective
+from tunefree.schedule.choice import Schedule
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
+LOOKED_AT = 100_000  # labels that tell one data set from another
+SHOWN = 100  # clients whose labels are counted for the picture
+
+
+def identify(
+    algo: Algorithm,
+    objective: Objective,
+    federation: Federation,
+    batch_size: int,
+    seed: int,
+    schedule: Schedule,
+) -> dict[str, str]:
+    """What a continued run must have in common with its beginning."""
+    sizes = np.array([len(part) for part in federation.parts])
+    labels = federation.train.y[:LOOKED_AT].cpu().numpy()
+    return {
+        "algorithm": ADDRESS.sub("", repr(algo)),
+        "schedule": repr(schedule),
+        "seed": str(seed),
+        "batch size": str(batch_size),
+        "kernels": objective.kernels,
+        "first model": fingerprint(objective.theta0.cpu().numpy()),
+        "clients' data": fingerprint(sizes) + fingerprint(labels),
+    }
+
+
+def described(
+    algo: Algorithm, objective: Objective, federation: Federation | None = None
+) -> dict[str, object]:
+    """What a reader of the run file wants to know of the method, the model and the data."""
+    about = getattr(algo, "about", About(type(algo).__name__, "", ""))
+    names: list[str] = [f.name for f in fields(algo)] if is_dataclass(algo) else []
+    numbers = {name: getattr(algo, name) for name in names}
+    return {
+        "title": about.title,
+        "paper": about.paper,
+        "formulas": dict(about.steps),
+        "steps": {name: value for name, value in numbers.items() if isinstance(value, float)},
+        **({"compressor": str(numbers["C"])} if "C" in numbers else {}),
+        "system": algo.sys._asdict(),
+        "parameters": objective.d,
+        "kernels": objective.kernels,
+        "versions": versions(),
+        **({} if federation is None else {"label_counts": label_counts(federation)}),
+    }
+
+
+def label_counts(federation: Federation) -> list[list[int]]:
+    """How many samples of each class the first clients hold; nothing if there are no classes."""
+    if federation.classes is None:
+        return []
+    labels = federation.train.y.cpu().numpy()
+    return [
+        np.bincount(labels[part], minlength=federation.classes).tolist()
+        for _, part in zip(range(SHOWN), federation.parts, strict=False)
+    ]
+
+
+def fingerprint(array: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    packages = ("tunefree", "torch", "numpy")
+    return {"python": platform.python_version()} | {p: metadata.version(p) for p in packages}

@@ -1,0 +1,1 @@
+"""The papers' claims, played and decided."""

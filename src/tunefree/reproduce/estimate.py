@@ -1,0 +1,109 @@
+"""How long runs will take: the time of one gradient and one evaluation here, multiplied out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+
+import tunefree.models
+from tunefree import algorithms
+from tunefree.api import default_loss
+from tunefree.config import Config
+from tunefree.core import stream
+from tunefree.data.named import sources
+from tunefree.evaluate import TRAINING_SAMPLES, scores_on
+from tunefree.fleet.work import keep_memory
+from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.oracle import DataOracle
+from tunefree.models.threads import one_thread
+from tunefree.reproduce import theory
+from tunefree.reproduce.theory import Play
+
+TIMES = 5
+
+
+class Stopwatch:
+    """Seconds of a gradient and of evaluating a sample, measured once for each kind of run."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, float, int]] = {}
+
+    def seconds(self, configs: Iterable[Config]) -> float:
+        """Of all these runs, one after the other."""
+        return sum(self._seconds(config) for config in configs)
+
+    def _seconds(self, config: Config) -> float:
+        kind = repr((config.data.name, config.data.options, config.model, config.data.batch_size))
+        if kind not in self._known:
+            self._known[kind] = measured(config)
+        gradient, evaluation, held = self._known[kind]
+        batch = config.data.batch_size
+        looks = -(-config.system.T // config.run.eval_every)
+        whole = gradient * sources.SOURCES[config.data.name].train / batch  # of the full gradient
+        each = evaluation * (held + TRAINING_SAMPLES) + (whole if config.run.grad_norm else 0)
+        return gradients(config) * gradient + looks * each
+
+
+def gradients(config: Config) -> int:
+    """How many a run computes: two a step where a method needs two, and those of the opening."""
+    (N, S, K, T), name = config.constants, config.algorithm.name
+    a_step = 2 if name == "padamfed_vr" else 1
+    algo = algorithms.build(name, config.constants._replace(T=S * K + 1))
+    return T * S * K * a_step + (N * K if algo.opening() else 0)
+
+
+def measured(config: Config) -> tuple[float, float, int]:
+    """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
+    data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
+    module = tunefree.models.build(
+        config.model.name or data.model,
+        data.train.input_shape,
+        data.classes,
+        config.model.options,
+    )
+    objective = Objective(module, default_loss(data.classes), torch.device("cpu"))
+    part = np.arange(min(1000, len(data.train)))
+    F = DataOracle(objective, data.train, part, config.data.batch_size, stream(0, "estimate"))
+    theta, test = objective.theta0, data.test.batch(slice(0, EVALUATION_BATCH))
+    keep_memory()
+    with one_thread():
+        gradient = quickest(lambda: F.grad(theta, F.draw()))
+        evaluation = quickest(lambda: scores_on(objective, theta, [test], data.classes))
+    return gradient, evaluation / len(test[1]), len(data.test)
+
+
+def quickest(action: Callable[[], object]) -> float:
+    """Seconds it takes, the first time left out."""
+    action()
+    times = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def of_theory(plays: Iterable[Play]) -> float:
+    """Seconds of all these plays, one after the other."""
+    short = Play("padamfed", theory.constants(64))
+    step = quickest(lambda: theory.trajectory(short, 0)) / steps_of(short)
+    return step * sum(map(steps_of, plays))
+
+
+def steps_of(play: Play) -> int:
+    return play.sys.T * play.sys.S * play.sys.K * (2 if play.algorithm == "padamfed_vr" else 1)
+
+
+def in_words(seconds: float) -> str:
+    """
+    >>> in_words(42), in_words(600), in_words(9000), in_words(400_000)
+    ('42 s', '10 min', '2.5 h', '4.6 days')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
