@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -69,15 +69,25 @@ class Reply(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One trip over the wire: the server speaks, clients work, the server listens."""
+    """One trip over the wire: the server speaks, clients work, the server listens.
 
+    The two kinds of message are declared, so that whoever receives one knows what to expect.
+    """
+
+    Down: type[Message]
+    Up: type[Message]
     down: Callable[[Server], Message]
     work: Callable[[Client, Message, Oracle], tuple[Client, Message]]
     up: Callable[[Server, Sequence[Reply]], Server]
 
 
 class Algorithm(Protocol):
-    """Hyper-parameters plus pure functions; tuning-free methods also have `theory(sys)`."""
+    """A frozen dataclass: hyper-parameters plus pure functions.
+
+    A tuning-free method also has `theory(sys)`; one that tells of itself has `about`.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def sys(self) -> System: ...
@@ -105,6 +115,12 @@ class About(NamedTuple):
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
     means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
+
+
+def about(algo: Algorithm) -> About:
+    """What the algorithm says of itself; a stranger's may say nothing but its class's name."""
+    found: About = getattr(algo, "about", About(type(algo).__name__, "", ""))
+    return found
 
 
 def norm(v: Vec) -> Vec:
@@ -161,7 +177,7 @@ def gradient_opening(
     def up(s: Server, replies: Sequence[Reply]) -> Server:
         return server(s, len(replies) / sys.N * mean(r.up.grad for r in replies))
 
-    return Exchange(lambda s: OpeningDown(s.theta), work, up)
+    return Exchange(OpeningDown, OpeningUp, lambda s: OpeningDown(s.theta), work, up)
 
 
 def clip_momentum(beta: float, sys: System) -> float:

@@ -100,7 +100,7 @@ class Mine:
         return ()
 
     def round(self) -> Any:
-        return self.trips(Exchange(self.down, self.local, self.aggregate))
+        return self.trips(Exchange(Down, Up, self.down, self.local, self.aggregate))
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Any]:
         grad = F.grad(down.theta, F.draw())
@@ -221,7 +221,11 @@ class Opened(Mine):
     """Divides by what only its opening gives."""
 
     def opening(self) -> tuple[Exchange, ...]:
-        return (Exchange(self.down, self.local, lambda s, replies: Server(s.theta, 1 + 0 * s.m)),)
+        return (
+            Exchange(
+                Down, Up, self.down, self.local, lambda s, replies: Server(s.theta, 1 + 0 * s.m)
+            ),
+        )
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Any:
         return Server(s.theta - mean(r.up.delta for r in replies) / s.m, s.m)

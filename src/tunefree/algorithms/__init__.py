@@ -120,7 +120,7 @@ def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:
     C = getattr(algo, "C", None)
     if not isinstance(C, PerTensor | AnyOf):
         return algo
-    return replace(algo, C=C.over(sizes))  # type: ignore[type-var]
+    return replace(algo, C=C.over(sizes))
 
 
 def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:

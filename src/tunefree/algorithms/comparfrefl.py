@@ -105,7 +105,7 @@ class ComParFreFL:
         )
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 18
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 18
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i, m_i), K, eta, beta = client, self.sys.K, self.eta, self.beta

@@ -81,10 +81,14 @@ class FAFED:
         return Client(theta_prev=theta0)  # 2
 
     def opening(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: OpeningDown(s.theta), self.first, self.started),)
+        return (
+            Exchange(
+                OpeningDown, FirstUp, lambda s: OpeningDown(s.theta), self.first, self.started
+            ),
+        )
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(*s), self.local, self.aggregate),)  # 9
+        return (Exchange(Down, Up, lambda s: Down(*s), self.local, self.aggregate),)  # 9
 
     def first(self, client: Client, down: OpeningDown, F: Oracle) -> tuple[Client, FirstUp]:
         grad = F.grad(down.theta, F.draw())

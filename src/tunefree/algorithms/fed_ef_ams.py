@@ -81,7 +81,7 @@ class FedEFAMS:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 10
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 10
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         D = 0 * down.theta  # θ_i = θ - η D

@@ -69,7 +69,7 @@ class FedEFSGD:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         D = 0 * down.theta  # θ_i = θ - η D

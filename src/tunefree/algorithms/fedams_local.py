@@ -70,7 +70,9 @@ class FedAMSLocal:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.v_max), self.local, self.aggregate),)  # 7
+        return (
+            Exchange(Down, Up, lambda s: Down(s.theta, s.v_max), self.local, self.aggregate),
+        )  # 7
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (m_i, v_i), eta, beta1, beta2 = client, self.eta, self.beta1, self.beta2

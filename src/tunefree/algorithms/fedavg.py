@@ -63,7 +63,7 @@ class FedAvg:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         D = 0 * down.theta  # θ_i = θ - η D

@@ -64,7 +64,7 @@ class FedCM:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.g), self.local, self.aggregate),)  # 7
+        return (Exchange(Down, Up, lambda s: Down(s.theta, s.g), self.local, self.aggregate),)  # 7
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (theta, g), K, eta, beta = down, self.sys.K, self.eta, self.beta

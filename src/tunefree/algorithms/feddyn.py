@@ -59,7 +59,7 @@ class FedDyn:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (h_i,), eta, alpha = client, self.eta, self.alpha

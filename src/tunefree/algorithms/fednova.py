@@ -74,7 +74,7 @@ class FedNova:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 7
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 7
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         eta, rho, mu, steps = self.eta, self.rho, self.mu, self.sys.K

@@ -55,7 +55,7 @@ class FedProx:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         eta, mu = self.eta, self.mu

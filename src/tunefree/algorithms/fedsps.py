@@ -62,7 +62,7 @@ class FedSPS:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 6
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 6
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         k, z = client

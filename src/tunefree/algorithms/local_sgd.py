@@ -38,4 +38,4 @@ def local_sgd(
             D = D + F.grad(down.theta - eta * D, F.draw())  # 2
         return client, Up(delta=eta * D)  # 3
 
-    return (Exchange(lambda s: Down(s.theta), local, up),)
+    return (Exchange(Down, Up, lambda s: Down(s.theta), local, up),)

@@ -82,7 +82,8 @@ class LocalSGDC:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(self.broadcast, self.local, self.aggregate),)
+        Down = Model if self.sys.S < self.sys.N else Correction
+        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
 
     def broadcast(self, s: Server) -> Correction | Model:
         if self.sys.S < self.sys.N:

@@ -93,8 +93,8 @@ class Mime:
 
     def round(self) -> tuple[Exchange, ...]:
         return (
-            Exchange(lambda s: Down(s.theta), self.measure, self.collect),
-            Exchange(self.broadcast, self.local, self.aggregate),
+            Exchange(Down, Statistic, lambda s: Down(s.theta), self.measure, self.collect),
+            Exchange(Steered, Up, self.broadcast, self.local, self.aggregate),
         )
 
     def measure(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Statistic]:
@@ -138,7 +138,11 @@ class MimeLite:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: DownLite(s.theta, s.m), self.local, self.aggregate),)  # 9
+        return (
+            Exchange(
+                DownLite, UpLite, lambda s: DownLite(s.theta, s.m), self.local, self.aggregate
+            ),
+        )  # 9
 
     def local(self, client: Client, down: DownLite, F: Oracle) -> tuple[Client, UpLite]:
         (theta, m), K, eta, beta = down, self.sys.K, self.eta, self.beta

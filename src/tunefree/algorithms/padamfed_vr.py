@@ -105,7 +105,8 @@ class PAdaMFedVR:
         return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(self.broadcast, self.local, self.aggregate),)
+        Up = UpStorm if self.momentum == "storm" else UpEma
+        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
 
     def broadcast(self, s: Server) -> Down:
         return Down(s.theta, s.theta_prev, self.beta * s.c + (1 - self.beta) * s.g)  # 17

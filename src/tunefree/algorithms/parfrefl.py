@@ -94,7 +94,7 @@ class ParFreFL:
         return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta), self.local, self.aggregate),)  # 16
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 16
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (m_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta

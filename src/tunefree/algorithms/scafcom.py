@@ -79,7 +79,7 @@ class Scafcom:
         return (gradient_opening(self.sys, lambda v: Client(v, v), lambda s, c: s._replace(c=c)),)
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
+        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i, v_i), K, eta, beta = client, self.sys.K, self.eta, self.beta

@@ -73,7 +73,7 @@ class Scaffold:
         return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 5
+        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 5
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta

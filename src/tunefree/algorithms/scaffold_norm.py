@@ -88,7 +88,7 @@ class ScaffoldNorm:
         return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 17
+        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 17
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta

@@ -78,7 +78,7 @@ class Scallion:
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
+        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
 
     def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta

@@ -136,7 +136,7 @@ def contract(algo: Algorithm) -> Iterator[str]:
         yield "`server(theta0)` does not hold the model; give its state a field `theta` = theta0"
     for role, trips in (("opening", algo.opening()), ("round", algo.round())):
         if not isinstance(trips, tuple) or not all(isinstance(e, Exchange) for e in trips):
-            yield f"`{role}` gives no tuple of tunefree.core.Exchange(down, work, up); give one"
+            yield f"`{role}` gives no tuple of Exchange(Down, Up, down, work, up); give one"
     if not algo.round():
         yield "`round` gives no exchange; give at least one"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 def cost(algo: Algorithm, d: int = D) -> Cost:
     """What the algorithm really sends to and from one client, and what that client keeps."""
     theta0 = torch.zeros(d)
-    algo = replace(cast("Any", algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    algo = replace(algo, sys=algo.sys._replace(K=1))  # messages do not depend on K
     fleet = Serial(algo, theta0, Probe)
     server = algo.server(theta0)
     opening = play(algo, fleet, server, -1, "opening", [0])
@@ -79,7 +79,7 @@ def costs(algo: Algorithm, d: int) -> list[Cost]:
     C = getattr(algo, "C", None)
     if not isinstance(C, AnyOf):
         return [cost(algo, d)]
-    return [cost(replace(cast("Any", algo), C=choice), d) for choice in C.choices]
+    return [cost(replace(algo, C=choice), d) for choice in C.choices]
 
 
 def in_vectors(step: Step, d: int) -> tuple[float, float]:

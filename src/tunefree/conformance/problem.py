@@ -82,7 +82,10 @@ class Watched:
         return tuple(map(self._watched, self.algo().round()))
 
     def _watched(self, exchange: Exchange) -> Exchange:
-        return Exchange(*map(partial, [self.call] * 3, Exchange._fields, exchange))
+        Down, Up, *functions = exchange
+        roles = ("down", "work", "up")
+        down, work, up = map(partial, [self.call] * 3, roles, functions)
+        return Exchange(Down, Up, down, work, up)
 
 
 def start(dtype: torch.dtype) -> Vec:

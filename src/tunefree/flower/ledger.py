@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, Reply, Server, Vec
+from tunefree.core import Algorithm, Reply, Server, Vec, about
 from tunefree.fleet.job import Done, Job, Key, exchanges
 
 ACK = "ack"
@@ -77,15 +77,14 @@ class Books:
 
 def means(algo: Algorithm) -> Mapping[str, str]:
     """Fields of the server that are the mean of a client's field over all clients."""
-    found: Mapping[str, str] = getattr(getattr(algo, "about", None), "means", {})
-    return found
+    return about(algo).means
 
 
 def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec]:
     """By how much this reply changes N times each mean."""
     if not means(algo):
         return {}
-    one = replace(cast("Any", algo), sys=algo.sys._replace(N=1, S=1))
+    one = replace(algo, sys=algo.sys._replace(N=1, S=1))
     nothing = one.server(0 * theta0)
     reply = Reply(job.client, done.n, 0, done.up)
     heard = exchanges(one, job.stage)[job.exchange].up(nothing, [reply])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefree.core import About, Algorithm
+from tunefree.core import Algorithm, about
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
 from tunefree.schedule.choice import Schedule
@@ -48,13 +48,12 @@ def described(
     algo: Algorithm, objective: Objective, federation: Federation | None = None
 ) -> dict[str, object]:
     """What a reader of the run file wants to know of the method, the model and the data."""
-    about = getattr(algo, "about", About(type(algo).__name__, "", ""))
-    names: list[str] = [f.name for f in fields(algo)] if is_dataclass(algo) else []
-    numbers = {name: getattr(algo, name) for name in names}
+    said = about(algo)
+    numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
     return {
-        "title": about.title,
-        "paper": about.paper,
-        "formulas": dict(about.steps),
+        "title": said.title,
+        "paper": said.paper,
+        "formulas": dict(said.steps),
         "steps": {name: value for name, value in numbers.items() if isinstance(value, float)},
         **({"compressor": str(numbers["C"])} if "C" in numbers else {}),
         "system": algo.sys._asdict(),
