@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 import tunefree.models
 from tunefree import algorithms
-from tunefree.config import Config, SystemSettings, checked, checked_system, config_from
+from tunefree.config import (
+    AlgorithmSettings,
+    Config,
+    DataSettings,
+    FleetName,
+    Kernels,
+    RunSettings,
+    Schedule,
+    SystemSettings,
+    at_door,
+    config_from,
+)
 from tunefree.core import Algorithm, System
-from tunefree.data import partition
+from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
-from tunefree.data.named import sources
-from tunefree.data.samples import Federation, Samples, check_federation
+from tunefree.data.samples import Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
-from tunefree.models.objective import Kernels, Loss, Objective
+from tunefree.evaluate import Evaluator
+from tunefree.fleet import choice
+from tunefree.fleet.states import States
+from tunefree.fleet.work import DataClients
+from tunefree.models.objective import Loss, Objective, default_loss, is_label, outputs
 from tunefree.progress import shown
 from tunefree.record import Record
-from tunefree.run import FleetName, Run
-from tunefree.schedule.choice import SYNCHRONOUS, Schedule
+from tunefree.record.provenance import describe, identify
+from tunefree.run import Run, open_record
+from tunefree.schedule.membership import Everybody
+from tunefree.schedule.simulate import check, simulate
+
+MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a method of the user's own
 
 
 def train(
@@ -33,21 +52,21 @@ def train(
     clients: Any,
     test: Any = None,
     *,
-    algorithm: str | Callable[[System], Algorithm] = "padamfed",
-    rounds: int = 200,
+    algorithm: str | MakeAlgorithm = AlgorithmSettings.name,
+    rounds: int = SystemSettings.T,
     per_round: int | None = None,
-    local_steps: int = 10,
-    batch_size: int = 32,
-    seed: int = 0,
-    eval_every: int = 10,
+    local_steps: int = SystemSettings.K,
+    batch_size: int = DataSettings.batch_size,
+    seed: int = RunSettings.seed,
+    eval_every: int = RunSettings.eval_every,
     loss: Loss | None = None,
-    schedule: Schedule = SYNCHRONOUS,
-    grad_norm: bool = False,
-    device: str = "cpu",
-    fleet: FleetName = "auto",
-    workers: int = 0,
-    kernels: Kernels = "auto",
-    commit_every: int = 1,
+    schedule: Schedule = Schedule(),
+    grad_norm: bool = RunSettings.grad_norm,
+    device: str = RunSettings.device,
+    fleet: FleetName = RunSettings.fleet,
+    workers: int = RunSettings.workers,
+    kernels: Kernels = RunSettings.kernels,
+    commit_every: int = RunSettings.commit_every,
     out: str | Path | None = None,
     progress: bool = True,
     **options: object,
@@ -65,23 +84,22 @@ def train(
     >>> len(run.history), run.model
     (51, Linear(in_features=4, out_features=3, bias=True))
     """
-    settings = Training(
-        rounds=rounds,
-        per_round=per_round,
-        local_steps=local_steps,
-        batch_size=batch_size,
-        seed=seed,
-        eval_every=eval_every,
-        commit_every=commit_every,
-        schedule=schedule,
-        grad_norm=grad_norm,
-        device=device,
-        kernels=kernels,
-        options=options,
+    federation = federation_from(clients, test)
+    named = isinstance(algorithm, str)
+    settings = at_door(
+        {
+            **{"algorithm": algorithm if named else "", "rounds": rounds, "per_round": per_round},
+            **{"local_steps": local_steps, "batch_size": batch_size, "seed": seed},
+            **{"eval_every": eval_every, "grad_norm": grad_norm, "device": device, "fleet": fleet},
+            **{"workers": workers, "kernels": kernels, "commit_every": commit_every},
+            **{"out": str(out) if out else "", "data": "", "partition": ""},
+        },
+        len(federation),
+        options,
     )
-    path = None if out is None else Path(out)
-    run = begun(model, clients, test, algorithm, loss, settings, fleet, workers, path)
-    return finished(run, progress)
+    settings = replace(settings, schedule=schedule)
+    make = None if isinstance(algorithm, str) else algorithm
+    return finish(own_data(settings, model, federation, make, loss), progress)
 
 
 def resume(
@@ -90,10 +108,10 @@ def resume(
     clients: Any = None,
     test: Any = None,
     *,
-    algorithm: Callable[[System], Algorithm] | None = None,
+    algorithm: MakeAlgorithm | None = None,
     loss: Loss | None = None,
-    fleet: FleetName = "auto",
-    workers: int = 0,
+    fleet: FleetName = RunSettings.fleet,
+    workers: int = RunSettings.workers,
     progress: bool = True,
 ) -> Run:
     """Go on with an unfinished run to the same bits as if it had never stopped.
@@ -105,191 +123,129 @@ def resume(
     path = Path(path)
     with closing(Record.open(path)) as record:
         facts = record.facts()
-    if "config" in facts:
-        return finished(resumed(path, fleet, workers), progress)
-    if model is None or clients is None or "train" not in facts:
+    if facts.door == "command":
+        return finish(resume_command(path, fleet, workers), progress)
+    if model is None or clients is None or facts.door != "train":
         raise ConfigError(
             f"'{path}' was made by tunefree.train, and model and data are not kept in it; give "
             "them again: tunefree.resume(path, model, clients)"
         )
-    kept = dict(facts["train"])
-    name = kept.pop("algorithm")
-    if name is None and algorithm is None:
+    if not facts.algorithm and algorithm is None:
         raise ConfigError(
             f"the algorithm of '{path}' was a function, which is not kept in it; give it again: "
             "tunefree.resume(path, model, clients, algorithm=...)"
         )
-    settings = Training(**{**kept, "schedule": Schedule(**kept["schedule"])})
-    run = begun(
-        model, clients, test, algorithm or name, loss, settings, fleet, workers, path, go_on=True
-    )
-    return finished(run, progress)
+    settings = with_fleet(config_from(facts.config), path, fleet, workers)
+    federation = federation_from(clients, test)
+    return finish(own_data(settings, model, federation, algorithm, loss, resume=True), progress)
 
 
-@dataclass(frozen=True)
-class Training:
-    """The arguments of `train` that a run file can keep."""
-
-    rounds: int
-    per_round: int | None
-    local_steps: int
-    batch_size: int
-    seed: int
-    eval_every: int
-    commit_every: int
-    schedule: Schedule
-    grad_norm: bool
-    device: str
-    kernels: Kernels
-    options: Mapping[str, object]
-
-
-def begun(
-    model: nn.Module,
-    clients: Any,
-    test: Any,
-    algorithm: str | Callable[[System], Algorithm],
-    loss: Loss | None,
-    settings: Training,
-    fleet: FleetName,
-    workers: int,
-    out: Path | None,
-    go_on: bool = False,
+def resume_command(
+    path: Path, fleet: FleetName = RunSettings.fleet, workers: int = RunSettings.workers
 ) -> Run:
-    """The run of a model on clients, checked; nothing is trained yet."""
-    data, options = federation_from(clients, test), settings.options
-    classes = outputs(model, data.train) if is_label(data.train.y) else None
-    federation = check_federation(replace(data, classes=classes))
-    N, S = len(federation), settings.per_round
-    sys = checked_system(
-        SystemSettings(N, min(10, N) if S is None else S, settings.local_steps, settings.rounds)
-    )
-    objective = Objective(
-        model, loss or default_loss(classes), usable(settings.device), settings.kernels
-    )
-    if isinstance(algorithm, str):
-        algo = algorithms.build(algorithm, sys, options, sizes=objective.sizes)
-    elif options:
-        raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
-    else:
-        algo = algorithms.over_tensors(algorithm(sys), objective.sizes)
-    checked("data.batch_size", settings.batch_size, int, least=1)
-    checked("run.eval_every", settings.eval_every, int, least=1)
-    checked("run.commit_every", settings.commit_every, int, least=1)
-    name = algorithm if isinstance(algorithm, str) else None
-    return Run(
-        algo,
-        objective,
-        federation,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        eval_every=settings.eval_every,
-        commit_every=settings.commit_every,
-        schedule=settings.schedule,
-        grad_norm=settings.grad_norm,
-        fleet=fleet,
-        workers=workers,
-        out=out,
-        go_on=go_on,
-        facts={"train": {**asdict(settings), "algorithm": name}},
-    )
-
-
-def finished(run: Run, progress: bool) -> Run:
-    for _ in shown(run) if progress else run:
-        pass
-    return run
-
-
-def resumed(path: Path, fleet: FleetName = "auto", workers: int = 0) -> Run:
-    """A configured run as its file left it, ready to go on."""
+    """A run of the command line as its file left it, ready to go on."""
     with closing(Record.open(path)) as record:
         facts = record.facts()
-    if "config" not in facts:
+    if facts.door != "command":
         raise ConfigError(
             f"'{path}' was made by tunefree.train; go on with it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    config = config_from(facts["config"])
-    settings = replace(config.run, out=str(path), fleet=fleet, workers=workers)
-    return prepare(replace(config, run=settings), go_on=True)
+    return prepare(with_fleet(config_from(facts.config), path, fleet, workers), resume=True)
 
 
-def prepare(config: Config, facts: Mapping[str, object] = {}, go_on: bool = False) -> Run:
+def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
+    return replace(settings, run=replace(settings.run, out=str(path), fleet=fleet, workers=workers))
+
+
+def own_data(
+    settings: Config,
+    model: nn.Module,
+    federation: Federation,
+    make: MakeAlgorithm | None,
+    loss: Loss | None,
+    resume: bool = False,
+) -> Run:
+    """The run of a user's own model and data, checked; nothing is trained yet."""
+    train = federation.train
+    classes = outputs(model, train) if is_label(train.y) else None
+    federation = check_federation(replace(federation, classes=classes))
+    objective = Objective(
+        model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels
+    )
+    return simulation(settings, objective, federation, {"door": "train"}, make, resume)
+
+
+def prepare(settings: Config, facts: Mapping[str, Any] = {}, resume: bool = False) -> Run:
     """Everything a configured run needs, found and checked; nothing is trained yet.
 
-    `facts` are kept in the run file beside the settings; `go_on` continues the one that exists.
+    `facts` are kept in the run file beside the settings; `resume` goes on with the one that exists.
     """
-    data, settings, chosen = config.data, config.run, config.algorithm
-    options = {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
-    algorithms.check(chosen.name, options, chosen.explicit_steps)
+    data, run, chosen = settings.data, settings.run, settings.algorithm
+    algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
     dataset = sources.load(data.name, data.dir or None, **data.options)
     parts = partition.from_spec(
-        data.partition, dataset.train.y.numpy(), config.system.N, settings.seed, dataset.groups
+        data.partition, dataset.train.y.numpy(), settings.system.N, run.seed, dataset.groups
     )
     test = dataset.test
     if data.validation:
-        parts, test = held_out(dataset.train, parts, data.validation, settings.seed)
+        parts, test = held_out(dataset.train, parts, data.validation, run.seed)
     federation = check_federation(
         Federation(dataset.train, parts, test, dataset.classes, data.name)
     )
-    model = config.model.name or dataset.model
+    model = replace(settings.model, name=settings.model.name or dataset.model)
     module = tunefree.models.build(
-        model,
-        dataset.train.input_shape,
-        dataset.classes,
-        config.model.options,
-        settings.seed,
+        model.name, dataset.train.input_shape, dataset.classes, model.options, run.seed
     )
-    loss, device = default_loss(dataset.classes), usable(settings.device)
-    objective = Objective(module, loss, device, settings.kernels)
+    loss, device = default_loss(dataset.classes), usable(run.device)
+    objective = Objective(module, loss, device, run.kernels)
+    out = run.out or str(new_path(settings))
+    settings = replace(settings, model=model, run=replace(run, out=out))
+    return simulation(settings, objective, federation, facts, resume=resume)
+
+
+def simulation(
+    settings: Config,
+    objective: Objective,
+    federation: Federation,
+    facts: Mapping[str, Any],
+    make: MakeAlgorithm | None = None,
+    resume: bool = False,
+) -> Run:
+    """The run of these settings in this process and its workers, whoever brought the data."""
+    run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
+    algo = algorithms.configure(settings, objective.sizes, make)
+    check(schedule, algo)
+    objective.check(federation.train)
+    clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)
+    chosen = choice.choose(run.fleet, clients, algo.sys)
+    said = replace(
+        describe(algo, objective, federation),
+        config=settings.asdict(),
+        identity=identify(algo, objective, federation, batch_size, run.seed, schedule),
+        fleet=chosen,
+        **facts,
+    )
+    out = Path(run.out) if run.out else None
+    record = open_record(out, said, resume)
+    states = States(algo.client(objective.theta0), record.vectors if out else None)
+    workers = choice.start(chosen, algo, clients, run.workers, states)
     return Run(
-        algorithms.build(
-            chosen.name, config.constants, options, chosen.explicit_steps, objective.sizes
-        ),
+        partial(simulate, algo, workers, objective.theta0, run.seed, schedule),
+        workers,
+        Everybody(algo, run.seed),
         objective,
-        federation,
-        batch_size=data.batch_size,
-        seed=settings.seed,
-        eval_every=settings.eval_every,
-        commit_every=settings.commit_every,
-        schedule=Schedule(**asdict(config.schedule)),
-        grad_norm=settings.grad_norm,
-        fleet=settings.fleet,
-        workers=settings.workers,
-        out=Path(settings.out) if settings.out else new_path(config),
-        go_on=go_on,
-        facts={
-            **facts,
-            "config": replace(config, model=replace(config.model, name=model)).asdict(),
-        },
+        record,
+        Evaluator(objective, federation, run.seed, run.grad_norm),
+        eval_every=run.eval_every,
+        commit_every=run.commit_every,
     )
 
 
-def is_label(y: torch.Tensor) -> bool:
-    """One whole number per sample."""
-    return y.dim() == 1 and not y.is_floating_point()
-
-
-def outputs(model: nn.Module, samples: Samples) -> int | None:
-    """How many classes the model tells apart, if it gives one number for each."""
-    x, _ = samples.batch(slice(0, 1))
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            answer = model.eval()(x)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ConfigError(
-            f"the model cannot take an input of shape {tuple(x.shape)} {x.dtype}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    finally:
-        model.train(was_training)
-    return int(answer.shape[1]) if answer.dim() == 2 else None
-
-
-def default_loss(classes: int | None) -> Loss:
-    return nn.functional.mse_loss if classes is None else nn.functional.cross_entropy
+def finish(run: Run, progress: bool) -> Run:
+    for _ in shown(run) if progress else run:
+        pass
+    return run
 
 
 def usable(device: str) -> torch.device:
@@ -304,9 +260,9 @@ def usable(device: str) -> torch.device:
     return torch.device(device)
 
 
-def new_path(config: Config) -> Path:
+def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
-    stem = f"{config.algorithm.name}-{config.data.name}-seed{config.run.seed}"
+    stem = f"{settings.algorithm.name}-{settings.data.name}-seed{settings.run.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

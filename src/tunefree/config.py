@@ -1,15 +1,27 @@
-"""Settings: TOML, flags and `--set key=value` -> frozen dataclasses.
+"""Settings: every key, its default, its range, and the sentence for a value that is none.
 
-The only place that knows the keys, their defaults and their flags.
+All doors derive from here. A setting's flag (`--per-round`) is also its argument in Python
+(`per_round`) and its key in Flower's run config (`per-round`); its key here (`system.S`) is that of
+the TOML file, of `--set` and of the run file.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tunefree.errors import ConfigError, unknown
 
@@ -17,16 +29,33 @@ if TYPE_CHECKING:
     from tunefree.core import System
 
 
-def setting(default: Any, flag: str = "", help: str = "", least: int | None = None) -> Any:
-    """A field with its flag, its help and the smallest value that makes sense."""
-    return field(default=default, metadata={"flag": flag, "help": help, "least": least})
+Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
+FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
+Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
+Opening: TypeAlias = Literal["gradients", "zero"]
+
+
+def setting(
+    default: Any,
+    flag: str = "",
+    help: str = "",
+    least: float | None = None,
+    below: float = math.inf,
+) -> Any:
+    """A field with its flag, its help and the values that make sense: from `least` to `below`."""
+    return field(
+        default=default, metadata={"flag": flag, "help": help, "least": least, "below": below}
+    )
 
 
 @dataclass(frozen=True)
 class SystemSettings:
     N: int = setting(50, "--clients", "N, clients in the federation", least=1)
     S: int = setting(
-        10, "--per-round --buffer", "S, clients in a round, or uploads in a buffer", least=1
+        10,
+        "--per-round --buffer",
+        "S, clients in a round, or uploads in a buffer; 0, or fewer clients than that: all",
+        least=0,
     )
     K: int = setting(10, "--local-steps", "K, mini-batch steps of a client in a round", least=1)
     T: int = setting(400, "--rounds", "T, rounds", least=1)
@@ -59,20 +88,24 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class ScheduleSettings:
+class Schedule:
+    """Synchronous rounds or buffered steps; zero and empty stand for what is usual."""
+
     name: Literal["synchronous", "buffered"] = setting(
         "synchronous", "--schedule", "synchronous or buffered (asynchronous)"
     )
     concurrency: int = setting(0, "--concurrency", "buffered: jobs out at a time; 0 is S", least=0)
-    dispatch: Literal["flush", "immediate", "queue"] = setting(
-        "flush", "--dispatch", "buffered: who gets a model when"
-    )
+    dispatch: Dispatch = setting("flush", "--dispatch", "buffered: who gets a model when")
     delays: str = setting(
         "", "--delays", "virtual clock: mild, large, half-normal or a CSV of client,seconds"
     )
-    dropout: float = setting(0.0, "--dropout", "buffered: chance that a job is never answered")
-    timeout: float = setting(0.0, "--timeout", "buffered: virtual seconds until it is given up")
-    opening: Literal["gradients", "zero"] = setting(
+    dropout: float = setting(
+        0.0, "--dropout", "buffered: chance that a job is never answered", least=0, below=1
+    )
+    timeout: float = setting(
+        0.0, "--timeout", "buffered: virtual seconds until it is given up", least=0
+    )
+    opening: Opening = setting(
         "gradients", "--opening", "first pass over all clients, or states that start at zero"
     )
 
@@ -83,11 +116,11 @@ class RunSettings:
     eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
     grad_norm: bool = setting(False, "--grad-norm", "also measure the full gradient norm")
     device: str = setting("cpu", "--device", "cpu or cuda")
-    fleet: Literal["auto", "serial", "pool", "ray"] = setting(
+    fleet: FleetName = setting(
         "auto", "--fleet", "where clients run: serial, pool (all cores), ray, or what is quicker"
     )
     workers: int = setting(0, "--workers", "processes of the pool; 0 is one per core", least=0)
-    kernels: Literal["auto", "plain", "channels-last", "batch-minor"] = setting(
+    kernels: Kernels = setting(
         "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
     )
     commit_every: int = setting(
@@ -100,24 +133,50 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """What only a federation of real machines has: further keys of Flower's run config."""
+
+    clients: int = setting(1, help="so many must be there before the first round", least=1)
+    wait: float = setting(600.0, help="seconds for them to be there", least=0.001)
+    deadline: float = setting(300.0, help="seconds that a client has for its reply", least=0.001)
+    at_least: int = setting(1, help="replies without which no step is taken", least=1)
+    evaluate_on_clients: bool = setting(False, help="ask clients for their own scores too")
+
+
+@dataclass(frozen=True)
 class Config:
     system: SystemSettings = field(default_factory=SystemSettings)
     algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
     data: DataSettings = field(default_factory=DataSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    schedule: Schedule = field(default_factory=Schedule)
     run: RunSettings = field(default_factory=RunSettings)
 
     @property
     def constants(self) -> System:
         """N, S, K and T as the algorithms know them."""
-        return checked_system(self.system)
+        from tunefree.core import System
+
+        N, S, K, T = (getattr(self.system, name) for name in System._fields)
+        if S > N:
+            raise ConfigError(
+                f"system.S = {S} exceeds system.N = {N}; lower the clients per round "
+                "(--per-round) or add clients (--clients)"
+            )
+        return System(N, S or N, K, T)
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 SECTIONS = {f.name: cast("type[Any]", f.default_factory) for f in fields(Config)}
+WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights
+DEPLOYED = (  # what a run config may say of it beside Deployment; all else is the app's own
+    *("algorithm.name", "algorithm.compressor", "system.T", "system.S", "system.K"),
+    *("data.batch_size", "schedule.name", "schedule.concurrency", "schedule.opening"),
+    *("run.seed", "run.eval_every", "run.kernels", "run.out"),
+)
+OPTION = "option."  # run config keys that begin so belong to the algorithm
 
 
 def flags() -> Iterable[tuple[str, str, Field[Any]]]:
@@ -148,8 +207,52 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
             raise unknown("--set key", key, [k for k in keys if not k.endswith(".options")])
         tree[section][name] = value
     config = Config(**{section: build(section, tree[section]) for section in SECTIONS})
-    checked_system(config.system)
+    if "S" not in tree["system"]:
+        few = min(config.system.S, config.system.N)
+        config = replace(config, system=replace(config.system, S=few))
+    assert config.constants  # or it says what is wrong
     return config
+
+
+def door_keys() -> dict[str, str]:
+    """A setting's name at the doors -> its key.
+
+    >>> door_keys()["per_round"], door_keys()["seed"]
+    ('system.S', 'run.seed')
+    """
+    return {f.metadata["flag"].split()[0][2:].replace("-", "_"): key for key, _, f in flags()}
+
+
+def at_door(given: Mapping[str, object], N: int, options: Mapping[str, object] = {}) -> Config:
+    """The settings of N clients by their names at the doors, and an algorithm's options.
+
+    None is as if it were not given.
+    """
+    keys = door_keys()
+    by_key = {keys[name]: value for name, value in given.items() if value is not None}
+    own = {f"algorithm.{name}": value for name, value in options.items()}
+    return load(None, {**own, **by_key, "system.N": N})
+
+
+def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployment]:
+    """What Flower's run config says, by key; other keys of it are the app's own.
+
+    >>> deployed({"rounds": 7, "at-least": 2, "option.eta": 0.1, "own": 1})[0]
+    {'system.T': 7, 'algorithm.eta': 0.1}
+    """
+    names = {name.replace("_", "-"): key for name, key in door_keys().items() if key in DEPLOYED}
+    given = {key: run_config[name] for name, key in names.items() if name in run_config}
+    given |= {
+        f"algorithm.{name.removeprefix(OPTION)}": value
+        for name, value in run_config.items()
+        if name.startswith(OPTION)
+    }
+    hints, own = get_type_hints(Deployment), dict[str, Any]()
+    for f in fields(Deployment):
+        name = f.name.replace("_", "-")
+        if name in run_config:
+            own[f.name] = checked(name, run_config[name], hints[f.name], f.metadata)
+    return given, Deployment(**own)
 
 
 def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -160,20 +263,6 @@ def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
         raise ConfigError(
             f"the run was made with a setting that this tunefree does not know ({error})"
         ) from error
-
-
-def checked_system(system: SystemSettings) -> System:
-    """The constants, once each is a count and no round needs more clients than there are."""
-    from tunefree.core import System
-
-    for f in fields(system):
-        checked(f"system.{f.name}", getattr(system, f.name), int, f.metadata["least"])
-    if system.S > system.N:
-        raise ConfigError(
-            f"system.S = {system.S} exceeds system.N = {system.N}; lower the clients per round "
-            "(--per-round) or add clients (--clients)"
-        )
-    return System(system.N, system.S, system.K, system.T)
 
 
 def read(path: Path | None) -> dict[str, Any]:
@@ -196,14 +285,14 @@ def build(section: str, values: Mapping[str, object]) -> Any:
     if options and "options" not in hints:
         raise unknown(f"{section} key", next(iter(options)), known)
     given = {
-        key: checked(f"{section}.{key}", value, hints[key], known[key].metadata["least"])
+        key: checked(f"{section}.{key}", value, hints[key], known[key].metadata)
         for key, value in values.items()
         if key in known
     }
     return cls(**given, **({"options": options} if options else {}))
 
 
-def checked(key: str, value: object, hint: object, least: int | None) -> object:
+def checked(key: str, value: object, hint: object, limits: Mapping[str, Any] = {}) -> object:
     """The value, once its type and range are right."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
@@ -214,9 +303,24 @@ def checked(key: str, value: object, hint: object, least: int | None) -> object:
     if type(value) is not hint:
         kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}")
+    least, below = limits.get("least"), limits.get("below", math.inf)
     if least is not None and cast(float, value) < least:
-        raise ConfigError(f"{key} = {value} is too small; it must be at least {least}")
+        raise ConfigError(f"{key} = {value} is too small; it must be at least {least:g}")
+    if isinstance(value, int | float) and not value < below:
+        raise ConfigError(f"{key} = {value} is too large; it must be below {below:g}")
     return value
+
+
+def check_option(key: str, value: object, hint: object) -> None:
+    """Refuse an algorithm's option that is none of its choices, or no positive finite number."""
+    if get_origin(hint) is Literal:
+        checked(key, value, hint)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{key} = {value!r} is not a number; give a positive number")
+    elif not 0 < value < math.inf:
+        raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
+    elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
+        raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")
 
 
 def parsed(assignment: str) -> tuple[str, object]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
@@ -39,6 +38,7 @@ from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
+from tunefree.config import AlgorithmSettings, Config, check_option
 from tunefree.core import About, Algorithm, System
 from tunefree.errors import ConfigError, unknown
 from tunefree.wire import from_spec
@@ -82,7 +82,6 @@ REGISTRY: dict[str, type[Any]] = {
     "fadas": FADAS,
 }
 
-WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
 COMPRESSING = [name for name, cls in REGISTRY.items() if any(f.name == "C" for f in fields(cls))]
 
@@ -113,6 +112,24 @@ def build(
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
     return over_tensors(replace(algo, **given), sizes)
+
+
+def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
+    """An algorithm's options, its compressor among them."""
+    return {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
+
+
+def configure(
+    settings: Config, sizes: Sequence[int], make: Callable[[System], Algorithm] | None = None
+) -> Algorithm:
+    """The algorithm of these settings, or the one that a user's own function makes."""
+    chosen, sys = settings.algorithm, settings.constants
+    options = options_of(chosen)
+    if make is None:
+        return build(chosen.name, sys, options, chosen.explicit_steps, sizes)
+    if options:
+        raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
+    return over_tensors(make(sys), sizes)
 
 
 def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:
@@ -151,17 +168,3 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
             from_spec(value)
         else:
             check_option(f"algorithm.{key}", value, hints[key])
-
-
-def check_option(key: str, value: object, hint: object) -> None:
-    """Refuse a value of the wrong kind, or a step that is not a positive finite number."""
-    choices = get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        if value not in choices:
-            raise unknown(key, str(value), choices)
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{key} = {value!r} is not a number; give a positive number")
-    elif not 0 < value < float("inf"):
-        raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
-    elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
-        raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Message, Oracle, Vec
-from tunefree.fleet.job import Done, Job, Key
+from tunefree.fleet.job import Done, Job
 from tunefree.fleet.serial import Serial
+from tunefree.fleet.states import States
 from tunefree.wire import decode, encode
 
 
@@ -25,8 +26,9 @@ class Loopback:
             for job, result in zip(jobs, done, strict=True)
         ]
 
-    def accept(self, keys: Sequence[Key]) -> None:
-        self._serial.accept(keys)
+    @property
+    def states(self) -> States:
+        return self._serial.states
 
     def close(self) -> None:
         """Nothing to end."""

@@ -10,23 +10,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import cast
+from typing import Any
 
 from tunefree.core import Algorithm, Client, Oracle, Vec
-from tunefree.errors import ConfigError, FleetError
+from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena, Parcel
-from tunefree.fleet.job import Done, Job, Key
+from tunefree.fleet.deal import Answer, deal_out
+from tunefree.fleet.job import Done, Job
 from tunefree.fleet.states import States
 from tunefree.fleet.work import keep_memory
 
-AT_ONCE = 4  # jobs handed to a worker in one go, at most: each go costs a pipe and a pickle
-TRIES = 3  # a job that has ended so many workers is not tried again
-PATIENCE = 10  # seconds for a worker to end by itself
+SECONDS_TO_END = 10  # for a worker by itself
 
 
 class Worker:
@@ -51,8 +49,7 @@ class Worker:
         with suppress(BrokenPipeError, ConnectionResetError):  # `answer` will notice
             self.pipe.send(parcel)
 
-    def answer(self) -> list[tuple[Client, Done]] | str | None:
-        """What the jobs gave, a sentence if one failed, or nothing if the process has died."""
+    def answer(self) -> Answer:
         try:
             answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -65,7 +62,7 @@ class Worker:
     def close(self) -> None:
         self.pipe.close()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -96,51 +93,26 @@ class Pool:
         return Worker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        waiting, idle = deque(jobs), list(self._workers)
-        busy: dict[Connection, tuple[Worker, list[Job]]] = {}
-        done: dict[Key, Done] = {}
-        deaths, failure = Counter[Key](), ""
-        while busy or (waiting and not failure):
-            while waiting and idle and not failure:
-                worker, few = idle.pop(), self._next(waiting, deaths)
-                busy[worker.pipe] = (worker, few)
-                worker.give([(self.states[job.client], job) for job in few])
-            for pipe in wait(list(busy)):
-                worker, few = busy.pop(cast("Connection", pipe))
-                answer = worker.answer()
-                if answer is None:
-                    worker = self._replaced(worker)
-                    waiting.extendleft(reversed(few))
-                    deaths.update(job.key for job in few)
-                    if deaths[few[0].key] == TRIES:
-                        failure = failure or deadly(few[0])
-                elif isinstance(answer, str):
-                    failure = failure or answer
-                else:
-                    for state, reply in answer:
-                        done[reply.key] = reply
-                        self.states.propose(reply.key, state)
-                idle.append(worker)
-        if failure:
-            raise FleetError(failure)
-        return [done[job.key] for job in jobs]
+        return deal_out(self, jobs, self.states)
 
-    def _next(self, waiting: deque[Job], deaths: Counter[Key]) -> list[Job]:
-        """A few jobs for a worker: fewer towards the end, and one alone that a worker died at."""
-        count = min(AT_ONCE, -(-len(waiting) // (2 * len(self._workers))))
-        few = [waiting.popleft()]
-        while len(few) < count and not deaths[few[0].key] and not deaths[waiting[0].key]:
-            few.append(waiting.popleft())
-        return few
+    def all(self) -> list[Worker]:
+        return list(self._workers)
 
-    def _replaced(self, dead: Worker) -> Worker:
+    def give(self, worker: Worker, jobs: Sequence[tuple[Client, Job]]) -> Connection:
+        worker.give(jobs)
+        return worker.pipe
+
+    def wait(self, handles: Sequence[Connection]) -> list[Any]:
+        return wait(handles)
+
+    def answer(self, worker: Worker, handle: Connection) -> Answer:
+        return worker.answer()
+
+    def replace(self, dead: Worker) -> Worker:
         dead.close()
         worker = self._hire()
         self._workers[self._workers.index(dead)] = worker
         return worker
-
-    def accept(self, keys: Sequence[Key]) -> None:
-        self.states.accept(keys)
 
     def close(self) -> None:
         """End all workers; one that is still at a job ends after it."""
@@ -148,14 +120,6 @@ class Pool:
             worker.close()
         self._workers = []
         os.close(self._common.fd)
-
-
-def deadly(job: Job) -> str:
-    return (
-        f"client {job.client} ended {TRIES} worker processes in exchange {job.exchange} of the "
-        f"{job.stage} at t = {job.t}, perhaps for lack of memory; use fewer workers or a smaller "
-        "model"
-    )
 
 
 def cores() -> int:

@@ -1,7 +1,7 @@
 """The ray fleet: jobs on the actors of a Ray cluster, for simulations that outgrow one machine.
 
-The same function does the jobs, so the bits are the serial fleet's. Ray starts an actor that died
-again and does its job again. RAY_ADDRESS names a cluster; without it one is started here and ended.
+The same function does the jobs, so the bits are the serial fleet's. An actor that died is replaced
+and its jobs are done again. RAY_ADDRESS names a cluster; without it one is started here and ended.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import ray
 
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import FleetError
-from tunefree.fleet.job import Done, Job, Key
+from tunefree.fleet.deal import Answer, deal_out
+from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import cores
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.threads import one_thread
-
-TRIES = 3  # times that a job is done again after its actor died
 
 
 class Worker:
@@ -30,11 +29,11 @@ class Worker:
         self._algo, self._oracle_of = algo, oracle_of
         keep_memory()
 
-    def do(self, state: Client, job: Job) -> tuple[Client, Done] | str:
-        """What the job gave, or the sentence that says why it failed."""
+    def do(self, jobs: Sequence[tuple[Client, Job]]) -> Answer:
+        """What the jobs gave, or the sentence that says why one failed."""
         try:
             with one_thread():
-                return do(self._algo, self._oracle_of, state, job)
+                return [do(self._algo, self._oracle_of, state, job) for state, job in jobs]
         except FleetError as error:
             return str(error)
 
@@ -56,34 +55,37 @@ class Ray:
             start(workers)
         cluster: Any = ray
         count = workers or int(cluster.cluster_resources().get("CPU", 1))
-        actor: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=TRIES)(Worker)
-        setup = ray.put(oracle_of)
-        self._actors = [actor.remote(algo, setup) for _ in range(count)]
+        self._algo, self._setup = algo, ray.put(oracle_of)
+        self._actors = [self._hire() for _ in range(count)]
+
+    def _hire(self) -> Any:
+        actor: Any = ray.remote(num_cpus=1)(Worker)
+        return actor.remote(self._algo, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        waiting, idle = list(reversed(list(enumerate(jobs)))), list(self._actors)
-        busy: dict[Any, tuple[Any, int, Job]] = {}
-        done: dict[int, Done] = {}
-        failure = ""
-        while busy or (waiting and not failure):
-            while waiting and idle and not failure:
-                actor, (place, job) = idle.pop(), waiting.pop()
-                busy[actor.do.remote(self.states[job.client], job)] = (actor, place, job)
-            (ready,), _ = ray.wait(list(busy), num_returns=1)
-            actor, place, job = busy.pop(ready)
-            answer = result_of(ready, job)
-            if isinstance(answer, str):
-                failure = failure or answer
-            else:
-                state, done[place] = answer
-                self.states.propose(job.key, state)
-            idle.append(actor)
-        if failure:
-            raise FleetError(failure)
-        return [done[place] for place in range(len(jobs))]
+        return deal_out(self, jobs, self.states)
 
-    def accept(self, keys: Sequence[Key]) -> None:
-        self.states.accept(keys)
+    def all(self) -> list[Any]:
+        return list(self._actors)
+
+    def give(self, worker: Any, jobs: Sequence[tuple[Client, Job]]) -> Any:
+        return worker.do.remote(jobs)
+
+    def wait(self, handles: Sequence[Any]) -> list[Any]:
+        ready: list[Any] = ray.wait(list(handles), num_returns=1)[0]
+        return ready
+
+    def answer(self, worker: Any, handle: Any) -> Answer:
+        try:
+            answer: Answer = ray.get(handle)
+        except ray.exceptions.RayActorError:
+            return None
+        return answer
+
+    def replace(self, dead: Any) -> Any:
+        worker = self._hire()
+        self._actors[self._actors.index(dead)] = worker
+        return worker
 
     def close(self) -> None:
         """Give the actors back, and end the cluster if it was started here."""
@@ -105,15 +107,4 @@ def start(workers: int | None) -> None:
             include_dashboard=False,
             log_to_driver=False,
             _node_ip_address="127.0.0.1",
-        )
-
-
-def result_of(ready: Any, job: Job) -> Any:
-    try:
-        return ray.get(ready)
-    except ray.exceptions.RayActorError:
-        return (
-            f"client {job.client} ended its Ray actor {TRIES + 1} times in exchange "
-            f"{job.exchange} of the {job.stage} at t = {job.t}, perhaps for lack of memory; use "
-            "fewer workers or a smaller model"
         )

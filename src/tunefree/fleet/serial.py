@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tunefree.core import Algorithm, Oracle, Vec
-from tunefree.fleet.job import Done, Job, Key
+from tunefree.fleet.job import Done, Job
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.threads import one_thread
@@ -33,9 +33,6 @@ class Serial:
         state, done = do(self._algo, self._oracle_of, self.states[job.client], job)
         self.states.propose(job.key, state)
         return done
-
-    def accept(self, keys: Sequence[Key]) -> None:
-        self.states.accept(keys)
 
     def close(self) -> None:
         """Nothing to end."""

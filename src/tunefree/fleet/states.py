@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Client, Server
-from tunefree.fleet.job import Key
+from tunefree.fleet.job import Done, Job, Key, Vectors
 
-Stored = Callable[[int], Mapping[str, NDArray[Any]]]
+Stored = Callable[[int], Vectors]  # reads a client's last state back from disk
 CACHE = 2**28  # bytes of states kept in memory although they are on disk
 
 
@@ -45,15 +45,15 @@ class States:
         """Keep a state beside the accepted one until its reply is accepted too."""
         self._pending[key[0]] = (key, state)
 
-    def accept(self, keys: Sequence[Key]) -> None:
-        for key in keys:
-            proposed, state = self._pending.pop(key[0])
-            assert proposed == key, f"the reply to job {key} was overtaken by {proposed}"
-            self._new[key[0]] = state
+    def accept(self, used: Sequence[tuple[Job, Done]]) -> None:
+        for job, _ in used:
+            proposed, state = self._pending.pop(job.client)
+            assert proposed == job.key, f"the reply to {job.key} was overtaken by {proposed}"
+            self._new[job.client] = state
 
-    def new(self) -> dict[int, Client]:
+    def new(self) -> dict[int, Vectors]:
         """Accepted states that are on no disk yet."""
-        return dict(self._new)
+        return {client: arrays(state) for client, state in self._new.items()}
 
     def written(self) -> None:
         """All accepted states are on disk now."""

@@ -42,10 +42,7 @@ def do(
     try:
         state, up = exchange.work(state, job.down, oracle)
     except Exception as error:
-        raise FleetError(
-            f"client {job.client} failed in exchange {job.exchange} of the {job.stage} "
-            f"at t = {job.t}: {error}"
-        ) from error
+        raise FleetError(f"client {job.client} failed in {job}: {error}") from error
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))
 
 

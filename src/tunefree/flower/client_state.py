@@ -1,4 +1,4 @@
-"""A client's memory on its own disk: the state that the server accepted, and a newer one beside it.
+"""A client's state on its own disk: the one that the server accepted, and a newer one beside it.
 
 Flower keeps a client's context in memory only, and every message starts a new process, so what
 a client must remember is in a file, one for each run. A state is proposed with the key of its job
@@ -24,7 +24,7 @@ SCHEMA = (
 )
 
 
-class Memory:
+class ClientState:
     """The file of one client in one run."""
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class Memory:
         self._db.close()
 
 
-def memory_path(node_config: Mapping[str, Any], node_id: int, run: str) -> Path:
+def state_path(node_config: Mapping[str, Any], node_id: int, run: str) -> Path:
     """One file per run in the folder `store` of the node's config, or beside the SuperNode."""
     name = str(node_config.get("partition-id", f"node-{node_id}"))
     folder = Path(str(node_config.get("store", Path("tunefree-clients") / name)))

@@ -1,24 +1,33 @@
-"""One job on a client: read the download, work, remember, answer."""
+"""What a client does with a message: read the download, work, remember, answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.api import is_label, outputs
-from tunefree.core import OpeningDown, Oracle, stream
+from tunefree import algorithms
+from tunefree.api import MakeAlgorithm
+from tunefree.core import OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
 from tunefree.evaluate import scores_on
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
-from tunefree.flower.client_state import Memory, memory_path
-from tunefree.flower.envelope import Answer, Envelope, data_in, name, packed, unpacked
-from tunefree.flower.settings import Builder, Choice, Settings, objective_of, settings_from
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective
+from tunefree.flower.client_state import ClientState, state_path
+from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
+from tunefree.flower.settings import Builder, settings_from
+from tunefree.models import seeded
+from tunefree.models.objective import (
+    EVALUATION_BATCH,
+    Loss,
+    Objective,
+    default_loss,
+    is_label,
+    outputs,
+)
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.wire import decode, encode
@@ -26,75 +35,63 @@ from tunefree.wire import decode, encode
 SERVER = "the server"
 
 
-def done(
-    content: RecordDict,
-    context: Context,
-    build_model: Builder,
-    load_data: Callable[[Context], Any],
-    loss: Loss | None,
-    choice: Choice | None,
-) -> RecordDict:
+class ClientSide(NamedTuple):
+    """The app on a client's machine."""
+
+    context: Context
+    build_model: Builder
+    load_data: Callable[[Context], Any]
+    loss: Loss | None
+    algorithm: MakeAlgorithm | None
+
+    def data(self) -> Federation:
+        """This client's samples as a federation of one; its classes, if it has labels."""
+        return federation_from([self.load_data(self.context)])
+
+    def objective(self, data: Federation) -> tuple[Objective, int | None]:
+        """The model's objective, once it has been tried on this data, and the number of classes."""
+        run = settings_from(self.context.run_config).first().run
+        module = seeded(self.build_model, run.seed)
+        classes = outputs(module, data.train) if is_label(data.train.y) else None
+        objective = Objective(module, self.loss or default_loss(classes), "cpu", run.kernels)
+        objective.check(data.train)
+        return objective, classes
+
+
+def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before it leaves."""
-    letter: Envelope = unpacked(content, Envelope, SERVER)
-    path = memory_path(context.node_config, context.node_id, letter.run)
-    with closing(Memory(path)) as memory:
-        if not memory.settle(letter.ack):
-            lost = Answer(letter.run, letter.client, letter.t, letter.exchange, 0, 0, lost=True)
-            return packed(lost, None)
-        settings = settings_from(context.run_config)
+    envelope: Envelope = unpack(content, Envelope, SERVER)
+    run, client, N, stage_name, t, number, ack = envelope
+    node = side.context
+    with closing(ClientState(state_path(node.node_config, node.node_id, run))) as memory:
+        if not memory.settle(ack):
+            return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
+        config = settings_from(node.run_config).at(N)
         with one_thread():
-            data = data_of(load_data(context))
-            objective = ready(build_model, settings, loss, data)
-            algo = settings.build(letter.N, objective, choice)
+            data = side.data()
+            objective, _ = side.objective(data)
+            algo = algorithms.configure(config, objective.sizes, side.algorithm)
             theta0 = objective.theta0
-            stage: Stage = "opening" if letter.stage == "opening" else "round"
-            kind = type(exchanges(algo, stage)[letter.exchange].down(algo.server(theta0)))
-            down = decode(data_in(content, SERVER), kind, like=theta0)
-            job = Job(letter.client, letter.t, stage, letter.exchange, down)
+            stage: Stage = "opening" if stage_name == "opening" else "round"
+            Down = exchanges(algo, stage)[number].Down
+            down = decode(data_in(content, SERVER), Down, like=theta0)
+            job = Job(client, t, stage, number, down)
 
-            def oracle_of(job: Job) -> Oracle:
-                rng = stream(settings.seed, "client", *job.key)
-                return DataOracle(objective, data.train, data.parts[0], settings.batch_size, rng)
+            def oracle_of(job: Job) -> DataOracle:
+                rng = stream(config.run.seed, "client", *job.key)
+                return DataOracle(objective, data.train, data.parts[0], config.data.batch_size, rng)
 
-            state, result = do(algo, oracle_of, memory.state(algo.client(theta0)), job)
-        memory.propose(name(job.key), job.t, state)
-    answer = Answer(letter.run, job.client, job.t, job.exchange, result.n, result.drawn, lost=False)
-    return packed(answer, encode(result.up))
-
-
-def data_of(data: Any) -> Federation:
-    """This client's samples as a federation of one."""
-    return federation_from([data])
+            state, reply = do(algo, oracle_of, memory.state(algo.client(theta0)), job)
+        memory.propose(key_text(job.key), job.t, state)
+    answer = Answer(run, client, t, number, reply.n, reply.drawn, lost=False)
+    return pack(answer, encode(reply.up))
 
 
-def classes_of(build_model: Builder, data: Federation) -> int | None:
-    return outputs(build_model(), data.train) if is_label(data.train.y) else None
-
-
-def ready(
-    build_model: Builder, settings: Settings, loss: Loss | None, data: Federation
-) -> Objective:
-    """The objective, once it has been tried on this data."""
-    classes = classes_of(build_model, data)
-    objective = objective_of(build_model, settings, loss, classes)
-    objective.check(data.train)
-    return objective
-
-
-def scored(
-    content: RecordDict,
-    context: Context,
-    build_model: Builder,
-    load_data: Callable[[Context], Any],
-    loss: Loss | None,
-) -> RecordDict:
+def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
-    settings = settings_from(context.run_config)
     with one_thread():
-        data = data_of(load_data(context))
-        objective = ready(build_model, settings, loss, data)
+        data = side.data()
+        objective, classes = side.objective(data)
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
-        classes = classes_of(build_model, data)
-        batches = data.train.batches(EVALUATION_BATCH)
-        scores = scores_on(objective, theta, batches, classes)
+        scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -9,7 +9,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 if TYPE_CHECKING:
-    from tunefree.flower.settings import Builder, Choice
+    from tunefree.api import MakeAlgorithm
+    from tunefree.flower.settings import Builder
     from tunefree.models.objective import Loss
 
 
@@ -18,7 +19,7 @@ def client_app(
     load_data: Callable[[Context], Any],
     *,
     loss: Loss | None = None,
-    algorithm: Choice | None = None,
+    algorithm: MakeAlgorithm | None = None,
 ) -> ClientApp:
     """The ClientApp that trains this model on this client's data.
 
@@ -35,16 +36,16 @@ def client_app(
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
-        from tunefree.flower.client_work import done
+        from tunefree.flower.client_work import ClientSide, do_job
 
-        content = done(message.content, context, build_model, load_data, loss, algorithm)
-        return Message(content, reply_to=message)
+        side = ClientSide(context, build_model, load_data, loss, algorithm)
+        return Message(do_job(message.content, side), reply_to=message)
 
     @app.evaluate()  # type: ignore[untyped-decorator, unused-ignore]
     def evaluate(message: Message, context: Context) -> Message:
-        from tunefree.flower.client_work import scored
+        from tunefree.flower.client_work import ClientSide, score
 
-        content = scored(message.content, context, build_model, load_data, loss)
-        return Message(content, reply_to=message)
+        side = ClientSide(context, build_model, load_data, loss, algorithm)
+        return Message(score(message.content, side), reply_to=message)
 
     return app

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from tunefree.errors import WireError
-from tunefree.fleet.job import Job, Key
+from tunefree.fleet.job import Key
 
 ENVELOPE, MESSAGE, DATA = "tunefree", "message", "bytes"
 MOST = 2**31
@@ -43,16 +43,12 @@ class Answer(NamedTuple):
     lost: bool
 
 
-def name(key: Key | None) -> str:
+def key_text(key: Key | None) -> str:
     """A job's key as text, and nothing for none."""
     return "" if key is None else ".".join(map(str, key))
 
 
-def envelope(run: str, N: int, job: Job, ack: Key | None) -> Envelope:
-    return Envelope(run, job.client, N, job.stage, job.t, job.exchange, name(ack))
-
-
-def packed(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
+def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
     """The records of a Flower message, of which either part may be left out."""
     records: dict[str, Any] = {} if words is None else {ENVELOPE: ConfigRecord(words._asdict())}
     if data is not None:
@@ -61,7 +57,7 @@ def packed(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
     return RecordDict(records)
 
 
-def unpacked(content: RecordDict, kind: type[Any], sender: str) -> Any:
+def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
     """The envelope that should be there; anything else is a WireError."""
     words = content.get(ENVELOPE)
     if not isinstance(words, ConfigRecord) or set(words) != set(kind._fields):

@@ -1,254 +1,159 @@
-"""Jobs sent and replies fetched over Flower's Grid, and who is there to be sent one."""
+"""A fleet whose clients are Flower nodes: jobs pushed to Flower's Grid, replies pulled from it."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NoReturn, cast
+from statistics import fmean
+from typing import Any, cast
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from tunefree.conformance.cost import Probe
-from tunefree.core import Algorithm, OpeningDown, Vec
+from tunefree.config import Deployment
+from tunefree.core import OpeningDown, Vec
 from tunefree.errors import FleetError, WireError
-from tunefree.fleet.job import Done, Job, Key, exchanges
-from tunefree.flower.envelope import MOST, Answer, data_in, envelope, packed, unpacked
-from tunefree.flower.ledger import Books
-from tunefree.schedule.exchange import uploads
+from tunefree.fleet.job import Done, Job, exchanges
+from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
+from tunefree.flower.ledger import Ledger
+from tunefree.flower.membership import Members
+from tunefree.flower.nodes import PAUSE, pull
 from tunefree.wire import decode, encode
 
-PAUSE = 0.2  # seconds between two looks at the post
-AGAIN = 60.0  # seconds until a node that has not said who it is gets asked again
-PATIENCE = 3  # deadlines after which too few replies end the run
+DEADLINES = 3  # so many are waited for, where after one there are too few replies for a step
 NOT_THERE = "it is not connected"
 LOST = "it has lost its memory"
 
 
-class Members:
-    """Which clients are there, by number; each is asked once who it is.
-
-    A client is known by the partition-id of its node's config, or else by its node. Numbers are
-    given in the order of partition-ids at the start, and in the order of arrival later.
-    """
-
-    def __init__(self, grid: Grid, names: Sequence[str]) -> None:
-        self._grid = grid
-        self.names = list(names)
-        self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
-        self._said: dict[int, str] = {}  # node -> name
-        self.refused: dict[int, str] = {}  # node -> why
-
-    def look(self) -> dict[str, int]:
-        """The node of every client that is there and has said who it is."""
-        nodes = set(self._grid.get_node_ids())
-        for reply in fetched(self._grid, list(self._asked)):
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if not reply.has_error():
-                self._said[node] = name_of(reply.content, node)
-        now = time.monotonic()
-        self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
-        for node in nodes - set(self._said) - {node for node, _ in self._asked.values()}:
-            record = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-            message = Message(record, node, MessageType.QUERY)
-            for number in self._grid.push_messages([message]):
-                if number is not None:
-                    self._asked[number] = (node, now + AGAIN)
-        there: dict[str, int] = {}
-        for node in sorted(nodes & set(self._said)):
-            name = self._said[node]
-            if name in there:
-                self.refused[node] = f"{name} is connected already, as node {there[name]}"
-            else:
-                there[name] = node
-        return there
-
-    def connected(self) -> dict[int, int]:
-        """Client -> node of those who have a number."""
-        numbers = {name: client for client, name in enumerate(self.names)}
-        return {numbers[name]: node for name, node in self.look().items() if name in numbers}
-
-    def newcomers(self) -> list[str]:
-        """The names of those who are there and have no number yet."""
-        return sorted(set(self.look()) - set(self.names), key=in_order)
-
-    def gather(self, least: int, wait: float) -> None:
-        """Wait until so many clients are there, and give each a number if it has none."""
-        end = time.monotonic() + wait
-        while len(there := self.look()) < least:
-            if time.monotonic() > end:
-                raise FleetError(
-                    f"{len(there)} of {least} clients came within {wait:g} s; start more "
-                    "SuperNodes, or lower the run config's clients; the run can be started again"
-                )
-            time.sleep(PAUSE)
-        if not self.names:
-            self.names = sorted(there, key=in_order)
-
-
-def in_order(name: str) -> tuple[bool, int]:
-    kind, _, number = name.partition(" ")
-    return kind != "partition", int(number)
-
-
-def name_of(content: RecordDict, node: int) -> str:
-    words = content.get("tunefree")
-    place = words.get("place", -1) if isinstance(words, ConfigRecord) else -1
-    if type(place) is int and 0 <= place < MOST:
-        return f"partition {place}"
-    return f"node {node}"
-
-
-def fetched(grid: Grid, numbers: Sequence[str]) -> list[Message]:
-    return list(grid.pull_messages(numbers)) if numbers else []
-
-
-class Post:
-    """A fleet whose clients are Flower nodes."""
+class GridFleet:
+    """Jobs that are out, by the message that carries them."""
 
     def __init__(
         self,
         grid: Grid,
         run: str,
-        algo: Algorithm,
         theta0: Vec,
-        books: Books,
+        ledger: Ledger,
         members: Members,
-        deadline: float,
-        at_least: int,
+        deployment: Deployment,
     ) -> None:
         self._grid, self._run, self._theta0 = grid, run, theta0
-        self.algo, self.books, self.members = algo, books, members
-        self._deadline, self._at_least = deadline, at_least
-        self.entering: Sequence[Job] = ()  # go out with the next jobs, and come in beside them
-        self.entered: list[tuple[Job, Done]] = []
-        self.lost: set[int] = set()  # clients that must begin anew
-        self._came: dict[Key, tuple[Job, Done]] = {}
+        self.states, self._members = ledger, members
+        self._deadline, self._at_least = deployment.deadline, deployment.at_least
+        self._out: dict[str, tuple[Job, float]] = {}  # and when it went out
+
+    @property
+    def out(self) -> list[Job]:
+        return [job for job, _ in self._out.values()]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         """Send all and wait for all, but after the deadline only until enough have come."""
-        out, done = self.send([*jobs, *self.entering])
-        entering, self.entering = {job.key for job in self.entering}, ()
-        least = min(self._at_least, len(jobs))
-        began = time.monotonic()
-        while out:
-            for job, result in self.fetch(out):
-                if job.key in entering:
-                    self.entered.append((job, result))
-                else:
-                    done.append(result)
-            waited = time.monotonic() - began
-            if waited > self._deadline * (1 if usable(done) >= least else PATIENCE):
-                break
-            time.sleep(PAUSE)
-        late = f"its reply did not come within {self._deadline:g} s"
-        done += [Done(job.key, None, 0, 0, late) for job in out.values()]
-        done = [result for result in done if result.key not in entering]
-        if 0 < usable(done) < least:
-            self.give_up(jobs[0].t, done)
+        counted = {job.key for job in jobs if job.stage == "round" or job.t < 0}
+        least = min(self._at_least, len(counted))
+        done = self.send(jobs)
+        while self._out:
+            done += [reply for _, reply in self.fetch()]
+            enough = usable(done, counted) >= least
+            done += [reply for _, reply in self.overdue(1 if enough else DEADLINES)]
+            if self._out:
+                time.sleep(PAUSE)
+        if 0 < usable(done, counted) < least:
+            self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
         return done
 
-    def give_up(self, t: int, done: Sequence[Done]) -> NoReturn:
+    def give_up(self, t: int, done: Sequence[Done]) -> None:
+        """Fewer replies than a step needs."""
         reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
         raise FleetError(
-            f"{usable(done)} usable replies came at t = {t}, fewer than at-least = "
-            f"{self._at_least} ({reasons}); the run can be started again and goes on from its last "
-            "step"
+            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at-least "
+            f"= {self._at_least} ({reasons}); the run can be started again and goes on from its "
+            "last step"
         )
 
-    def send(self, jobs: Sequence[Job]) -> tuple[dict[str, Job], list[Done]]:
-        """Message -> job of all that went out, and what is known of the others at once."""
-        nodes = self.members.connected()
+    def send(self, jobs: Sequence[Job]) -> list[Done]:
+        """Push the jobs; what is known at once of those that could not go out."""
+        nodes, ledger = self._members.nodes.connected(), self.states
         there = [job for job in jobs if job.client in nodes]
         messages = []
         for job in there:
-            ack = None if job.stage == "opening" else self.books.ack(job.client)
-            words = envelope(self._run, max(self.books.N, job.client + 1), job, ack)
-            content = packed(words, encode(job.down))
-            ttl = self._deadline * PATIENCE
-            message = Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl)
-            messages.append(message)
+            ack = None if job.stage == "opening" else ledger.ack(job.client)
+            N = max(ledger.N, job.client + 1)
+            words = (self._run, job.client, N, job.stage, job.t, job.exchange, key_text(ack))
+            content = pack(Envelope(*words), encode(job.down))
+            ttl = self._deadline * DEADLINES
+            messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
         numbers = list(self._grid.push_messages(messages)) if messages else []
-        out = {n: job for n, job in zip(numbers, there, strict=True) if n is not None}
-        gone = {job.key for job in out.values()}
-        absent = [job for job in jobs if job.key not in gone]
-        return out, [Done(job.key, None, 0, 0, NOT_THERE) for job in absent]
+        now = time.monotonic()
+        new = {n: (job, now) for n, job in zip(numbers, there, strict=True) if n is not None}
+        self._out |= new
+        sent = {job.key for job, _ in new.values()}
+        return [Done(job.key, None, 0, 0, NOT_THERE) for job in jobs if job.key not in sent]
 
-    def fetch(self, out: dict[str, Job]) -> list[tuple[Job, Done]]:
-        """Jobs whose replies have come; they are no longer out."""
+    def fetch(self) -> list[tuple[Job, Done]]:
+        """The jobs whose replies have come; they are no longer out."""
         come = []
-        for reply in fetched(self._grid, list(out)):
-            job = out.pop(reply.metadata.reply_to_message_id)
-            result = self._read(reply, job)
-            if result.fault == LOST:
-                self.lost.add(job.client)
-            self._came[job.key] = (job, result)
-            come.append((job, result))
+        for message in pull(self._grid, list(self._out)):
+            job, _ = self._out.pop(message.metadata.reply_to_message_id)
+            come.append((job, self._read(message, job)))
         return come
 
-    def _read(self, reply: Message, job: Job) -> Done:
+    def overdue(self, deadlines: int = 1) -> list[tuple[Job, Done]]:
+        """The jobs whose time is up; they are no longer out."""
+        since = time.monotonic() - deadlines * self._deadline
+        late = [number for number, (_, sent) in self._out.items() if sent < since]
+        why = f"its reply did not come within {self._deadline:g} s"
+        jobs = [self._out.pop(number)[0] for number in late]
+        return [(job, Done(job.key, None, 0, 0, why)) for job in jobs]
+
+    def _read(self, message: Message, job: Job) -> Done:
         sender = f"client {job.client}"
-        if reply.has_error():
-            return Done(job.key, None, 0, 0, f"its work failed: {last_line(reply.error.reason)}")
+        if message.has_error():
+            return Done(job.key, None, 0, 0, f"its work failed: {last_line(message.error.reason)}")
         try:
-            answer: Answer = unpacked(reply.content, Answer, sender)
+            answer: Answer = unpack(message.content, Answer, sender)
             if answer[:4] != (self._run, job.client, job.t, job.exchange):
                 raise WireError(f"{sender} answered another job")
             if answer.lost:
+                self._members.forgot(job.client)
                 return Done(job.key, None, 0, 0, LOST)
             if not (1 <= answer.n < MOST and 0 <= answer.drawn < 2**62):
                 raise WireError(f"{sender} says it holds {answer.n} samples, drew {answer.drawn}")
-            kind = upload_kind(self.algo, self._theta0, job)
-            data = data_in(reply.content, sender)
-            up: Any = decode(data, kind, like=self._theta0, client=job.client)
+            Up = exchanges(self._members.algo, job.stage)[job.exchange].Up
+            data = data_in(message.content, sender)
+            up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:
             return Done(job.key, None, 0, 0, str(error))
         return Done(job.key, up, answer.n, answer.drawn)
 
-    def accept(self, keys: Sequence[Key]) -> None:
-        for key in keys:
-            self.books.accept(self.algo, *self._came.pop(key))
-
     def scores(self, theta: Vec) -> dict[str, float]:
         """The mean over clients of the loss (and accuracy) on their own samples."""
-        nodes = self.members.connected()
-        content = packed(None, encode(OpeningDown(theta)))
-        messages = [Message(content, node, MessageType.EVALUATE) for node in nodes.values()]
+        content = pack(None, encode(OpeningDown(theta)))
+        nodes = self._members.nodes.connected().values()
+        messages = [Message(content, node, MessageType.EVALUATE) for node in nodes]
         waiting = [n for n in self._grid.push_messages(messages) if n is not None]
         found: list[Mapping[str, float]] = []
         end = time.monotonic() + self._deadline
         while waiting and time.monotonic() < end:
-            for reply in fetched(self._grid, waiting):
+            for reply in pull(self._grid, waiting):
                 waiting.remove(reply.metadata.reply_to_message_id)
                 if not reply.has_error() and "scores" in reply.content:
                     found.append(cast("Any", reply.content["scores"]))
             time.sleep(PAUSE)
-        names = set[str]().union(*found) & {"loss", "accuracy"}
-        return {f"train_{name}": mean_of([f[name] for f in found if name in f]) for name in names}
+        values = {
+            name: [f[name] for f in found if math.isfinite(f.get(name, math.nan))]
+            for name in ("loss", "accuracy")
+        }
+        return {f"train_{name}": fmean(each) for name, each in values.items() if each}
 
     def close(self) -> None:
         """Nothing to end: the Grid is Flower's."""
 
 
-def mean_of(values: Sequence[float]) -> float:
-    return float(sum(values) / len(values))
-
-
-def usable(done: Iterable[Done]) -> int:
-    return sum(1 for result in done if not result.fault)
+def usable(done: Iterable[Done], counted: set[Any]) -> int:
+    return sum(1 for reply in done if not reply.fault and reply.key in counted)
 
 
 def last_line(reason: str | None) -> str:
     lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
     return lines[-1].strip()[:200]
-
-
-def upload_kind(algo: Algorithm, theta0: Vec, job: Job) -> type:
-    """The kind of message that a job uploads: as it says, or, if it may vary, as on a probe."""
-    exchange = exchanges(algo, job.stage)[job.exchange]
-    if len(kinds := uploads(exchange.work)) == 1:
-        return kinds[0]
-    one = replace(cast("Any", algo), sys=algo.sys._replace(K=1))
-    work = exchanges(one, job.stage)[job.exchange].work
-    return type(work(one.client(theta0), job.down, Probe(job))[1])

@@ -1,91 +1,98 @@
-"""The server's books on its clients: who they are, which reply it last used, what they hold in c.
+"""The server's ledger: how many clients there are, which reply of each it last used, and the share
+of each in its means.
 
 Some fields of a server are the mean of a field over all N clients (`About.means`); uploads only
 change them by increments. So that the mean stays true when a client comes late or comes back
-without its memory, the books keep each client's share: the sum of what was accepted from it, found
+without its memory, the ledger keeps each client's share: the sum of what was accepted from it, found
 by letting the algorithm listen to that client alone in a federation of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Reply, Server, Vec, about
-from tunefree.fleet.job import Done, Job, Key, exchanges
+from tunefree.fleet.job import Done, Job, Key, Vectors, exchanges
+from tunefree.record import SERVER
 
-ACK = "ack"
-Stored = Callable[[int], Mapping[str, NDArray[Any]]]
+ACK, COUNT = "ack", "N"  # fields beside the shares: of a client, and of the server
+BuildFor: TypeAlias = Callable[[int], Algorithm]  # the algorithm for so many clients
 
 
-class Books:
-    """Of every client the last accepted reply and its share; what is new since the last commit."""
+class Ledger:
+    """What the server remembers of its clients, which keep their states themselves.
 
-    def __init__(self, theta0: Vec, N: int, stored: Stored) -> None:
+    A client is told of its last accepted reply only once that is on disk: `stored` waits for it.
+    """
+
+    def __init__(
+        self, build: BuildFor, theta0: Vec, N: int, stored: Callable[[int], Vectors]
+    ) -> None:
         self.N = N
+        self._build, self._algo = build, build(N)
         self._theta0, self._stored = theta0, stored
         self._new: dict[int, dict[str, NDArray[Any]]] = {}
+
+    @property
+    def algo(self) -> Algorithm:
+        """The algorithm for as many clients as have begun."""
+        if self._algo.sys.N != self.N:
+            self._algo = self._build(self.N)
+        return self._algo
 
     def of(self, client: int) -> dict[str, NDArray[Any]]:
         return self._new[client] if client in self._new else dict(self._stored(client))
 
     def ack(self, client: int) -> Key | None:
         """The key of the client's last accepted reply."""
-        kept = self.of(client).get(ACK)
-        return cast("Key", tuple(kept.tolist())) if kept is not None and len(kept) else None
+        key = self.of(client).get(ACK)
+        return cast("Key", tuple(key.tolist())) if key is not None and len(key) else None
 
-    def accept(self, algo: Algorithm, job: Job, done: Done) -> None:
-        """The server has used this reply."""
-        kept = self.of(job.client)
-        for field, dc in shares(algo, self._theta0, job, done).items():
-            kept[field] = kept.get(field, 0) + dc.numpy()
-        self._new[job.client] = {**kept, ACK: np.array(job.key)}
+    def accept(self, used: Sequence[tuple[Job, Done]]) -> None:
+        for job, done in used:
+            entry = self.of(job.client)
+            for field, dc in shares(self.algo, self._theta0, job, done).items():
+                entry[field] = entry.get(field, 0) + dc.numpy()
+            self._new[job.client] = {**entry, ACK: np.array(job.key)}
 
-    def enter(
-        self, algo: Algorithm, server: Server, client: int, job: Job | None, done: Done | None
-    ) -> Server:
+    def enter(self, server: Server, client: int, job: Job | None, done: Done | None) -> Server:
         """The server once this client has begun: a newcomer, or one that lost its memory.
 
         c <- (N c - its old share + its new share) / (N, or N + 1 for a newcomer)
         """
-        before, N = self.of(client), self.N
+        algo, before, N = self.algo, self.of(client), self.N
         self.N = max(N, client + 1)
         fresh = shares(algo, self._theta0, job, done) if job and done else {}
         changed: dict[str, Vec] = {}
-        kept: dict[str, NDArray[Any]] = {ACK: np.array(job.key if job else (), dtype=np.int64)}
-        for field in means(algo):
+        entry: dict[str, NDArray[Any]] = {ACK: np.array(job.key if job else (), dtype=np.int64)}
+        for field in about(algo).means:
             c = getattr(server, field)
             old = torch.from_numpy(before[field]).to(c) if field in before else 0 * c
             new = fresh.get(field, 0 * c)
             changed[field] = (N * c - old + new) / self.N
-            kept[field] = new.numpy()
-        self._new[client] = kept
+            entry[field] = new.numpy()
+        self._new[client] = entry
         return server._replace(**changed)
 
-    def new(self) -> dict[int, dict[str, NDArray[Any]]]:
-        """What must be committed with the server's next state."""
-        return dict(self._new)
+    def new(self) -> dict[int, Vectors]:
+        return {**self._new, SERVER: {COUNT: np.array(self.N)}}
 
     def written(self) -> None:
         self._new.clear()
 
 
-def means(algo: Algorithm) -> Mapping[str, str]:
-    """Fields of the server that are the mean of a client's field over all clients."""
-    return about(algo).means
-
-
 def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec]:
     """By how much this reply changes N times each mean."""
-    if not means(algo):
+    means = about(algo).means
+    if not means:
         return {}
     one = replace(algo, sys=algo.sys._replace(N=1, S=1))
-    nothing = one.server(0 * theta0)
     reply = Reply(job.client, done.n, 0, done.up)
-    heard = exchanges(one, job.stage)[job.exchange].up(nothing, [reply])
-    return {field: getattr(heard, field) for field in means(algo)}
+    server = exchanges(one, job.stage)[job.exchange].up(one.server(0 * theta0), [reply])
+    return {field: getattr(server, field) for field in means}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -120,20 +119,3 @@ def read_trace(name: str, lines: Sequence[str], N: int) -> tuple[tuple[float, ..
                 f"to {N - 1} at least one"
             )
     return tuple(map(tuple, seconds))
-
-
-class Stopwatch:
-    """Counts every client's jobs and says how long each takes."""
-
-    def __init__(self, delays: Delays, seed: int) -> None:
-        self._delays, self._seed = delays, seed
-        self._jobs = Counter[int]()
-
-    def next(self, client: int) -> float:
-        """The seconds of the client's next job."""
-        self._jobs[client] += 1
-        return self._delays.duration(self._seed, client, self._jobs[client] - 1)
-
-    def slowest(self, clients: Iterable[int], trips: int) -> float:
-        """The seconds until all have answered, so many times one after the other."""
-        return sum(max(map(self.next, clients)) for _ in range(trips))

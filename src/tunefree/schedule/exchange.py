@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from tunefree.core import Algorithm, Exchange, Message, Reply, Server
+from tunefree.core import Algorithm, Exchange, Message, Reply, Server, about
 from tunefree.fleet.job import Done, Fleet, Job, Stage, exchanges
 from tunefree.wire.message import bits, fault, value_bits
 
 Direction = Literal["down", "up"]
+NO_REPLY = "its reply did not come"
 
 
 class Traffic(NamedTuple):
@@ -35,22 +36,22 @@ class Step(NamedTuple):
 
     t: int
     server: Server
-    clients: Sequence[int]  # those whose replies were used; if none, the server is as before
-    traffic: tuple[Traffic, ...]
-    drawn: int  # samples drawn by all clients
-    time: float = 0.0  # virtual seconds since the start; 0 where nobody has a delay
+    clients: Sequence[int] = ()  # those whose replies were used; if none, the server is as before
+    traffic: tuple[Traffic, ...] = ()
+    samples: int = 0  # drawn by all clients
+    virtual_seconds: float = 0.0  # since the start; 0 where nobody has a delay
     staleness: tuple[int, ...] = ()  # of each client's reply: server steps since its download
     absent: tuple[Absence, ...] = ()
     held: Mapping[int, Message] = {}  # downloads that clients still work on, by step
 
 
-class Heard(NamedTuple):
-    """What came of listening to the clients of one exchange."""
+class Used(NamedTuple):
+    """What came of the replies to one exchange."""
 
     server: Server
     replies: list[Reply]
     traffic: Traffic
-    drawn: int
+    samples: int
     absent: tuple[Absence, ...]
 
 
@@ -59,14 +60,18 @@ def sent(exchange: int, direction: Direction, messages: Sequence[Message]) -> Tr
     return Traffic(exchange, direction, len(messages), whole, values)
 
 
-def listen(
-    algo: Algorithm, exchange: Exchange, fleet: Fleet, server: Server, t: int, jobs: Sequence[Job]
-) -> Heard:
-    """Have the jobs done and use what came of them."""
-    return hear(algo, exchange, fleet, server, t, jobs, fleet.work(jobs))
+def answers(jobs: Sequence[Job], done: Sequence[Done]) -> list[tuple[Job, Done]]:
+    """Every job with its reply, the first if it came twice, or with why there is none."""
+    came = {reply.key: reply for reply in reversed(done)}
+    return [(job, came.get(job.key, Done(job.key, None, 0, 0, NO_REPLY))) for job in jobs]
 
 
-def hear(
+def refusal(algo: Algorithm, exchange: Exchange, reply: Done, server: Server) -> str:
+    """Why a reply cannot be used; nothing if it can."""
+    return reply.fault or fault(reply.up, exchange.Up, server.theta, about(algo).bounds)
+
+
+def use(
     algo: Algorithm,
     exchange: Exchange,
     fleet: Fleet,
@@ -74,65 +79,59 @@ def hear(
     t: int,
     jobs: Sequence[Job],
     done: Sequence[Done],
-) -> Heard:
+) -> Used:
     """Use the replies to these jobs that can be used, each once, in the order of the jobs.
 
     If there is none, the server stays as it was.
     """
-    came = {reply.key: reply for reply in reversed(done)}  # of two to the same job, the first
-    kinds = uploads(exchange.work)
-    bounds = getattr(getattr(algo, "about", None), "bounds", {})
     used: list[tuple[Job, Done]] = []
     absent: list[Absence] = []
-    for job in jobs:
-        reply = came.get(job.key)
-        reason = "its reply did not come"
-        if reply is not None:
-            reason = reply.fault or fault(reply.up, kinds, server.theta, bounds)
-        if reply is None or reason:
+    for job, reply in answers(jobs, done):
+        if reason := refusal(algo, exchange, reply, server):
             absent.append(Absence(job.exchange, job.client, reason))
         else:
             used.append((job, reply))
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if replies:
         server = exchange.up(server, replies)
-        fleet.accept([job.key for job, _ in used])
-    traffic = sent(jobs[0].exchange, "up", [reply.up for reply in replies])
-    return Heard(server, replies, traffic, sum(d.drawn for _, d in used), tuple(absent))
+        fleet.states.accept(used)
+    traffic = sent(jobs[0].exchange if jobs else 0, "up", [reply.up for reply in replies])
+    return Used(server, replies, traffic, sum(d.drawn for _, d in used), tuple(absent))
 
 
-def uploads(work: Callable[..., Any]) -> tuple[type, ...]:
-    """The kinds of message that an exchange's work says it uploads; none if it does not say."""
-    try:
-        given = get_type_hints(work).get("return")
-    except (TypeError, NameError):
-        return ()
-    _, up = get_args(given) or (None, Any)
-    return tuple(kind for kind in get_args(up) or (up,) if hasattr(kind, "_fields"))
-
-
-def play(
-    algo: Algorithm, fleet: Fleet, server: Server, t: int, stage: Stage, clients: Sequence[int]
-) -> Step:
+def play_stage(
+    algo: Algorithm,
+    fleet: Fleet,
+    server: Server,
+    t: int,
+    stage: Stage,
+    clients: Sequence[int],
+    joining: Sequence[Job] = (),
+) -> tuple[Step, list[tuple[Job, Done]]]:
     """All exchanges of a stage, one after the other, with the clients that answer.
 
-    When nobody is left, the step is given up and the server stays as it was before.
+    When nobody is left, the step is given up and the server stays as it was before. Those who are
+    joining play their opening beside the first exchange; what came of it is given with the step.
     """
     before = server
     traffic: list[Traffic] = []
     absent: list[Absence] = []
-    drawn = 0
+    joined: list[tuple[Job, Done]] = []
+    samples = 0
     for number, exchange in enumerate(exchanges(algo, stage)):
         down = exchange.down(server)
         jobs = [Job(client, t, stage, number, down) for client in clients]
-        heard = listen(algo, exchange, fleet, server, t, jobs)
-        traffic += [sent(number, "down", [down] * len(jobs)), heard.traffic]
-        absent += heard.absent
-        drawn += heard.drawn
-        clients = [reply.client for reply in heard.replies]
-        server = heard.server
+        done = fleet.work([*jobs, *joining])
+        joined, joining = joined + answers(joining, done), ()
+        used = use(algo, exchange, fleet, server, t, jobs, done)
+        traffic += [sent(number, "down", [down] * len(jobs)), used.traffic]
+        absent += used.absent
+        samples += used.samples
+        clients = [reply.client for reply in used.replies]
+        server = used.server
         if not clients:
             server = before
             break
     staleness = (0,) * len(clients)
-    return Step(t, server, clients, tuple(traffic), drawn, 0.0, staleness, tuple(absent))
+    step = Step(t, server, clients, tuple(traffic), samples, 0.0, staleness, tuple(absent))
+    return step, joined

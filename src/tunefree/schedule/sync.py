@@ -1,56 +1,56 @@
-"""The synchronous schedule: a fresh cohort every step, and the server waits for all of it."""
+"""The synchronous loop: a fresh cohort every step, and the server waits for all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from tunefree.core import Algorithm, Vec
+from tunefree.config import Opening
+from tunefree.core import Vec
 from tunefree.fleet.job import Fleet
-from tunefree.schedule.cohort import cohort
-from tunefree.schedule.delays import Delays, Stopwatch
-from tunefree.schedule.exchange import Step, play
-
-Opening = Literal["gradients", "zero"]
+from tunefree.schedule.clock import Clock
+from tunefree.schedule.exchange import Step, play_stage
+from tunefree.schedule.membership import Membership
 
 
 def synchronous(
-    algo: Algorithm,
     fleet: Fleet,
+    members: Membership,
+    clock: Clock,
     theta0: Vec,
-    seed: int,
     opening: Opening = "gradients",
-    delays: Delays | None = None,
     after: Step | None = None,
 ) -> Iterator[Step]:
-    """Yield the opening as step -1, then the T server steps; or only those after a given one.
-
-    `opening = "zero"` skips the first pass over all N clients: every state starts at zero.
-    With `delays` a virtual clock runs: each exchange takes as long as its slowest client.
-    """
-    watch = Stopwatch(delays, seed) if delays else None
-    start = opening_ends(algo, opening, watch)
-    step = after or opened(algo, fleet, theta0, opening, start)
+    """Yield the opening as step -1, then the T server steps; or only those after a given one."""
+    step = first_step(fleet, members, clock, theta0, opening, after)
+    trips, T = len(members.algo.round()), members.algo.sys.T
     if after is None:
         yield step
-    for t in range(algo.sys.T):
-        clients = cohort(seed, t, algo.sys)
-        seconds = watch.slowest(clients, len(algo.round())) if watch else 0
-        if t > step.t:
-            time = step.time + seconds
-            step = play(algo, fleet, step.server, t, "round", clients)._replace(time=time)
-            yield step
+    else:
+        clock.replay(after.t + 1, members.cohort, trips)
+    for t in range(step.t + 1, T):
+        joining, clients = members.joining(step.server, t), members.cohort(t)
+        step, joined = play_stage(members.algo, fleet, step.server, t, "round", clients, joining)
+        step = members.admit(step, joined)
+        step = step._replace(virtual_seconds=clock.wait_for(clients, trips))
+        yield step
 
 
-def opening_ends(algo: Algorithm, opening: Opening, watch: Stopwatch | None) -> float:
-    """The moment when all N clients have answered the opening."""
-    trips = 0 if opening == "zero" else len(algo.opening())
-    return watch.slowest(range(algo.sys.N), trips) if watch else 0.0
-
-
-def opened(algo: Algorithm, fleet: Fleet, theta0: Vec, opening: Opening, time: float) -> Step:
-    """Step -1: the server before the first round, whatever the schedule that follows."""
+def first_step(
+    fleet: Fleet,
+    members: Membership,
+    clock: Clock,
+    theta0: Vec,
+    opening: Opening,
+    after: Step | None,
+) -> Step:
+    """The opening, played by all N clients, unless it is skipped; or the step to go on after."""
+    algo = members.algo
+    everybody, trips = range(algo.sys.N), 0 if opening == "zero" else len(algo.opening())
+    now = clock.wait_for(everybody, trips)
+    if after is not None:
+        return after
     server = algo.server(theta0)
-    if opening == "zero" or not algo.opening():
-        return Step(-1, server, [], (), 0)
-    return play(algo, fleet, server, -1, "opening", range(algo.sys.N))._replace(time=time)
+    if not trips:
+        return Step(-1, server)
+    step, _ = play_stage(algo, fleet, server, -1, "opening", everybody)
+    return step._replace(virtual_seconds=now)

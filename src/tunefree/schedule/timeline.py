@@ -1,21 +1,37 @@
-"""The virtual clock of the buffered schedule: who works on which model, and when it is heard.
+"""The virtual clock of the buffered loop: who works on which model, and when it is heard.
 
-Nothing here touches a vector, so the order of events depends on seed, delays and settings only.
+`concurrency` jobs are out at any time. Who gets a model, and when (`dispatch`):
+
+    flush      after each step, S clients drawn from those with nothing to do; with
+               concurrency = S this is the synchronous schedule, to the bit
+    immediate  after each upload, one client with nothing to do
+    queue      after each step, S clients drawn from all N; a busy one takes its jobs in turn
+
+A client has something to do until its upload has been used in a step: only then does it know its
+new state, so only then may its next job begin. Hence the S jobs of a buffer can be worked on when
+it is full, all at once on a pool, with the same result as if each had been done at its download.
+In `flush` and `queue` an upload that waits for its step counts as out, in `immediate` it does not.
+
+A job is lost if its client falls silent (probability `dropout`) or takes longer than `timeout`.
+After `timeout` its place goes to a client with nothing to do; the silent one keeps its old state,
+and should it get the same model again, it does the same job again. The order of events depends on
+seed, delays and settings only, never on what is computed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from tunefree.core import Generator, System, stream
+from tunefree.config import Dispatch
+from tunefree.core import Generator, Message, System, stream
 from tunefree.errors import ConfigError
-from tunefree.schedule.delays import Stopwatch
+from tunefree.fleet.job import Fleet, Job
+from tunefree.schedule.clock import Buffer, VirtualClock
 
-Dispatch = Literal["flush", "immediate", "queue"]
-PATIENCE = 1000  # jobs lost in a row, after which nobody will ever answer
+LOST_IN_A_ROW = 1000  # jobs, after which nobody will ever answer
 
 
 class Ticket(NamedTuple):
@@ -45,27 +61,44 @@ class Timeline:
         *,
         concurrency: int,
         dispatch: Dispatch,
-        watch: Stopwatch,
+        clock: VirtualClock,
         dropout: float,
         timeout: float,
-        start: float,
+        fleet: Fleet,
     ) -> None:
-        self._seed, self._sys, self._watch = seed, sys, watch
+        self._seed, self._sys, self._clock, self._fleet = seed, sys, clock, fleet
         self._concurrency, self._dispatch = concurrency, dispatch
         self._dropout, self._timeout = dropout, timeout
-        self._now, self._t, self._number = start, 0, 0
+        self._t, self._number = 0, 0
         self._held: dict[int, deque[Ticket]] = {}  # each client's jobs; it works on the first
         self._events: list[tuple[float, Ticket, bool]] = []  # when a first job ends, and if lost
+        self._arrivals = self._all_arrivals()
+
+    def wait_for(self, clients: Sequence[int], trips: int) -> float:
+        return self._clock.wait_for(clients, trips)
+
+    def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
+        for _ in range(steps):
+            next(self._arrivals)
+
+    def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
+        """The next buffer, worked on now that it is full."""
+        time, tickets, downloads, awaited = next(self._arrivals)
+        jobs = [Job(i, then, "round", 0, downs[then]) for _, i, then in tickets]
+        return Buffer(time, jobs, self._fleet.work(jobs), downloads, awaited)
 
     def __iter__(self) -> Iterator[Arrivals]:
-        """Yield the buffers as they fill, without end."""
+        """The buffers as they fill, without end."""
+        return self._arrivals
+
+    def _all_arrivals(self) -> Iterator[Arrivals]:
         self._send(self._concurrency)
         before = 0
         while True:
             tickets = sorted(self._fill(), key=lambda ticket: ticket.client)
             used = set(tickets)
             awaited = {job.t for jobs in self._held.values() for job in jobs if job not in used}
-            yield Arrivals(self._now, tickets, self._number - before, awaited)
+            yield Arrivals(self._clock.now, tickets, self._number - before, awaited)
             before, self._t = self._number, self._t + 1
             for ticket in tickets:
                 self._release(ticket)
@@ -79,12 +112,13 @@ class Timeline:
         buffer: list[Ticket] = []
         lost_in_a_row = 0
         while len(buffer) < self._sys.S:
-            self._now, ticket, lost = heappop(self._events)
+            self._clock.now, ticket, lost = heappop(self._events)
             lost_in_a_row = lost_in_a_row + 1 if lost else 0
-            if lost_in_a_row == PATIENCE:
+            if lost_in_a_row == LOST_IN_A_ROW:
                 raise ConfigError(
-                    f"{PATIENCE} jobs in a row went unanswered for dropout = {self._dropout:g} and "
-                    f"timeout = {self._timeout:g}; lower the first or raise the second"
+                    f"{LOST_IN_A_ROW} jobs in a row went unanswered for dropout = "
+                    f"{self._dropout:g} and timeout = {self._timeout:g}; lower the first or raise "
+                    "the second"
                 )
             if lost:
                 self._release(ticket)
@@ -120,10 +154,12 @@ class Timeline:
             self._start(ticket)
 
     def _start(self, ticket: Ticket) -> None:
-        seconds = self._watch.next(ticket.client)
+        seconds = self._clock.seconds(ticket.client)
         silent = stream(self._seed, "dropout", ticket.number).random() < self._dropout
         lost = silent or seconds > self._timeout
-        heappush(self._events, (self._now + (self._timeout if lost else seconds), ticket, lost))
+        heappush(
+            self._events, (self._clock.now + (self._timeout if lost else seconds), ticket, lost)
+        )
 
     def _release(self, ticket: Ticket) -> None:
         """The job is over: the client takes its next one, or has nothing to do."""

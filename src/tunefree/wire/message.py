@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -38,21 +39,18 @@ def field_bits(value: Vec | Compressed | float) -> int:
     return value.bits if isinstance(value, Compressed) else SCALAR_BITS
 
 
-def fault(
-    message: Message, kinds: Sequence[type], like: Vec, bounds: Mapping[str, float] = {}
-) -> str:
+def fault(message: Any, kind: type[Any], like: Vec, bounds: Mapping[str, float] = {}) -> str:
     """Why an upload must not be used, or nothing if it may.
 
-    It should be of one of those kinds, if any is known, its vectors as long as `like`, all numbers
-    finite, and the norms of its fields within the bounds that the method itself keeps.
+    It should be of the declared kind, its vectors as long as `like`, all numbers finite, and the
+    norms of its fields within the bounds that the method itself keeps.
 
     >>> from tunefree.core import OpeningUp
-    >>> fault(OpeningUp(torch.tensor([1.0, 2.0])), [OpeningUp], torch.zeros(3))
+    >>> fault(OpeningUp(torch.tensor([1.0, 2.0])), OpeningUp, torch.zeros(3))
     '`grad` has length 2, not d = 3'
     """
-    if kinds and type(message) not in kinds:
-        wanted = " or ".join(repr(kind.__name__) for kind in kinds)
-        return f"a message {type(message).__name__!r} came instead of {wanted}"
+    if type(message) is not kind:
+        return f"a message {type(message).__name__!r} came instead of {kind.__name__!r}"
     for name, value in zip(message._fields, message, strict=True):
         if isinstance(value, torch.Tensor | Compressed) and shape(value) != like.shape:
             return f"`{name}` has length {math.prod(shape(value))}, not d = {like.numel()}"

@@ -1,0 +1,73 @@
+"""The clock of a deployment: a buffer is full when S replies have really come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tunefree.config import Deployment
+from tunefree.core import Message, stream
+from tunefree.fleet.job import Done, Job
+from tunefree.flower.grid import GridFleet
+from tunefree.flower.membership import Members
+from tunefree.flower.nodes import PAUSE
+from tunefree.schedule.clock import Buffer
+from tunefree.schedule.exchange import Absence
+
+
+class LiveClock:
+    """Always `concurrency` jobs out; none of them virtual, so virtual time stands still.
+
+    Jobs that are out when the server stops are forgotten: their clients keep their old states.
+    """
+
+    def __init__(
+        self,
+        fleet: GridFleet,
+        members: Members,
+        deployment: Deployment,
+        concurrency: int,
+        seed: int,
+    ) -> None:
+        self._fleet, self._members = fleet, members
+        self._deployment, self._concurrency, self._seed = deployment, concurrency, seed
+
+    def wait_for(self, clients: Sequence[int], trips: int) -> float:
+        return 0.0
+
+    def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
+        """Time has passed by itself."""
+
+    def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
+        """S replies that can be read, or fewer if nobody else can be asked."""
+        fleet, S = self._fleet, self._members.algo.sys.S
+        buffer: dict[int, tuple[Job, Done]] = {}
+        absent: list[Absence] = []
+        by_key = {job.key: job for job in joining}
+        joined = [(by_key[done.key], done) for done in fleet.send(joining)]
+        downloads, end = 0, time.monotonic() + self._deployment.wait
+        while len(buffer) < S and time.monotonic() < end:
+            out = [job for job in fleet.out if job.stage == "round"]
+            busy = {job.client for job in out} | set(buffer)
+            busy |= {a.client for a in absent}  # not asked twice in a step
+            idle = [i for i in self._members.idle(busy) if not self._members.has_forgotten(i)]
+            stream(self._seed, "dispatch", t, downloads).shuffle(idle)
+            room = max(0, (self._concurrency or S) - len(out))
+            jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[:room]]
+            downloads += len(jobs) - len(fleet.send(jobs))
+            for job, done in [*fleet.fetch(), *fleet.overdue()]:
+                if job.stage == "opening":
+                    joined.append((job, done))
+                elif done.fault:
+                    absent.append(Absence(0, job.client, done.fault))
+                else:
+                    buffer[job.client] = (job, done)
+            waiting = any(job.stage == "round" for job in fleet.out)
+            if not waiting and not idle and (buffer or absent):
+                break
+            time.sleep(PAUSE)
+        ready = [buffer[client] for client in sorted(buffer)]
+        if 0 < len(ready) < min(self._deployment.at_least, S):
+            fleet.give_up(t, [done for _, done in ready])
+        jobs, replies = [job for job, _ in ready], [done for _, done in ready]
+        return Buffer(0.0, jobs, replies, downloads, (), tuple(absent), joined)

@@ -1,0 +1,129 @@
+"""Who takes part in a deployment: whoever is connected; newcomers and those who lost their memory
+begin with the opening while the others play a step, and take part from the next step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from tunefree.config import Opening
+from tunefree.core import Algorithm, Server, stream
+from tunefree.errors import FleetError
+from tunefree.fleet.job import Done, Job
+from tunefree.flower.ledger import Ledger
+from tunefree.flower.nodes import Nodes
+from tunefree.schedule.cohort import cohort
+from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
+
+
+class Members:
+    """The clients that have begun, by number; the ledger counts them."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        ledger: Ledger,
+        seed: int,
+        opening: Opening,
+        describe: Callable[[Algorithm], Mapping[str, object]],
+    ) -> None:
+        """`describe` gives the facts that depend on how many clients there are."""
+        self.nodes, self._ledger, self._describe = nodes, ledger, describe
+        self._seed, self._opening = seed, opening
+        self._beginning: dict[int, Job | None] = {}  # with its opening, where there is one
+        self._lost: set[int] = set()  # their memory: they must begin anew
+        self._told: Mapping[str, object] = {}
+
+    @property
+    def algo(self) -> Algorithm:
+        return self._ledger.algo
+
+    def cohort(self, t: int) -> list[int]:
+        """As in a simulation, but those who are not there are replaced by others who are."""
+        there = set(self.idle(()))
+        chosen = [i for i in cohort(self._seed, t, self.algo.sys) if i not in self._beginning]
+        spare = sorted(there - set(chosen))
+        stream(self._seed, "substitute", t).shuffle(spare)
+        for client in [i for i in chosen if i not in there]:
+            if spare:
+                chosen[chosen.index(client)] = spare.pop()
+        return sorted(chosen)
+
+    def idle(self, busy: Collection[int]) -> list[int]:
+        """Who could be asked now, but for the busy ones."""
+        N = self._ledger.N
+        there = (i for i in self.nodes.connected() if i < N and i not in self._beginning)
+        return sorted(set(there) - set(busy))
+
+    def forgot(self, client: int) -> None:
+        """The client says that it has lost its memory."""
+        self._lost.add(client)
+
+    def has_forgotten(self, client: int) -> bool:
+        return client in self._lost
+
+    def joining(self, server: Server, t: int) -> list[Job]:
+        self.nodes.number_newcomers()
+        new = range(self._ledger.N, len(self.nodes.names))
+        openings = self.algo.opening() if self._opening == "gradients" else ()
+        down = openings[0].down(server) if openings else None
+        ready = {*new, *self._lost} & set(self.nodes.connected()) - set(self._beginning)
+        jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
+        self._beginning |= {job.client: job if openings else None for job in jobs}
+        return jobs if openings else []
+
+    def admit(self, step: Step, joined: Sequence[tuple[Job, Done]]) -> Step:
+        server, absent = step.server, list(step.absent)
+        traffic, samples = list(step.traffic), step.samples
+        came = {job.client: done for job, done in joined}
+        for client, job in sorted(self._beginning.items()):
+            if job is not None and client not in came:
+                continue  # still at it
+            del self._beginning[client]
+            if client > self._ledger.N:  # the one before it has not begun yet
+                continue
+            done = came.get(client)
+            if job is not None and done is not None:
+                traffic.append(sent(0, "down", [job.down]))
+                why = refusal(self.algo, self.algo.opening()[0], done, server)
+                if why:
+                    absent.append(Absence(0, client, f"cannot begin: {why}"))
+                    continue
+                traffic.append(sent(0, "up", [done.up]))
+                samples += done.drawn
+            server = self._ledger.enter(server, client, job, done)
+            self._lost.discard(client)
+        return step._replace(
+            server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)
+        )
+
+    def facts(self) -> Mapping[str, object]:
+        now = {"names": list(self.nodes.names), **self._describe(self.algo)}
+        changed = {key: value for key, value in now.items() if self._told.get(key) != value}
+        self._told = now
+        return changed
+
+    def silence(self, step: Step, steps: int) -> Exception:
+        return FleetError(
+            f"nobody was heard for {steps} steps in a row, up to t = {step.t}; see who is "
+            "connected, and start the run again: it goes on"
+        )
+
+
+def add_up(lines: Iterable[Traffic]) -> tuple[Traffic, ...]:
+    """One line for each exchange and direction."""
+    total: dict[tuple[int, Direction], Traffic] = {}
+    for line in lines:
+        key = (line.exchange, line.direction)
+        before = total.get(key, Traffic(*key, 0, 0, 0))
+        sums = (a + b for a, b in zip(before[2:], line[2:], strict=True))
+        total[key] = Traffic(*key, *sums)
+    return tuple(total.values())
+
+
+def merge(absent: Sequence[Absence]) -> tuple[Absence, ...]:
+    """One line for each client and exchange, with all its reasons."""
+    reasons: dict[tuple[int, int], list[str]] = {}
+    for exchange, client, reason in absent:
+        reasons.setdefault((exchange, client), []).append(reason)
+    return tuple(Absence(e, c, "; ".join(why)) for (e, c), why in reasons.items())

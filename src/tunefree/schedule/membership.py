@@ -1,0 +1,61 @@
+"""Who takes part: who may be asked now, who is joining, and who has lost its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tunefree.core import Algorithm, Server
+from tunefree.errors import WireError
+from tunefree.fleet.job import Done, Job
+from tunefree.schedule.cohort import cohort
+from tunefree.schedule.exchange import Step
+
+
+class Membership(Protocol):
+    """The clients of a run."""
+
+    @property
+    def algo(self) -> Algorithm:
+        """The algorithm for as many clients as there are now."""
+
+    def cohort(self, t: int) -> list[int]:
+        """Who is asked in a synchronous round, in client order."""
+
+    def joining(self, server: Server, t: int) -> list[Job]:
+        """The openings of clients that begin during step t, each told once."""
+
+    def admit(self, step: Step, joined: Sequence[tuple[Job, Done]]) -> Step:
+        """The step, with those in it who have begun while it was played."""
+
+    def facts(self) -> Mapping[str, object]:
+        """What has changed since it was last asked for and belongs into the run file."""
+
+    def silence(self, step: Step, steps: int) -> Exception:
+        """Why the run ends when nobody was heard for so many steps."""
+
+
+class Everybody:
+    """A simulation's clients: all N, always there."""
+
+    def __init__(self, algo: Algorithm, seed: int) -> None:
+        self.algo, self._seed = algo, seed
+
+    def cohort(self, t: int) -> list[int]:
+        return cohort(self._seed, t, self.algo.sys)
+
+    def joining(self, server: Server, t: int) -> list[Job]:
+        return []
+
+    def admit(self, step: Step, joined: Sequence[tuple[Job, Done]]) -> Step:
+        return step
+
+    def facts(self) -> Mapping[str, object]:
+        return {}
+
+    def silence(self, step: Step, steps: int) -> Exception:
+        last = step.absent[-1]
+        return WireError(
+            f"no reply could be used for {steps} steps in a row, the last because client "
+            f"{last.client} at t = {step.t}: {last.reason}; training has diverged"
+        )

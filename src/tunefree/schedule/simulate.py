@@ -1,0 +1,94 @@
+"""A schedule of a simulation: checked, and its loop given everybody and a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tunefree import config
+from tunefree.config import Schedule
+from tunefree.core import Algorithm, Vec, about
+from tunefree.errors import ConfigError
+from tunefree.fleet.job import Fleet
+from tunefree.schedule.buffered import buffered
+from tunefree.schedule.clock import VirtualClock
+from tunefree.schedule.delays import Delays, from_spec
+from tunefree.schedule.exchange import Step
+from tunefree.schedule.membership import Everybody, Membership
+from tunefree.schedule.sync import synchronous
+from tunefree.schedule.timeline import Timeline
+
+
+def simulate(
+    algo: Algorithm,
+    fleet: Fleet,
+    theta0: Vec,
+    seed: int,
+    schedule: Schedule = Schedule(),
+    after: Step | None = None,
+    *,
+    delays: Delays | None = None,
+    members: Membership | None = None,
+) -> Iterator[Step]:
+    """The opening as step -1, then the T server steps; or only those after a given one.
+
+    `delays` is a law of one's own instead of the one that the schedule names.
+    """
+    check(schedule, algo)
+    everybody = members or Everybody(algo, seed)
+    if delays is None and (schedule.delays or schedule.name == "buffered"):
+        delays = from_spec(schedule.delays or "mild", algo.sys.N)
+    clock = VirtualClock(delays, seed)
+    if schedule.name == "synchronous":
+        return synchronous(fleet, everybody, clock, theta0, schedule.opening, after)
+    assert delays is not None
+    timeline = Timeline(
+        seed,
+        algo.sys,
+        concurrency=schedule.concurrency or algo.sys.S,
+        dispatch=schedule.dispatch,
+        clock=clock,
+        dropout=schedule.dropout,
+        timeout=schedule.timeout or delays.longest,
+        fleet=fleet,
+    )
+    return buffered(fleet, everybody, timeline, theta0, schedule.opening, after)
+
+
+def check(schedule: Schedule, algo: Algorithm) -> None:
+    """Refuse what this schedule cannot play, before anything is played."""
+    config.build("schedule", vars(schedule))
+    check_messages(algo)
+    (N, S, _, _), trips = algo.sys, len(algo.round())
+    if schedule.delays:
+        from_spec(schedule.delays, N)
+    if schedule.name == "synchronous":
+        if schedule != Schedule(delays=schedule.delays, opening=schedule.opening):
+            raise ConfigError(
+                "schedule.concurrency, dispatch, dropout and timeout belong to the buffered "
+                "schedule; leave them out, or set schedule.name = 'buffered'"
+            )
+        return
+    if trips != 1:
+        raise ConfigError(
+            f"{about(algo).title} needs {trips} exchanges a round; the buffered schedule allows one"
+        )
+    most, where = (N - S + 1, "N - S + 1") if schedule.dispatch == "immediate" else (N, "N")
+    if not S <= (schedule.concurrency or S) <= most:
+        raise ConfigError(
+            f"concurrency = {schedule.concurrency} is out of range; with dispatch = "
+            f"{schedule.dispatch!r} give a number from S = {S} to {where} = {most}"
+        )
+
+
+def check_messages(algo: Algorithm) -> None:
+    """Refuse an algorithm that does not say what it sends."""
+    try:
+        kinds = [kind for e in (*algo.opening(), *algo.round()) for kind in (e.Down, e.Up)]
+        good = all(hasattr(kind, "_fields") for kind in kinds)
+    except TypeError:
+        good = False
+    if not good:
+        raise ConfigError(
+            f"{about(algo).title} does not declare its messages; write each exchange as "
+            "Exchange(Down, Up, down, work, up), with NamedTuples as Down and Up"
+        )
