@@ -105,21 +105,29 @@ def resume(
     path = Path(path)
     with closing(Record.open(path)) as record:
         facts = record.facts()
-    if "config" in facts:
+    if facts.door == "command":
         return finished(resumed(path, fleet, workers), progress)
-    if model is None or clients is None or "train" not in facts:
+    if model is None or clients is None or facts.door != "train":
         raise ConfigError(
             f"'{path}' was made by tunefree.train, and model and data are not kept in it; give "
             "them again: tunefree.resume(path, model, clients)"
         )
-    kept = dict(facts["train"])
-    name = kept.pop("algorithm")
-    if name is None and algorithm is None:
+    name, system, how = facts.algorithm, facts.system, facts.config["run"]
+    if not name and algorithm is None:
         raise ConfigError(
             f"the algorithm of '{path}' was a function, which is not kept in it; give it again: "
             "tunefree.resume(path, model, clients, algorithm=...)"
         )
-    settings = Training(**{**kept, "schedule": Schedule(**kept["schedule"])})
+    compressor = facts.config["algorithm"]["compressor"]
+    settings = Training(
+        rounds=system["T"],
+        per_round=system["S"],
+        local_steps=system["K"],
+        batch_size=facts.batch_size,
+        schedule=Schedule(**facts.config["schedule"]),
+        options={**facts.options, **({"compressor": compressor} if compressor else {})},
+        **how,
+    )
     run = begun(
         model, clients, test, algorithm or name, loss, settings, fleet, workers, path, go_on=True
     )
@@ -205,12 +213,12 @@ def resumed(path: Path, fleet: FleetName = "auto", workers: int = 0) -> Run:
     """A configured run as its file left it, ready to go on."""
     with closing(Record.open(path)) as record:
         facts = record.facts()
-    if "config" not in facts:
+    if facts.door != "command":
         raise ConfigError(
             f"'{path}' was made by tunefree.train; go on with it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    config = config_from(facts["config"])
+    config = config_from(facts.config)
     settings = replace(config.run, out=str(path), fleet=fleet, workers=workers)
     return prepare(replace(config, run=settings), go_on=True)
 

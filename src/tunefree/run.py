@@ -24,8 +24,8 @@ from tunefree.fleet.states import States, arrays, restored
 from tunefree.fleet.work import DataClients
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
-from tunefree.record import SERVER, Line, Record, Row
-from tunefree.record.provenance import described, identify
+from tunefree.record import SERVER, Facts, Line, Record, Row
+from tunefree.record.provenance import describe, identify
 from tunefree.schedule.choice import SYNCHRONOUS, Schedule
 from tunefree.schedule.exchange import Step
 from tunefree.wire import decode, encode
@@ -77,9 +77,9 @@ class Run:
         if go_on and out is not None:
             self.record = continued(out, identity)
         else:
-            about = described(algo, objective, federation)
+            about = describe(algo, objective, federation).told()
             more = {"state": "running", "fleet": fleet, "identity": identity}
-            self.record = Record.create(out, {**about, **facts, **more})
+            self.record = Record.create(out, Facts.read({**about, **facts, **more}))
         self._after = last_step(self.record, algo, objective.theta0)
         self._states: dict[int, Client] = {}  # of clients, after the last whole step
         self.theta: Vec = self._after.server.theta if self._after else objective.theta0
@@ -241,23 +241,21 @@ def continued(path: Path, identity: Mapping[str, str]) -> Record:
     with closing(Record.open(path)) as reader:
         begun, state = reader.facts(), reader.state
     if state == "diverged":
-        raise ConfigError(f"'{path}' has diverged and has nothing to go on to: {begun['reason']}")
-    if "identity" not in begun:
+        raise ConfigError(f"'{path}' has diverged and has nothing to go on to: {begun.reason}")
+    if not begun.identity:
         raise ConfigError(
             f"'{path}' was begun by an earlier tunefree, which did not keep what is needed to go "
             "on; it can still be read: begin a new run"
         )
     for what, value in identity.items():
-        if (before := begun["identity"][what]) != value:
+        if (before := begun.identity[what]) != value:
             raise ConfigError(
                 f"'{path}' cannot go on: its {what} was {before}, and now it is {value}; give "
                 "what it began with"
             )
-    return Record.go_on(path)
+    return Record.resume(path)
 
 
 def how_to_go_on(record: Record) -> str:
     """The command or the call that continues an unfinished run."""
-    if "config" in record.facts():
-        return f"tunefree run --resume {record.path}"
-    return f"tunefree.resume({str(record.path)!r}, model, clients)"
+    return record.facts().how_to_resume(record.path)

@@ -25,8 +25,8 @@ from tunefree.flower.serverapp import new_run_id
 from tunefree.flower.settings import Builder, Choice, objective_of, settings_from
 from tunefree.models.objective import EVALUATION_BATCH, Loss
 from tunefree.models.threads import one_thread
-from tunefree.record import SERVER, Record
-from tunefree.record.provenance import ADDRESS, described, fingerprint
+from tunefree.record import SERVER, Facts, Record
+from tunefree.record.provenance import ADDRESS, describe, fingerprint
 from tunefree.run import continued, last_step, line_of, refuse_non_finite, silent_steps
 from tunefree.schedule.exchange import Step
 
@@ -60,7 +60,7 @@ class Federated:
         self.rounds, self.theta = settings.rounds, self._objective.theta0
         self._open(Path(settings.out), choice)
         facts = self.record.facts()
-        members = Members(grid, facts["names"])
+        members = Members(grid, facts.names)
         members.gather(settings.clients, settings.wait)
         kept = self.record.vectors()
         N = int(kept[OWN_N]) if OWN_N in kept else len(members.names)
@@ -73,13 +73,13 @@ class Federated:
         algo = builds(N)
         self._check(algo)
         self._books = Books(theta0, N, self.record.vectors)
-        run = str(facts["federation"])
+        run = facts.federation
         self._post = Post(
             grid, run, algo, theta0, self._books, members, settings.deadline, settings.at_least
         )
         self._live = Live(self._post, builds, theta0, settings)
         self._after = last_step(self.record, algo, theta0)
-        self.record.note(**described(algo, self._objective))
+        self.record.note(**describe(algo, self._objective).told())
 
     def _open(self, path: Path, choice: Choice | None) -> None:
         settings = self._settings
@@ -96,10 +96,9 @@ class Federated:
         if path.exists():
             self.record = continued(path, identity)
             return
-        facts = {"state": "running", "fleet": "flower", "identity": identity, "names": []}
-        self.record = Record.create(
-            path, {**facts, "federation": new_run_id(), "flower": settings.asdict()}
-        )
+        facts = {"state": "running", "fleet": "flower", "identity": identity}
+        more = {"federation": new_run_id(), "flower": settings.asdict()}
+        self.record = Record.create(path, Facts.read({**facts, **more}))
 
     def _check(self, algo: Any) -> None:
         settings, sys = self._settings, algo.sys
@@ -184,8 +183,8 @@ class Federated:
         self.record.settle()  # clients are told of accepted replies only after that
         self._books.written()
         self.theta = step.server.theta
-        if self.record.facts()["system"]["N"] != self._books.N:
-            self.record.note(**described(self._post.algo, self._objective))
+        if self.record.facts().system["N"] != self._books.N:
+            self.record.note(**describe(self._post.algo, self._objective).told())
 
     @property
     def theta_sha256(self) -> str:
