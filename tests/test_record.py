@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.record.file import VERSION, Line, Record
+from tunefree.record import Facts, Line, Record
+from tunefree.record.file import VERSION
 
 
 def line(t: int, value: float) -> Line:
     return Line(
         t,
-        drawn=10,
+        samples=10,
         seconds=0.5,
-        time=t + 3.0,
+        virtual_seconds=t + 3.0,
         replies=[(3, 0), (7, 2 * (t + 1))],
         scores={"loss": value},
         traffic=[(0, "down", 2, 64, 64), (0, "up", 2, 32, 20)],
@@ -34,25 +35,25 @@ def commit(record: Record, t: int, value: float) -> None:
 
 
 def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {"state": "running"})
+    record = Record.create(tmp_path / "run.sqlite", Facts(state="running"))
     commit(record, -1, 3.0)
     commit(record, 0, 2.0)
     record.settle()
     reader = Record.open(tmp_path / "run.sqlite")  # while it is still open for writing
     first, second = reader.history()
     assert first == {
-        **{"t": -1, "drawn": 10, "seconds": 0.5, "time": 2.0},
-        **{"clients": 2, "tau_mean": 0.0, "tau_max": 0},
+        **{"t": -1, "samples": 10, "seconds": 0.5, "virtual_seconds": 2.0},
+        **{"clients": 2, "absent": 0, "tau_mean": 0.0, "tau_max": 0},
         **{"bits_up": 32, "bits_down": 64, "value_bits_up": 20, "value_bits_down": 64},
         "loss": 3.0,
     }
     assert second == {
-        **{"t": 0, "drawn": 20, "seconds": 1.0, "time": 3.0},
-        **{"clients": 2, "tau_mean": 1.0, "tau_max": 2},
+        **{"t": 0, "samples": 20, "seconds": 1.0, "virtual_seconds": 3.0},
+        **{"clients": 2, "absent": 0, "tau_mean": 1.0, "tau_max": 2},
         **{"bits_up": 64, "bits_down": 128, "value_bits_up": 40, "value_bits_down": 128},
         "loss": 2.0,
     }
-    assert reader.facts()["state"] == "running"
+    assert reader.facts().state == "running"
     assert reader.uploads() == {3: 1, 7: 1}
     assert reader.staleness() == {0: 1, 2: 1}
     theta, c_7 = reader.vectors()["theta"], reader.vectors(7)["c_i"]
@@ -63,7 +64,7 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
 
 
 def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {})
+    record = Record.create(tmp_path / "run.sqlite", Facts())
     commit(record, 0, 1.0)
     record.commit([line(1, 2.0), line(2, float("nan"))], {-1: {"theta": np.ones(3)}})
     with pytest.raises(sqlite3.IntegrityError):
@@ -76,7 +77,7 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {})
+    record = Record.create(tmp_path / "run.sqlite", Facts())
     for t in range(20):
         theta = np.full(200_000, t, np.float32)
         record.commit([line(t, 1.0)], {-1: {"theta": theta}})
@@ -88,8 +89,8 @@ def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
 def test_the_log_holds_a_few_commits_but_never_grows_without_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunefree.record.MOST_LOG", 1_500)
-    record = Record.create(tmp_path / "run.sqlite", {})
+    monkeypatch.setattr("tunefree.record.file.MOST_LOG", 1_500)
+    record = Record.create(tmp_path / "run.sqlite", Facts())
 
     def pages_after(t: int, numbers: int) -> int:
         record.commit([line(t, 1.0)], {-1: {"theta": np.zeros(numbers, np.float32)}})
@@ -101,13 +102,13 @@ def test_the_log_holds_a_few_commits_but_never_grows_without_bound(
 
 
 def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
-    writer = Record.create(tmp_path / "run.sqlite", {})
+    writer = Record.create(tmp_path / "run.sqlite", Facts())
     commit(writer, 0, 1.0)
     writer.settle()
     reader = Record.open(tmp_path / "run.sqlite")
 
     def meanwhile(query: str) -> None:
-        if "FROM reply" in query:
+        if "FROM traffic" in query:
             commit(writer, 1, 2.0)
             writer.settle()
 
@@ -118,7 +119,7 @@ def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
 
 
 def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {})
+    record = Record.create(tmp_path / "run.sqlite", Facts())
     record.commit([line(0, 1.0)], {}, held={0}, new={0: b"zero"})
     record.commit([line(1, 1.0), line(2, 1.0)], {}, held={0, 2}, new={2: b"two"})
     assert record.held() == {0: b"zero", 2: b"two"}
@@ -129,17 +130,17 @@ def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
 
 def test_one_process_writes_and_the_second_is_told_who_does(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
-    record = Record.create(path, {"state": "running"})
+    record = Record.create(path, Facts(state="running"))
     assert Record.open(path).state == "running"
     with pytest.raises(ConfigError, match=f"is being written by process {os.getpid()} on"):
-        Record.go_on(path)
+        Record.resume(path)
     record.release()
     assert Record.open(path).state == "interrupted"  # nobody writes it
-    Record.go_on(path).close()
+    Record.resume(path).close()
 
 
 def test_a_finished_run_is_one_file(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {"state": "running"})
+    record = Record.create(tmp_path / "run.sqlite", Facts(state="running"))
     commit(record, 0, 1.0)
     assert len(list(tmp_path.iterdir())) > 1  # while it is being written
     record.release()
@@ -150,8 +151,8 @@ def test_a_finished_run_is_one_file(tmp_path: Path) -> None:
 WRITER = """
 import sys, time
 from pathlib import Path
-from tunefree.record import Record
-record = Record.create(Path(sys.argv[1]), {"state": "running"})
+from tunefree.record import Facts, Record
+record = Record.create(Path(sys.argv[1]), Facts(state="running"))
 print("writing", flush=True)
 time.sleep(60)
 """
@@ -164,16 +165,16 @@ def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
         with pytest.raises(ConfigError, match=f"is being written by process {process.pid} on"):
-            Record.go_on(path)
+            Record.resume(path)
         process.kill()
-    record = Record.go_on(path)
+    record = Record.resume(path)
     commit(record, 0, 1.0)
     record.close()
 
 
 def old(path: Path) -> None:
     """A run file as version 1 laid it out."""
-    record = Record.create(path, {"state": "done"})
+    record = Record.create(path, Facts(state="done"))
     commit(record, 0, 1.0)
     record.close()
     db = sqlite3.connect(path)
@@ -203,12 +204,12 @@ def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> 
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(ConfigError, match="exists already and is left as it is"):
-        Record.create(tmp_path / "precious", {})
+        Record.create(tmp_path / "precious", Facts())
     assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_damaged_vector_is_noticed(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", {})
+    record = Record.create(tmp_path / "run.sqlite", Facts())
     commit(record, 0, 1.0)
     record.close()
     db = sqlite3.connect(tmp_path / "run.sqlite")
@@ -228,7 +229,7 @@ def test_what_is_no_run_file_is_refused(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE mine (x)").connection.close()
     with pytest.raises(ConfigError, match="is not a run file \\(it has no steps table"):
         Record.open(tmp_path / "other")
-    Record.create(tmp_path / "new", {}).close()
+    Record.create(tmp_path / "new", Facts()).close()
     sqlite3.connect(tmp_path / "new").execute("PRAGMA user_version = 99").connection.close()
     with pytest.raises(ConfigError, match="has layout version 99.* read it with a newer tunefree"):
         Record.open(tmp_path / "new")

@@ -58,7 +58,7 @@ def test_a_compressor_works_on_each_tensor_however_the_method_is_given() -> None
     given = fit(algorithm=ComParFreFL.theory, rounds=20)
     assert named.history[-1]["bits_up"] == given.history[-1]["bits_up"]
     assert named.theta_sha256 == given.theta_sha256
-    assert named.record.facts()["compressor"] == "top:0.05"
+    assert named.record.facts().compressor == "top:0.05"
 
 
 @pytest.mark.parametrize("algorithm", ["padamfed", "padamfed_vr", "parfrefl", "scaffold"])
@@ -95,7 +95,7 @@ def test_history_counts_samples_and_bits_from_the_opening_on() -> None:
     assert (first["t"], first["clients"], first["bits_up"]) == (-1, N, N * d * 32)
     assert last["bits_down"] == N * d * 32 + 20 * S * 2 * d * 32
     assert last["bits_up"] == last["bits_down"]
-    assert last["drawn"] == (N + 20 * S) * 30  # K = 4 batches of 8 are a client's whole set
+    assert last["samples"] == (N + 20 * S) * 30  # K = 4 batches of 8 are a client's whole set
 
 
 def test_opening_zero_skips_the_first_pass() -> None:
@@ -139,7 +139,7 @@ def test_an_algorithm_as_a_function_of_the_constants() -> None:
 def test_out_keeps_the_run_with_every_state(tmp_path: Path) -> None:
     run = fit(rounds=20, out=tmp_path / "run.sqlite")
     record = Record.open(tmp_path / "run.sqlite")
-    assert record.facts()["state"] == "done"
+    assert record.facts().state == "done"
     assert record.history() == run.history
     assert np.array_equal(record.vectors()["theta"], run.theta.numpy())
     c_i = [record.vectors(client)["c_i"] for client in range(6)]
@@ -150,7 +150,7 @@ def test_divergence_names_client_field_and_step_and_keeps_what_came_before(tmp_p
     with pytest.raises(WireError, match=r"client \d at t = \d+: `delta` is not finite"):
         fit(algorithm="fedavg", eta=3e38, out=tmp_path / "run.sqlite")
     record = Record.open(tmp_path / "run.sqlite")
-    assert record.facts()["state"] == "diverged"
+    assert record.facts().state == "diverged"
     assert len(record.history()) >= 1
     assert np.isfinite(record.vectors()["theta"]).all()
 

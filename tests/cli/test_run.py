@@ -38,7 +38,7 @@ def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFi
     assert keys | {"seconds_per_round", "theta_sha256", "run"} <= result.keys()
     record = Record.open(Path(result["run"]))
     assert record.history()[-1]["accuracy"] == result["accuracy"]
-    assert record.facts()["config"]["model"]["name"] == result["model"] == "mlp"
+    assert record.facts().config["model"]["name"] == result["model"] == "mlp"
 
 
 def test_text_says_the_steps_and_their_formulas_then_the_bill(
@@ -201,7 +201,7 @@ def test_a_diverged_baseline_is_reported_and_kept(capsys: pytest.CaptureFixture[
     assert "test accuracy" not in out
     assert "training has diverged; what came before is kept in run.sqlite" in err
     record = Record.open(Path("run.sqlite"))
-    assert record.facts()["state"] == "diverged"
+    assert record.facts().state == "diverged"
     assert record.history()
 
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tunefree.record import Record
+from tunefree.record import Facts, Record
 
 
 def act(job: dict[str, Any], pipe: Connection) -> None:
@@ -30,7 +30,9 @@ def act(job: dict[str, Any], pipe: Connection) -> None:
     if how in ("refused", "failed"):
         pipe.send_bytes(json.dumps({"end": how, "reason": f"{how} because"}).encode())
         return
-    Record.create(path, {**job["facts"], "state": "done", "config": job["config"]}).close()
+    Record.create(
+        path, Facts.read({**job["facts"], "state": "done", "config": job["config"]})
+    ).close()
     pipe.send_bytes(json.dumps({"end": "done", "reason": ""}).encode())
 
 

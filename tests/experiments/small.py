@@ -64,7 +64,7 @@ def play_as_told(
         return Result(run, "done", history)
 
     def row(t: int, accuracy: float) -> Row:
-        cost = {"drawn": 10 * (t + 1), "seconds": 0.5 * (t + 1), "time": 0.0}
+        cost = {"samples": 10 * (t + 1), "seconds": 0.5 * (t + 1), "virtual_seconds": 0.0}
         bits = {"bits_up": 32 * (t + 1), "bits_down": 64 * (t + 1)}
         return {"t": t, **cost, **bits, "accuracy": accuracy, "loss": 1.0, "train_loss": 1.0}
 

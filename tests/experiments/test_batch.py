@@ -24,7 +24,7 @@ from tunefree.config import config_from
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch, watch
 from tunefree.experiments.batch import Event, Heard, Planned, Result, plan, play
-from tunefree.record import Record
+from tunefree.record import Facts, Record
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
         "second": settings("comparfrefl", algorithm__compressor="top:0.1", model__hidden=5),
         "bad": settings("fedavg", algorithm__eta=1e30),
     }
-    return play([plan(folder, label, c, "arm", {"mine": 7}) for label, c in configs.items()], 1)
+    return play(
+        [plan(folder, label, c, "arm", {"sweep": {"over": "eta"}}) for label, c in configs.items()],
+        1,
+    )
 
 
 def test_results_come_in_the_order_asked_for(played: list[Result]) -> None:
@@ -59,11 +62,10 @@ def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
 def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
     record = Record.open(played[1].planned.path)
     facts = record.facts()
-    assert {key: facts[key] for key in ("arm", "role", "mine", "state", "fleet")} == {
-        **{"arm": "second", "role": "arm", "mine": 7, "state": "done", "fleet": "serial"},
-    }
-    assert facts["config"]["model"]["options"] == {"hidden": 5}
-    assert facts["config"]["algorithm"]["compressor"] == "top:0.1"
+    assert (facts.arm, facts.role, facts.state, facts.fleet) == ("second", "arm", "done", "serial")
+    assert facts.sweep == {"over": "eta"}
+    assert facts.config["model"]["options"] == {"hidden": 5}
+    assert facts.config["algorithm"]["compressor"] == "top:0.1"
 
 
 def test_what_is_finished_is_not_played_again(
@@ -118,7 +120,7 @@ def test_where_clients_run_is_no_other_run() -> None:
 
 def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, "arm", settings())
-    Record.create(run.path, {"settings": "other", "state": "done"}).close()
+    Record.create(run.path, Facts(settings="other", state="done")).close()
     with pytest.raises(ConfigError, match="holds another run; choose another folder"):
         play([run])
 
@@ -193,7 +195,7 @@ def test_no_process_is_left_when_the_batch_is_given_up(tmp_path: Path) -> None:
 
 def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, "arm", settings())
-    Record.create(run.path, {**run.facts, "state": "done"}).close()
+    Record.create(run.path, Facts.read({**run.facts, "state": "done"})).close()
     lock = batch.lock_of(tmp_path)
     assert batch.locked(lock)
     events = batch.events([run])
@@ -241,7 +243,7 @@ def states(folder: Path) -> dict[Path, str]:
             record = Record.open(path)
         except ConfigError:
             continue  # it is just being made
-        found[path] = record.facts().get("state", "")
+        found[path] = record.facts().state
         record.close()
     return found
 
@@ -298,7 +300,7 @@ def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> Non
     elif how == "no tables":
         sqlite3.connect(run.path).execute("PRAGMA journal_mode = WAL").connection.close()
     else:
-        Record.create(run.path, {}).close()
+        Record.create(run.path, Facts()).close()
         with sqlite3.connect(run.path) as db:
             db.execute("DELETE FROM run")
         db.close()

@@ -151,7 +151,7 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
     histories = []
     for run in free["runs"]:
         record = Record.open(Path(run["run"]))
-        assert record.facts()["arm"] == "padamfed"
+        assert record.facts().arm == "padamfed"
         histories.append(record.history())
     finals = [history[-1]["accuracy"] for history in histories]
     assert [run["accuracy"] for run in free["runs"]] == finals
@@ -159,7 +159,7 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
     assert free["deviation"] == pytest.approx(abs(finals[0] - finals[1]) / 2**0.5)
     bests = [max(row.get("accuracy", 0) for row in history) for history in histories]
     assert free["best"] == pytest.approx(statistics.mean(bests))
-    for key, column in (("bits_up", "bits_up"), ("samples", "drawn"), ("seconds", "seconds")):
+    for key, column in (("bits_up", "bits_up"), ("samples", "samples"), ("seconds", "seconds")):
         assert free[key] == pytest.approx(statistics.mean(h[-1][column] for h in histories))
     firsts = [
         next((row["t"] + 1 for row in h if row.get("accuracy", 0) >= 0.3), None) for h in histories
@@ -189,8 +189,8 @@ def test_a_tuned_arm_brings_its_bill(
     assert "note:" not in err
     (path,) = Path().rglob("*.sqlite")
     facts = Record.open(path).facts()
-    assert (facts["tuning"], facts["role"]) == (bill, "arm")
-    assert facts["config"]["algorithm"]["options"] == {"eta": 0.2}
+    assert (facts.tuning, facts.role) == (bill, "arm")
+    assert facts.config["algorithm"]["options"] == {"eta": 0.2}
 
 
 def test_settings_tuned_for_another_task_are_noted() -> None:
@@ -263,7 +263,7 @@ def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFix
     assert "fedavgm@tuned: eta = 0.2, found in 7 trials and 56 rounds; s = 1, given; mu = " in out
     assert "fedavg: eta = 0.1, its default\n" in out
     assert "fedavgm:eta=1: eta = 1, given; " in out
-    steps = [Record.open(path).facts()["steps"] for path in sorted(Path().rglob("*.sqlite"))]
+    steps = [Record.open(path).facts().steps for path in sorted(Path().rglob("*.sqlite"))]
     assert all({"eta", "s"} <= set(each) for each in steps)
 
 

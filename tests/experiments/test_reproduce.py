@@ -30,13 +30,19 @@ Made = dict[tuple[str, str], dict[int, Curve]]
 
 def curve(accuracy: float, bits: float = 1.0, loss: float = 0.0) -> Curve:
     """Grows from nothing to its accuracy in equal parts; sends so many bits a round."""
-    opening = {"t": -1.0, "bits_up": 100.0, "bits_down": 100.0, "clients": 0.0, "time": 0.0}
+    opening = {
+        "t": -1.0,
+        "bits_up": 100.0,
+        "bits_down": 100.0,
+        "clients": 0.0,
+        "virtual_seconds": 0.0,
+    }
     rows = [
         {
             **{"t": float(t), "accuracy": accuracy * (t + 1) / T, "clients": 1.0},
             **{"bits_up": 100 + bits * (t + 1), "bits_down": 100 + bits * (t + 1)},
             **{"loss": loss or 1 - accuracy, "train_loss": loss or 1 - accuracy},
-            **{"grad_norm": 1 - accuracy, "time": float(t + 1), "tau_mean": 1.0},
+            **{"grad_norm": 1 - accuracy, "virtual_seconds": float(t + 1), "tau_mean": 1.0},
         }
         for t in range(T)
     ]

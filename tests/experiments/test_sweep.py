@@ -112,10 +112,10 @@ def test_a_tuning_free_method_is_swept_through_explicit_steps(
         for run in point["runs"]:
             record = Record.open(Path(run["run"]))
             facts = record.facts()
-            assert facts["role"] == "sweep"
-            assert (facts["sweep"]["over"], facts["sweep"]["value"]) == ("gamma", point["value"])
-            assert facts["config"]["algorithm"]["explicit_steps"] is True
-            assert facts["config"]["algorithm"]["options"] == {"gamma": point["value"]}
+            assert facts.role == "sweep"
+            assert (facts.sweep["over"], facts.sweep["value"]) == ("gamma", point["value"])
+            assert facts.config["algorithm"]["explicit_steps"] is True
+            assert facts.config["algorithm"]["options"] == {"gamma": point["value"]}
             accuracies.append(record.history()[-1]["accuracy"])
         assert point["accuracy"] == pytest.approx(sum(accuracies) / 2)
     assert result["width"]["best"] == 0.3

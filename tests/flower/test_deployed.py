@@ -138,7 +138,7 @@ def test_the_same_bits_as_the_simulator(algorithm: str, federation: Federation) 
     assert result["state"] == "done"
     assert not result["absent"]
     assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
-    for kind in ("bits_up", "bits_down", "accuracy", "drawn"):
+    for kind in ("bits_up", "bits_down", "accuracy", "samples"):
         assert result["history"][-1][kind] == expected.history[-1][kind]
 
 

@@ -59,8 +59,8 @@ def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Federated, list[di
 def of_clients(nodes: Nodes, run: Federated, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
     """What the clients themselves hold once they have heard of the last acceptance."""
     found = []
-    federation = run.record.facts()["federation"]
-    numbers = {name: number for number, name in enumerate(run.record.facts()["names"])}
+    federation = run.record.facts().federation
+    numbers = {name: number for number, name in enumerate(run.record.facts().names)}
     for node, place in nodes.places.items():
         number = numbers[f"partition {place}"]
         with closing(Memory(nodes.store(node) / f"{federation}.sqlite")) as memory:
@@ -95,7 +95,7 @@ def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
     )
     assert run.theta_sha256 == simulated.theta_sha256
     assert rows[-1]["accuracy"] == simulated.history[-1]["accuracy"]
-    for kind in ("bits_up", "bits_down", "drawn"):
+    for kind in ("bits_up", "bits_down", "samples"):
         assert run.record.history()[-1][kind] == simulated.history[-1][kind]
     assert_means(nodes, run, N=3)
 
@@ -117,7 +117,7 @@ def test_a_restarted_server_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     resumed, rows = trained(again)
     assert rows[0]["t"] == 5
     assert resumed.theta_sha256 == run.theta_sha256
-    assert resumed.record.facts()["state"] == "done"
+    assert resumed.record.facts().state == "done"
 
 
 def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) 
     assert row["N"] == 4
     assert row["clients"] == 4 or schedule == "buffered"
     assert_means(nodes, run, N=4)
-    assert run.record.facts()["system"]["N"] == 4
+    assert run.record.facts().system["N"] == 4
 
 
 @pytest.mark.parametrize("opening", ["gradients", "zero"])
@@ -232,7 +232,7 @@ def test_too_few_replies_stop_a_run_that_can_go_on(tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="2 usable replies came at t = 6, fewer than at-least = 3"):
         next(rows)
     nodes.change = lambda node, reply: reply
-    assert run.record.facts()["state"] == "interrupted"
+    assert run.record.facts().state == "interrupted"
     _, later = trained(nodes)
     assert [later[0]["t"], later[-1]["t"]] == [6, 7]
 

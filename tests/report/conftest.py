@@ -14,7 +14,7 @@ import tunefree
 from tunefree import config
 from tunefree.api import prepare
 from tunefree.errors import WireError
-from tunefree.report.runs import Reading
+from tunefree.record import Facts, Summary
 from tunefree.run import Run
 
 SMALL = {"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2}
@@ -34,9 +34,9 @@ def play(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Non
         pass
 
 
-def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -> Reading:
+def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -> Summary:
     """A run that was never played."""
-    return Reading(Path(f"{name}.sqlite"), facts, rows, {}, {}, {})
+    return Summary(Path(f"{name}.sqlite"), Facts.read(facts), rows)
 
 
 def configured(seed: int | None = None, **dotted: object) -> dict[str, Any]:

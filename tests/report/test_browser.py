@@ -16,9 +16,9 @@ from tests.report.conftest import SEARCH, configured, planned, scores
 from tests.report.test_live import Asked
 from tests.report.test_sweeps import swept
 from tunefree.cli import main
+from tunefree.record import Facts, Summary
 from tunefree.report.content import content
 from tunefree.report.page import page as html
-from tunefree.report.runs import Reading
 
 pytestmark = pytest.mark.skipif(
     not INSTALLED, reason="needs a browser: apt-get install chromium chromium-driver"
@@ -91,8 +91,8 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
         options |= {"system__T": 10**n, "schedule__concurrency": 7 * n, "data__batch_size": n}
         for seed, state in ((0, "done"), (1, "diverged")):
             rounds = 3 if state == "done" else 2
-            bits = {"bits_up": 123_456_789_012, "bits_down": 223_456_789_012, "drawn": 10**7}
-            values = {f"value_{key}": count - 1 for key, count in bits.items() if key != "drawn"}
+            bits = {"bits_up": 123_456_789_012, "bits_down": 223_456_789_012, "samples": 10**7}
+            values = {f"value_{key}": count - 1 for key, count in bits.items() if key != "samples"}
             more = {"loss": 1.5, "train_loss": 1.25, "seconds": 3.5, **bits, **values}
             label = f"{name}@tuned:{options['algorithm__compressor']},explicit_steps=True"
             facts: dict[str, Any] = {
@@ -105,7 +105,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
             facts["reason"] = "" if state == "done" else "client 3 sent a model that is not finite"
             file = Path(f"{label}-seed{seed}-0123456789ab.sqlite")
             rows = scores(*(0.1 * t for t in range(rounds)), **more)
-            many.append(Reading(file, facts, rows, {}, {0: 3}, {"late": 4}))
+            many.append(Summary(file, Facts.read(facts), rows, {}, {0: 3}, {"late": 4}))
     verdicts = json.loads((Path(__file__).parents[2] / "evidence/verdicts.json").read_text())
     out = tmp_path_factory.mktemp("crowded") / "page.html"
     out.write_text(html(content(many, verdicts)), encoding="utf-8")
@@ -254,7 +254,7 @@ def test_axes_and_log_scales(page: Browser) -> None:
     assert page.run(f"return {TICKS}") != before
     paths = page.run(f"return [...{CURVES}.querySelectorAll('path')].map(p => p.getAttribute('d'))")
     assert not [path for path in paths if "NaN" in path or "Infinity" in path]
-    choose("x", "time")
+    choose("x", "virtual_seconds")
     assert page.run(f"return {ARMS}") == ["Late"]
 
 

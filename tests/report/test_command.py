@@ -49,8 +49,8 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
     names = {file.stem for file in files}
     assert names >= {
         *("accuracy-by-round", "loss-by-round", "train_loss-by-round", "accuracy-by-bits_up"),
-        *("accuracy-by-time", "sensitivity-eta", "traffic", "staleness", "classes"),
-        *("loss-by-bits_up", "train_loss-by-seconds", "loss-by-drawn", "loss-by-time"),
+        *("accuracy-by-virtual_seconds", "sensitivity-eta", "traffic", "staleness", "classes"),
+        *("loss-by-bits_up", "train_loss-by-seconds", "loss-by-samples", "loss-by-virtual_seconds"),
     }
     assert len(files) == 3 * len(names)
     for name in names:
@@ -74,8 +74,8 @@ def test_figures_of_an_arm_that_went_beyond_all_bounds(tmp_path: Path) -> None:
 def test_a_report_needs_no_torch(runs: Path) -> None:
     script = (
         "import sys; from pathlib import Path; sys.modules['torch'] = None; "
-        "import tunefree.plots.runs; from tunefree.report.live import Watched; "
-        "from tunefree.report.page import page; print(len(page(Watched([Path(sys.argv[1])])())))"
+        "import tunefree.plots.runs; from tunefree.report.live import Watch; "
+        "from tunefree.report.page import page; print(len(page(Watch([Path(sys.argv[1])])())))"
     )
     command = [sys.executable, "-c", script, str(runs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import SEARCH, configured, made, planned, scores
-from tunefree.record import Record
-from tunefree.report.arms import POINTS, Arm, grouped, short, thinned
+from tunefree.record import Facts, Record, Summary
+from tunefree.report.arms import POINTS, Arm, group, short, thin
 from tunefree.report.content import content
-from tunefree.report.files import opened
-from tunefree.report.runs import Reading, step_sizes
+from tunefree.report.files import find
 
 
 def said_of(*paths: Path) -> dict[str, Any]:
-    return content(opened(paths).runs)
+    return content(find(paths).runs)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +62,8 @@ def test_a_curve_is_the_mean_and_the_range_of_its_seeds(
 
 
 def test_virtual_time_is_an_axis_only_of_arms_that_have_it(workload: dict[str, Any]) -> None:
-    assert "time" in workload["axes"]
-    assert [each["label"] for each in workload["arms"] if "time" in each["x"]] == ["Late"]
+    assert "virtual_seconds" in workload["axes"]
+    assert [arm["label"] for arm in workload["arms"] if "virtual_seconds" in arm["x"]] == ["Late"]
 
 
 def test_a_diverged_run_is_shown_as_diverged(workload: dict[str, Any]) -> None:
@@ -88,7 +87,7 @@ def test_trials_are_counted_but_not_drawn(runs: Path, workload: dict[str, Any]) 
     assert bill["Too far"]["search"] is None  # by hand: nobody knows after how many attempts
     last = Record.open(runs / "trial.sqlite").history()[-1]
     assert bill["SCAFFOLD, trials"]["search"] == {
-        **{"trials": 1, "rounds": 8, "samples": last["drawn"]},
+        **{"trials": 1, "rounds": 8, "samples": last["samples"]},
         **{key: last[key] for key in ("bits_up", "bits_down")},
     }
 
@@ -134,7 +133,7 @@ def test_steps_come_with_their_formulas(workload: dict[str, Any]) -> None:
     assert arm(workload, "PAdaMFed")["tuning_free"]
     assert not arm(workload, "FedAvg, tuned")["tuning_free"]
     hand = made("a", formulas={"eta": "1 / K"}, config={"algorithm": {"options": {"eta": 0.5}}})
-    assert not hand.tuning_free
+    assert not hand.facts.tuning_free
 
 
 def test_the_picture_of_the_clients(workload: dict[str, Any]) -> None:
@@ -151,7 +150,7 @@ def test_a_run_of_train_has_no_settings_and_is_shown_all_the_same(own: Path) -> 
 
 
 def test_a_file_that_knows_nothing_yet(tmp_path: Path) -> None:
-    Record.create(tmp_path / "new.sqlite", {}).close()
+    Record.create(tmp_path / "new.sqlite", Facts()).close()
     said = said_of(tmp_path)
     (only,) = said["workloads"][0]["arms"]
     assert (only["label"], only["state"], only["final"]) == ("new", "unknown", {})
@@ -164,11 +163,11 @@ def test_facts_of_another_shape_are_left_out() -> None:
 
 
 def test_options_separate_arms_whatever_they_are_called() -> None:
-    def fedavg(eta: float, N: int = 5, **facts: object) -> Reading:
+    def fedavg(eta: float, N: int = 5, **facts: object) -> Summary:
         return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
 
-    def labels(*runs: Reading) -> list[str]:
-        return [arm.label for arm in grouped(runs)]
+    def labels(*runs: Summary) -> list[str]:
+        return [arm.label for arm in group(runs)]
 
     assert labels(fedavg(0.1), fedavg(0.1)) == ["fedavg"]
     assert labels(fedavg(0.1), fedavg(0.2)) == ["fedavg, eta = 0.1", "fedavg, eta = 0.2"]
@@ -182,7 +181,7 @@ def test_options_separate_arms_whatever_they_are_called() -> None:
 
 
 def test_a_seed_counts_once_however_often_it_was_played() -> None:
-    def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Reading:
+    def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Summary:
         settings = configured(seed, algorithm__eta=0.1, run__out=name)
         return made(name, scores(*accuracies), arm="x", state=state, config=settings)
 
@@ -214,7 +213,7 @@ def test_where_each_step_size_came_from() -> None:
     settings = configured(algorithm__eta=0.3, algorithm__s=2, algorithm__nesterov=True)
 
     def origins(**more: object) -> dict[str, tuple[float, str]]:
-        lines = step_sizes(made("a", config=settings, **facts, **more))
+        lines = made("a", config=settings, **facts, **more).facts.step_sizes
         return {name: (value, origin) for name, value, origin in lines}
 
     assert origins(tuning={**SEARCH, "chosen": {"eta": 0.3}}) == {
@@ -238,7 +237,7 @@ def test_only_what_was_searched_is_said_to_be_tuned() -> None:
 
 
 def test_validation_scores_are_called_so_and_stay_apart() -> None:
-    def run(name: str, validation: float, **facts: object) -> Reading:
+    def run(name: str, validation: float, **facts: object) -> Summary:
         settings = configured(1, algorithm__eta=0.1, data__name="digits")
         settings["data"]["validation"] = validation
         return made(name, scores(0.5, loss=1.0), config=settings, state="done", **facts)
@@ -256,13 +255,13 @@ def test_validation_scores_are_called_so_and_stay_apart() -> None:
 
 
 def test_a_mean_cost_is_of_whole_trainings() -> None:
-    def run(seed: int, state: str, *bits: int) -> Reading:
-        rows = [{"t": t, "drawn": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
+    def run(seed: int, state: str, *bits: int) -> Summary:
+        rows = [{"t": t, "samples": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
         settings, heard = configured(seed, algorithm__eta=0.1), {0: len(bits)}
         facts = {"arm": "x", "state": state, "config": settings, "tuning": SEARCH}
-        return Reading(Path(f"{seed}.sqlite"), facts, rows, {}, heard, {})
+        return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=heard)
 
-    def costs(*runs: Reading) -> dict[str, Any]:
+    def costs(*runs: Summary) -> dict[str, Any]:
         said = content(runs)["workloads"][0]
         return {"traffic": said["traffic"], "training": said["bill"][0]["training"]}
 
@@ -288,7 +287,7 @@ def test_a_seed_that_stopped_early_is_not_averaged_on() -> None:
 
 
 def test_long_runs_are_thinned_from_end_to_end() -> None:
-    few = thinned(range(10_001))
+    few = thin(range(10_001))
     assert len(few) == len(set(few)) == POINTS
     assert (few[0], few[-1]) == (0, 10_000)
 
@@ -300,20 +299,20 @@ def test_a_run_being_written_is_shown_as_running(tmp_path: Path) -> None:
         next(rows)
     run.record.settle()
     line = said_of(tmp_path)["runs"][0]
-    assert (line["state"], line["rounds"], line["of"]) == ("running", 4, 8)
+    assert (line["state"], line["rounds"], line["T"]) == ("running", 4, 8)
     rows.close()  # type: ignore[attr-defined]
     assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 
 def test_a_run_whose_writer_died_is_not_running(tmp_path: Path) -> None:
-    Record.create(tmp_path / "a.sqlite", {"state": "running"}).close()
+    Record.create(tmp_path / "a.sqlite", Facts(state="running")).close()
     assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 
 def test_refused_and_absent_replies_are_counted() -> None:
     runs = [
-        Reading(Path("x"), {"arm": "x"}, [], {}, {}, {"lost": 2, "late": 1}),
-        Reading(Path("y"), {"arm": "x"}, [], {}, {}, {"lost": 3}),
+        Summary(Path("x"), Facts(arm="x"), absences={"lost": 2, "late": 1}),
+        Summary(Path("y"), Facts(arm="x"), absences={"lost": 3}),
     ]
     assert content(runs)["workloads"][0]["absences"] == [
         {"label": "x", "reason": "late", "count": 1},

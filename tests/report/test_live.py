@@ -16,15 +16,15 @@ import pytest
 
 from tests.report.conftest import planned
 from tunefree.cli import main
-from tunefree.record import Record
-from tunefree.report.live import Watched, server
+from tunefree.record import Facts, Record
+from tunefree.report.live import Watch, server
 
 
 class Asked:
     """A server in a thread, and a way to ask it."""
 
     def __init__(self, *paths: Path) -> None:
-        self.server = server(Watched(paths), 0)
+        self.server = server(Watch(paths), 0)
         self.port = self.server.server_address[1]
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -115,7 +115,7 @@ def test_a_folder_without_runs_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_named_file_that_breaks_is_said(tmp_path: Path) -> None:
     file = tmp_path / "a.sqlite"
-    Record.create(file, {"state": "done"}).close()
+    Record.create(file, Facts(state="done")).close()
     asked = Asked(file)
     try:
         assert asked()[0] == 200
@@ -126,15 +126,15 @@ def test_a_named_file_that_breaks_is_said(tmp_path: Path) -> None:
 
 
 def test_unchanged_files_are_not_read_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched([runs / "padamfed-1.sqlite"])
+    watched = Watch([runs / "padamfed-1.sqlite"])
     first = watched()
-    monkeypatch.setattr("tunefree.report.live.read", None)
+    monkeypatch.setattr("tunefree.report.live.summarise", None)
     assert watched() == first
 
 
 def test_a_finished_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "a.sqlite", {"state": "done"})
-    watched = Watched([tmp_path])
+    record = Record.create(tmp_path / "a.sqlite", Facts(state="done"))
+    watched = Watch([tmp_path])
     assert watched()["runs"][0]["state"] == "done"
     record.note(state="diverged")
     assert watched()["runs"][0]["state"] == "diverged"
@@ -142,8 +142,8 @@ def test_a_finished_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_died_is_noticed_though_its_file_stays(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "a.sqlite", {"state": "running"})
-    watched = Watched([tmp_path])
+    record = Record.create(tmp_path / "a.sqlite", Facts(state="running"))
+    watched = Watch([tmp_path])
     assert watched()["runs"][0]["state"] == "running"
     record.release()  # as the system does when a process is killed
     assert watched()["runs"][0]["state"] == "interrupted"

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tunefree.record import Facts, Summary, summarise
 from tunefree.report.content import content
-from tunefree.report.files import read
 from tunefree.report.page import SCRIPTS, page, part
-from tunefree.report.runs import Reading
 
 EVIL = "</script><script>alert(1)</script><!-- {{content}} & \u2028"
 
 
 @pytest.fixture
 def evil() -> str:
-    run = Reading(Path("x.sqlite"), {"arm": EVIL, "reason": EVIL}, [], {}, {}, {})
+    run = Summary(Path("x.sqlite"), Facts(arm=EVIL, reason=EVIL))
     return page(content([run], [{"claim": 1, "sentence": EVIL}], title=EVIL))
 
 
-def embedded(text: str) -> str:
+def embed(text: str) -> str:
     (json_text,) = re.findall(r'<script type="application/json" id="content">(.*?)</script>', text)
     return str(json_text)
 
@@ -31,13 +30,13 @@ def test_a_label_cannot_leave_its_place(evil: str) -> None:
     assert "alert(1)</script>" not in evil
     assert evil.count("</script>") == 2  # the content's and the script's own
     assert evil.count("<!--") == 0
-    said = json.loads(embedded(evil))
+    said = json.loads(embed(evil))
     assert said["title"] == said["verdicts"][0]["sentence"] == EVIL
     assert said["workloads"][0]["arms"][0]["label"] == EVIL
 
 
 def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
-    text = page(content([read(runs / "padamfed-1.sqlite")]))
+    text = page(content([summarise(runs / "padamfed-1.sqlite")]))
     addresses = set(re.findall(r"\w+://[^\s\"')]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
     assert not re.findall(r"\b(?:src|href)=\"(?!data:)", text)
@@ -46,8 +45,8 @@ def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
 
 
 def test_numbers_that_json_does_not_know() -> None:
-    rows = [{"t": 0, "loss": float("inf"), "accuracy": float("nan"), "drawn": 1}]
-    said = json.loads(embedded(page(content([Reading(Path("x"), {}, rows, {}, {}, {})]))))
+    rows = [{"t": 0, "loss": float("inf"), "accuracy": float("nan"), "samples": 1}]
+    said = json.loads(embed(page(content([Summary(Path("x"), Facts(), rows)]))))
     assert said["workloads"][0]["arms"][0]["final"]["loss"]["mean"] is None
 
 

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import configured, made, scores
+from tunefree.record import Summary
 from tunefree.report.content import content
-from tunefree.report.runs import Reading
 
 
 def swept(
     eta: float, accuracy: float, seed: int = 1, state: str = "done", T: int = 9, **facts: object
-) -> Reading:
+) -> Summary:
     settings = configured(seed, algorithm__eta=eta, system__T=T)
     noted = {"role": "sweep", "title": "FedAvg", "sweep": {"over": "eta"}, "state": state}
     name = f"{eta}-{seed}-{T}"
     return made(name, scores(accuracy), config=settings, **{**noted, **facts})
 
 
-def free(T: int, **settings: object) -> Reading:
+def free(T: int, **settings: object) -> Summary:
     facts = {"title": "PAdaMFed", "formulas": {"gamma": "1 / T"}, "state": "done"}
     return made(f"free-{T}", scores(0.7), config=configured(1, system__T=T, **settings), **facts)
 
 
-def figures(*runs: Reading) -> list[dict[str, Any]]:
+def figures(*runs: Summary) -> list[dict[str, Any]]:
     (workload,) = content(runs)["workloads"]
     drawn = workload["sensitivity"]
     assert isinstance(drawn, list)
@@ -42,7 +42,7 @@ def test_a_diverged_seed_has_accuracy_0() -> None:
 
 
 def test_a_diverged_loss_is_left_out() -> None:
-    def run(eta: float, seed: int, loss: float, state: str = "done") -> Reading:
+    def run(eta: float, seed: int, loss: float, state: str = "done") -> Summary:
         settings = configured(seed, algorithm__eta=eta)
         rows = [{"t": 0, "loss": loss}]
         return made(f"{eta}-{seed}", rows, config=settings, role="sweep", state=state)

@@ -6,7 +6,7 @@ import argparse
 import csv
 import json
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,12 +53,11 @@ def table(record: Record) -> tuple[list[str], list[Row]]:
 
 def write_csv(record: Record, path: Path) -> int:
     columns, rows = table(record)
-    if str(path) == "-":
-        file = csv.DictWriter(sys.stdout, columns)
-        file.writeheader()
-        file.writerows(rows)
-        return len(rows)
-    with fresh(path).open("w", newline="", encoding="utf-8") as stream:
+    with (
+        nullcontext(sys.stdout)
+        if str(path) == "-"
+        else fresh(path).open("w", newline="", encoding="utf-8")
+    ) as stream:
         file = csv.DictWriter(stream, columns)
         file.writeheader()
         file.writerows(rows)
@@ -77,7 +76,7 @@ def write_safetensors(record: Record, path: Path) -> int:
     vectors = record.vectors()
     if not vectors:
         raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
-    facts = record.facts()
+    facts = record.facts().told()
     about = {key: json.dumps(facts[key]) for key in ("title", "system", "versions") if key in facts}
     needed("safetensors.numpy").save_file(vectors, fresh(path), metadata=about)
     return len(vectors)

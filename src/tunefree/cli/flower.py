@@ -6,11 +6,13 @@ import argparse
 import json
 import signal
 import sys
-from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunefree.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tunefree.record import Summary
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -43,6 +45,8 @@ def new_command(args: argparse.Namespace) -> int:
 
 
 def up_command(args: argparse.Namespace) -> int:
+    from tunefree.record import summarise
+
     if not (args.app / "pyproject.toml").is_file():
         raise ConfigError(
             f"'{args.app}' holds no pyproject.toml; give the folder of a Flower app, or make one: "
@@ -68,41 +72,22 @@ def up_command(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 130
-    result = outcome(out)
-    print(json.dumps(result) if args.format == "json" else closing_words(result))
-    return 0 if result["state"] == "done" else 1
+    run = summarise(out)
+    print(json.dumps(run.as_dict()) if args.format == "json" else closing_words(run))
+    return 0 if run.state == "done" else 1
 
 
-def outcome(path: Path) -> dict[str, Any]:
-    from tunefree.record import Record
-
-    with closing(Record.open(path)) as record:
-        last = record.history()[-1] if record.history() else {}
-        return {
-            "run": str(path),
-            "state": record.state,
-            "rounds": int(last.get("t", -1)) + 1,
-            "system": record.facts().get("system"),
-            "accuracy": last.get("accuracy"),
-            "loss": last.get("loss"),
-            "bits_up": last.get("bits_up"),
-            "bits_down": last.get("bits_down"),
-            "seconds": last.get("seconds"),
-            "absent": len(record.absences()),
-        }
-
-
-def closing_words(result: dict[str, Any]) -> str:
+def closing_words(run: Summary) -> str:
     from tunefree.cli.run import size
 
-    lines = [f"{result['state']} after round {result['rounds']}"]
-    if result["accuracy"] is not None:
-        lines[0] += f": test accuracy {result['accuracy']:.4f}, loss {result['loss']:.4f}"
-    if result["seconds"]:
+    lines = [f"{run.state} after round {run.rounds}"]
+    accuracy, loss = run.last("accuracy"), run.last("loss")
+    if accuracy is not None:
+        lines[0] += f": test accuracy {accuracy:.4f}, loss {loss:.4f}"
+    if run.rows:
         lines += [
-            f"  sent {size(result['bits_up'])} up and {size(result['bits_down'])} down in "
-            f"{result['seconds']:.0f} s; {result['absent']} replies were missing or refused",
+            f"  sent {size(run.total('bits_up'))} up and {size(run.total('bits_down'))} down in "
+            f"{run.total('seconds'):.0f} s; {sum(run.absences.values())} replies were missing or "
+            "refused",
         ]
-    return "\n".join(
-        [*lines, f"  run file {result['run']}", f"next: tunefree show {result['run']}"]
-    )
+    return "\n".join([*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"])

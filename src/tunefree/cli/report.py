@@ -31,12 +31,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def report_command(args: argparse.Namespace) -> int:
     from tunefree.report.content import content
-    from tunefree.report.files import check_not_empty, opened
+    from tunefree.report.files import check_not_empty, find
     from tunefree.report.page import page
 
     if args.out.suffix not in (".html", ".htm"):  # a run file given by mistake must survive
         raise ConfigError(f"--out = '{args.out}' must end in .html")
-    found = opened(args.runs)
+    found = find(args.runs)
     check_not_empty(found)
     said = content(found.runs, found.verdicts, args.title, found.unreadable)
     text = page(said)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tunefree import config
 from tunefree.cli import settings
 from tunefree.errors import ConfigError
+from tunefree.record.rows import BITS
 
 if TYPE_CHECKING:
+    from tunefree.record import Summary
     from tunefree.run import Run
 
 
@@ -61,8 +63,9 @@ def run_command(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 130
-    result = summary(run)
-    print(json.dumps(result) if args.format == "json" else closing(result))
+    told, sha = run.record.summary(), run.record.theta_sha256()
+    result = {**told.as_dict(), "theta_sha256": sha}
+    print(json.dumps(result) if args.format == "json" else closing(told, sha))
     return 0
 
 
@@ -101,81 +104,42 @@ class Stop:
 
 def introduction(run: Run) -> str:
     """What will be done, with every step size and the formula it came from."""
-    from tunefree.algorithms import REGISTRY
     from tunefree.conformance.cost import costs
 
-    chosen = run.record.facts()["config"]
-    N, S, K, T = run.algo.sys
-    about = REGISTRY[chosen["algorithm"]["name"]].about
-    d = run.objective.d
+    facts, d = run.record.facts(), run.objective.d
     prices = costs(run.algo, d)
+    N, S, K, T = run.algo.sys
     down = size(32 * d * S * prices[0].down)
     ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
     lines = [
-        f"{about.title} ({about.paper})",
+        f"{facts.title} ({facts.paper})",
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
     ]
-    for name, value in run.record.facts()["steps"].items():
-        theory = name in about.steps and name not in chosen["algorithm"]["options"]
-        source = f"= {about.steps[name]}" if theory else "chosen by hand"
+    for name, value in facts.steps.items():
+        theory = name in facts.formulas and name not in facts.options
+        source = f"= {facts.formulas[name]}" if theory else "chosen by hand"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
-    if compressor := run.record.facts().get("compressor"):
-        lines.append(f"  compressor {compressor}")
-    data, model = chosen["data"], chosen["model"]
+    if facts.compressor:
+        lines.append(f"  compressor {facts.compressor}")
     if (last := run.record.last()) is not None:
         lines.append(f"  goes on after round {last[0] + 1}")
     lines += [
-        f"  data {data['name']}, {data['partition']}, batches of {data['batch_size']}",
-        f"  model {model['name']}, d = {d:,} parameters; a round sends {down} down and "
+        f"  data {facts.data}, {facts.partition}, batches of {facts.batch_size}",
+        f"  model {facts.model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
         f"  run file {run.record.path}",
     ]
     return "\n".join(lines)
 
 
-def summary(run: Run) -> dict[str, Any]:
-    """The result as one object."""
-    chosen, last = run.record.facts()["config"], run.history[-1]
-    return {
-        "algorithm": chosen["algorithm"]["name"],
-        "data": chosen["data"]["name"],
-        "partition": chosen["data"]["partition"],
-        "validation": chosen["data"].get("validation", 0),
-        "model": chosen["model"]["name"],
-        "parameters": run.objective.d,
-        "system": run.algo.sys._asdict(),
-        "steps": run.record.facts()["steps"],
-        "compressor": run.record.facts().get("compressor"),
-        "seed": chosen["run"]["seed"],
-        "accuracy": last.get("accuracy"),
-        "loss": last["loss"],
-        "train_loss": last["train_loss"],
-        "grad_norm": last.get("grad_norm"),
-        "bits_up": last["bits_up"],
-        "bits_down": last["bits_down"],
-        "value_bits_up": last["value_bits_up"],
-        "value_bits_down": last["value_bits_down"],
-        "samples": last["drawn"],
-        "virtual_seconds": last["time"],
-        "staleness": run.record.staleness(),
-        "uploads": sorted(run.record.uploads().values()),
-        "absent": len(run.record.absences()),
-        "seconds": last["seconds"],
-        "seconds_per_round": last["seconds"] / run.algo.sys.T,
-        "theta_sha256": run.theta_sha256,
-        "run": str(run.record.path),
-    }
-
-
-def closing(result: dict[str, Any]) -> str:
+def closing(run: Summary, theta_sha256: str) -> str:
     """The result in a few lines, and what to type next."""
-    accuracy, whole = result["accuracy"], 32 * result["parameters"]
-    score = f"loss {result['loss']:.4f}, training loss {result['train_loss']:.4f}"
-    judge = "validation" if result["validation"] else "test"
-    up, down = result["bits_up"], result["bits_down"]
-    bare_up, bare_down = result["value_bits_up"], result["value_bits_down"]
+    facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
+    loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
+    score = f"loss {loss:.4f}, training loss {train_loss:.4f}"
+    up, down, bare_up, bare_down = map(total, BITS)
     lines = [
-        score if accuracy is None else f"{judge} accuracy {accuracy:.4f}, {score}",
+        score if accuracy is None else f"{run.scored_on} accuracy {accuracy:.4f}, {score}",
         f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
         f"{count(up / whole)} and {count(down / whole)} models",
     ]
@@ -184,23 +148,23 @@ def closing(result: dict[str, Any]) -> str:
             f"  without the positions of values, as some papers count: {size(bare_up)} up and "
             f"{size(bare_down)} down"
         )
-    if result["virtual_seconds"]:
-        late, uploads = result["staleness"], result["uploads"]
-        mean = sum(tau * count for tau, count in late.items()) / sum(late.values())
+    if total("virtual_seconds"):
+        late, uploads = run.staleness, run.uploads.values()
+        mean = sum(tau * times for tau, times in late.items()) / sum(late.values())
         lines.append(
-            f"  {result['virtual_seconds']:,.0f} virtual seconds; staleness {mean:.2f} on average, "
-            f"{max(late)} at most; {uploads[0]} to {uploads[-1]} uploads of a client heard"
+            f"  {total('virtual_seconds'):,.0f} virtual seconds; staleness {mean:.2f} on average, "
+            f"{max(late)} at most; {min(uploads)} to {max(uploads)} uploads of a client heard"
         )
-    if result["absent"]:
-        lines.append(f"  {result['absent']} replies were missing or refused: see `tunefree show`")
+    if absent := sum(run.absences.values()):
+        lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
     return "\n".join(
         [
             *lines,
-            f"  drew {result['samples']:,} samples in {result['seconds']:.1f} s, "
-            f"{result['seconds_per_round']:.3f} s a round",
-            f"  run file {result['run']}, theta {result['theta_sha256'][:12]}",
+            f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "
+            f"{run.seconds_per_round:.3f} s a round",
+            f"  run file {run.path}, theta {theta_sha256[:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
-            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {result['data']}",
+            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {facts.data}",
         ]
     )
 

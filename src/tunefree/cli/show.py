@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunefree.record import Record, Row
-
-SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+    from tunefree.record import Record, Summary
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -24,73 +22,62 @@ def show_command(args: argparse.Namespace) -> int:
     from tunefree.record import Record
 
     with closing(Record.open(args.run)) as record:
-        result = overview(record)
-    print(json.dumps(result) if args.format == "json" else page(result))
+        print(json.dumps(overview(record)) if args.format == "json" else page(record.summary()))
     return 0
 
 
 def overview(record: Record) -> dict[str, Any]:
-    facts, history, absences = record.facts(), record.history(), record.absences()
-    scored = [row for row in history if any(score in row for score in SCORES)]
+    run = record.summary()
+    scored: Sequence[Mapping[str, float] | None] = run.scored or [None]
     return {
-        "run": str(record.path),
-        "state": record.state,
-        "reason": facts.get("reason"),
-        "facts": {key: value for key, value in facts.items() if key != "label_counts"},
-        "round": int(history[-1]["t"]) + 1 if history else 0,
-        "first": scored[0] if scored else None,
-        "last": scored[-1] if scored else None,
-        "totals": history[-1] if history else None,
-        "staleness": record.staleness(),
-        "clients_heard": len(record.uploads()),
-        "absences": Counter(reason for *_, reason in absences),
+        **run.as_dict(),
+        "facts": {name: fact for name, fact in run.facts.told().items() if name != "label_counts"},
+        "round": run.rounds,
+        "first": scored[0],
+        "last": scored[-1],
+        "totals": run.rows[-1] if run.rows else None,
+        "clients_heard": len(run.uploads),
+        "absences": run.absences,
         "absent": [
-            {"t": t, "exchange": exchange, "client": client, "reason": reason}
-            for t, exchange, client, reason in absences
+            dict(zip(("t", "exchange", "client", "reason"), each, strict=True))
+            for each in record.absences()
         ],
     }
 
 
-def page(result: dict[str, Any]) -> str:
+def page(run: Summary) -> str:
     from tunefree.cli.run import size
 
-    facts, totals = result["facts"], result["totals"]
-    system = facts.get("system", {})
-    config = facts.get("config", {})
+    facts, total = run.facts, run.total
     lines = [
-        f"{facts.get('title', 'a run')}: {result['state']} after round {result['round']} "
-        f"of {system.get('T', '?')}" + (f" ({result['reason']})" if result["reason"] else ""),
-        "  " + ", ".join(f"{name} = {value}" for name, value in system.items()),
-        "  " + ", ".join(f"{name} = {value:.4g}" for name, value in facts.get("steps", {}).items()),
+        f"{run.title}: {run.state} after round {run.rounds} of {run.planned_rounds or '?'}"
+        + (f" ({facts.reason})" if facts.reason else ""),
+        "  " + ", ".join(f"{name} = {value}" for name, value in facts.system.items()),
+        "  " + ", ".join(f"{name} = {value:.4g}" for name, value in facts.steps.items()),
     ]
-    if facts.get("compressor"):
-        lines.append(f"  compressor {facts['compressor']}")
-    if config:
-        data, settings = config["data"], config["run"]
-        lines.append(
-            f"  data {data['name']}, {data['partition']}, batches of {data['batch_size']}; model "
-            f"{config['model']['name']}; seed {settings['seed']}"
-        )
-    for when in ("first", "last"):
-        if row := result[when]:
+    if facts.compressor:
+        lines.append(f"  compressor {facts.compressor}")
+    if facts.seed is not None:
+        data = f"{facts.data}, {facts.partition}" if facts.data else "of the caller"
+        model = f"; model {facts.model}" if facts.model else ""
+        lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
+    if run.scored:
+        for when, row in (("first", run.scored[0]), ("last", run.scored[-1])):
             lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row)}")
-    if totals:
+    if run.rows:
         lines += [
-            f"  sent {size(totals['bits_up'])} up and {size(totals['bits_down'])} down, drew "
-            f"{totals['drawn']:,} samples in {totals['seconds']:.1f} s",
-            f"  {result['clients_heard']} clients were heard",
+            f"  sent {size(total('bits_up'))} up and {size(total('bits_down'))} down, drew "
+            f"{total('samples'):,} samples in {total('seconds'):.1f} s",
+            f"  {len(run.uploads)} clients were heard",
         ]
-    lines += [f"  refused or missing, {n} times: {why}" for why, n in result["absences"].items()]
-    versions = facts.get("versions", {})
-    lines.append("  " + ", ".join(f"{name} {number}" for name, number in versions.items()))
-    if result["state"] == "interrupted":
-        deployed = facts.get("fleet") == "flower"
-        again = (
-            "flwr run, with the same app" if deployed else f"tunefree run --resume {result['run']}"
-        )
-        lines.append(f"next: {again}")
+    lines += [f"  refused or missing, {n} times: {why}" for why, n in run.absences.items()]
+    lines.append("  " + ", ".join(f"{name} {number}" for name, number in facts.versions.items()))
+    if run.state == "interrupted":
+        lines.append(f"next: {facts.how_to_resume(run.path)}")
     return "\n".join(line for line in lines if line.strip())
 
 
-def scores(row: Row) -> str:
+def scores(row: Mapping[str, float]) -> str:
+    from tunefree.record.summary import SCORES
+
     return ", ".join(f"{name} {row[name]:.4f}" for name in SCORES if name in row)

@@ -20,9 +20,9 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def watch_command(args: argparse.Namespace) -> int:
-    from tunefree.report.live import Watched, server
+    from tunefree.report.live import Watch, server
 
-    watched = Watched(args.runs, args.title)
+    watched = Watch(args.runs, args.title)
     watched()  # a wrong path is said now, not by the page
     with server(watched, args.port) as serving:
         url = f"http://127.0.0.1:{serving.server_address[1]}/"

@@ -164,11 +164,11 @@ def kept(run: Planned) -> Result | None:
         return None
     with closing(Record.open(run.path)) as record:
         facts, history = record.facts(), record.history()
-    if facts.get("settings") != run.facts["settings"]:
+    if facts.settings != run.facts["settings"]:
         raise ConfigError(f"'{run.path}' holds another run; choose another folder (--out)")
-    if facts["state"] in ENDED:
-        return Result(run, facts["state"], history, facts.get("reason", ""))
-    return Result(run, "pruned", history, facts["pruned"]) if "pruned" in facts else None
+    if facts.state in ENDED:
+        return Result(run, facts.state, history, facts.reason)  # type: ignore[arg-type]
+    return Result(run, "pruned", history, facts.pruned) if facts.pruned else None
 
 
 def is_finished(run: Planned) -> bool:
@@ -178,7 +178,7 @@ def is_finished(run: Planned) -> bool:
             facts = record.facts()
     except ConfigError:
         return False
-    return facts.get("state") in ENDED or "pruned" in facts
+    return facts.state in ENDED or bool(facts.pruned)
 
 
 def removed_if_empty(path: Path) -> bool:

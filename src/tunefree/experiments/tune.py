@@ -66,8 +66,9 @@ class Tuned(NamedTuple):
         """All that all trials used up, pruned and diverged ones too, and what came of it."""
         ends = [r.history[-1] for trial in self.trials for r in trial.results if r.history]
         rounds = sum(int(row["t"]) + 1 for row in ends)
-        keys = {"drawn": "samples", "bits_up": "bits_up", "bits_down": "bits_down"}
-        sums = {name: sum(row[key] for row in ends) for key, name in keys.items()}
+        sums = {
+            cost: sum(row[cost] for row in ends) for cost in ("samples", "bits_up", "bits_down")
+        }
         seconds = sum(row["seconds"] for row in ends)
         chosen = {name: self.options[name] for name in self.grid}
         spent = {"trials": len(self.trials), "rounds": rounds, **sums, "seconds": seconds}

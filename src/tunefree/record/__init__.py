@@ -1,5 +1,8 @@
 """A run is one SQLite file."""
 
-from tunefree.record.file import SERVER, Line, Record, Row, held
+from tunefree.record.facts import Facts
+from tunefree.record.file import SERVER, Record, held, summarise
+from tunefree.record.rows import Line, Row, Rows
+from tunefree.record.summary import Summary
 
-__all__ = ["SERVER", "Line", "Record", "Row", "held"]
+__all__ = ["SERVER", "Facts", "Line", "Record", "Row", "Rows", "Summary", "held", "summarise"]

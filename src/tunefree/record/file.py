@@ -1,29 +1,35 @@
-"""A run is one SQLite file: settings, every step's scores and traffic, and all states.
+"""A run is one SQLite file: settings, every step's scores and traffic, and a checkpoint.
 
-Steps are committed in one transaction each (or a few at once), so a killed run keeps all it had
-committed and goes on from there. They are written beside the training, by a thread of their own;
-whoever reads the record waits for it. WAL mode lets others read while a run is being written; one
-process at a time may write.
+Steps are committed in one transaction each (or a few at once) with the states after them, so a
+killed run resumes from its last checkpoint. They are written beside the training, by a thread of
+their own; whoever reads the record waits for it. WAL mode lets others read while a run is being
+written; one process at a time may write.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError
 from tunefree.record import store
+from tunefree.record.facts import Facts
+from tunefree.record.rows import Line, Row, Rows, Sums
 from tunefree.record.store import Store, Vectors
+from tunefree.record.summary import Summary
 
 VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
@@ -31,7 +37,6 @@ PAGE = 16_384  # bytes; vectors are long, so pages are too
 LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
 COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
-Row: TypeAlias = dict[str, float]
 
 NEW_IN_2 = """
 CREATE TABLE absent (            -- whose reply was missing or refused, and why
@@ -70,20 +75,10 @@ CREATE TABLE traffic (
     + store.SCHEMA
     + NEW_IN_2
 )
+NOTE = "INSERT OR REPLACE INTO run VALUES (?, ?)"
+REPLIES = "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
+TRAFFIC = "SELECT t, direction, SUM(bits), SUM(value_bits) FROM traffic GROUP BY t, direction"
 MIGRATIONS = {1: NEW_IN_2}  # what turns this version into the next
-
-
-class Line(NamedTuple):
-    """All that is kept of one step, beside the states after it."""
-
-    t: int
-    drawn: int
-    seconds: float
-    time: float
-    replies: Sequence[tuple[int, int]]  # (client, tau) of those that took part
-    scores: Mapping[str, float]
-    traffic: Sequence[tuple[int, str, int, int, int]]
-    absent: Sequence[tuple[int, int, str]]  # (exchange, client, reason)
 
 
 class Record:
@@ -110,7 +105,7 @@ class Record:
             writing.result()
 
     @classmethod
-    def create(cls, path: Path | None, facts: Mapping[str, object]) -> Record:
+    def create(cls, path: Path | None, facts: Facts) -> Record:
         """A new run file, or one in memory that keeps no states if no path is given."""
         if path is not None and path.exists():
             raise ConfigError(
@@ -121,12 +116,12 @@ class Record:
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                lock = locked(path)
-            connection = connected(path)
+                lock = acquire_lock(path)
+            connection = connect(path)
             connection.execute(f"PRAGMA page_size = {PAGE}")
-            writable(connection)
+            use_wal(connection)
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
-            connection.executemany(*noted({**facts, "writer": writer()}))
+            connection.executemany(NOTE, stored(replace(facts, writer=this_process()).told()))
             connection.execute("COMMIT")
         except (OSError, sqlite3.OperationalError) as error:
             raise ConfigError(
@@ -142,14 +137,14 @@ class Record:
         return cls(sqlite3.connect(read_only(path), uri=True), path)
 
     @classmethod
-    def go_on(cls, path: Path) -> Record:
+    def resume(cls, path: Path) -> Record:
         """An existing run file, for writing further steps."""
         migrate(path)
-        lock = locked(path)
-        connection = connected(path)
-        writable(connection)
+        lock = acquire_lock(path)
+        connection = connect(path)
+        use_wal(connection)
         record = cls(connection, path, lock)
-        record.note(state="running", writer=writer())
+        record.note(state="running", writer=this_process())
         return record
 
     def close(self) -> None:
@@ -163,26 +158,44 @@ class Record:
             with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
                 self._connection.execute("PRAGMA busy_timeout = 0")
                 self._connection.execute("PRAGMA journal_mode = DELETE")
-            beside(self.path).unlink(missing_ok=True)
+            lock_path(self.path).unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
 
-    def note(self, **facts: object) -> None:
-        """Set facts about the whole run: settings, versions, state, ..."""
+    def note(self, **changes: Any) -> None:
+        """Change facts about the whole run, each by its name in `Facts`."""
+        facts = replace(Facts(), **changes)
         self.settle()
         with self._store.transaction():
-            self._db.executemany(*noted(facts))
+            self._db.executemany(NOTE, stored({name: getattr(facts, name) for name in changes}))
 
-    def facts(self) -> dict[str, Any]:
-        """Everything that was noted about the run."""
-        return {k: json.loads(v) for k, v in self._db.execute("SELECT key, value FROM run")}
+    def facts(self) -> Facts:
+        """Everything that is known about the run."""
+        rows = self._db.execute("SELECT key, value FROM run")
+        return Facts.read({key: json.loads(text) for key, text in rows})
 
     @property
     def state(self) -> str:
         """running, done, diverged, or interrupted: a run that nobody writes is not running."""
-        state = str(self.facts()["state"])
+        state = self.facts().state
         alone = self.path is None or self._lock is not None
         return "interrupted" if state == "running" and not alone and not held(self.path) else state
+
+    def summary(self) -> Summary:
+        """The run so far, as commands and reports tell of it."""
+        with self._snapshot():
+            return Summary(
+                self.path,
+                replace(self.facts(), state=self.state),
+                self._history(),
+                self.staleness(),
+                self.uploads(),
+                Counter(reason for *_, reason in self.absences()),
+            )
+
+    def theta_sha256(self) -> str:
+        """A fingerprint of the model at the last checkpoint."""
+        return hashlib.sha256(self.vectors()["theta"].tobytes()).hexdigest()
 
     def commit(
         self,
@@ -231,17 +244,16 @@ class Record:
             self._log = pages
 
     def _write(self, line: Line) -> None:
-        t, drawn, seconds, time, replies, scores, traffic, absent = line
         db = self._connection
-        db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", (t, drawn, seconds, time))
+        db.execute("INSERT INTO step VALUES (?, ?, ?, ?)", line[:4])
         for table, rows in (
-            ("reply VALUES (?, ?, ?)", replies),
-            ("score VALUES (?, ?, ?)", scores.items()),
-            ("traffic VALUES (?, ?, ?, ?, ?, ?)", traffic),
-            ("absent VALUES (?, ?, ?, ?)", absent),
+            ("reply VALUES (?, ?, ?)", line.replies),
+            ("score VALUES (?, ?, ?)", line.scores.items()),
+            ("traffic VALUES (?, ?, ?, ?, ?, ?)", line.traffic),
+            ("absent VALUES (?, ?, ?, ?)", line.absent),
         ):
             some: Iterable[Any] = rows
-            db.executemany(f"INSERT INTO {table}", [(t, *row) for row in some])
+            db.executemany(f"INSERT INTO {table}", [(line.t, *row) for row in some])
 
     def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
         """The last committed vectors of the server or of a client; none if it has none."""
@@ -288,43 +300,44 @@ class Record:
             self._db.execute("COMMIT")
 
     def _history(self) -> list[Row]:
-        rows: dict[int, Row] = {}
-        drawn, seconds = 0, 0.0
-        for t, new_drawn, new_seconds, time in self._db.execute("SELECT * FROM step ORDER BY t"):
-            drawn, seconds = drawn + new_drawn, seconds + new_seconds
-            rows[t] = {"t": t, "drawn": drawn, "seconds": seconds, "time": time, "clients": 0}
-        for t, clients, mean, most in self._db.execute(
-            "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
-        ):
-            rows[t] |= {"clients": clients, "tau_mean": mean, "tau_max": most}
-        for kind in ("bits", "value_bits"):
-            for direction in ("up", "down"):
-                new = dict(
-                    self._db.execute(
-                        f"SELECT t, SUM({kind}) FROM traffic WHERE direction = ? GROUP BY t",
-                        (direction,),
-                    )
-                )
-                total = 0
-                for t, row in rows.items():
-                    total += new.get(t, 0)
-                    row[f"{kind}_{direction}"] = total
-        for t, name, value in self._db.execute("SELECT t, name, value FROM score"):
-            rows[t][name] = value
-        return list(rows.values())
+        ask = self._db.execute
+        replies = {t: rest for t, *rest in ask(REPLIES)}
+        absent: dict[int, int] = dict(ask("SELECT t, COUNT(*) FROM absent GROUP BY t"))
+        bits: dict[int, dict[str, int]] = defaultdict(dict)
+        for t, direction, whole, values in ask(TRAFFIC):
+            bits[t] |= {f"bits_{direction}": whole, f"value_bits_{direction}": values}
+        scores: dict[int, dict[str, float]] = defaultdict(dict)
+        for t, name, value in ask("SELECT t, name, value FROM score"):
+            scores[t][name] = value
+        rows, history = Rows(), []
+        steps = ask("SELECT t, drawn, seconds, time FROM step ORDER BY t")
+        for t, samples, seconds, virtual_seconds in steps:
+            clients, mean, most = replies.get(t, (0, 0.0, 0))
+            taus = {"tau_mean": mean, "tau_max": most} if clients else {}
+            counts = clients, absent.get(t, 0), taus, bits[t], scores[t]
+            history.append(rows.add_sums(Sums(t, samples, seconds, virtual_seconds, *counts)))
+        return history
 
 
-def noted(facts: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
-    rows = [(key, json.dumps(value)) for key, value in facts.items()]
-    return "INSERT OR REPLACE INTO run VALUES (?, ?)", rows
+def summarise(path: Path) -> Summary:
+    """The run so far in a file, which may be growing; refuses what cannot be read as one."""
+    with closing(Record.open(path)) as record:
+        try:
+            return record.summary()
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
 
 
-def connected(path: Path | None) -> sqlite3.Connection:
+def stored(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+    return [(name, json.dumps(value)) for name, value in facts.items()]
+
+
+def connect(path: Path | None) -> sqlite3.Connection:
     """A connection for one thread at a time, to a file or to memory."""
     return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
 
 
-def writable(connection: sqlite3.Connection) -> None:
+def use_wal(connection: sqlite3.Connection) -> None:
     """WAL for readers beside the writer; a power cut may lose the last steps, never the file."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -353,7 +366,7 @@ def migrate(path: Path) -> None:
         )
     if version == VERSION:
         return
-    lock = locked(path)
+    lock = acquire_lock(path)
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             for old in range(version, VERSION):
@@ -369,28 +382,28 @@ def migrate(path: Path) -> None:
         lock.release()
 
 
-def beside(path: Path) -> Path:
+def lock_path(path: Path) -> Path:
     """The file whose lock says that somebody writes the run; killed processes leave it unlocked."""
     return path.with_name(f"{path.name}.lock")
 
 
-def locked(path: Path) -> FileLock:
+def acquire_lock(path: Path) -> FileLock:
     """The right to write a run file, until released or until the process ends, however it does."""
-    lock = FileLock(beside(path), thread_local=False)
+    lock = FileLock(lock_path(path), thread_local=False)
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
         raise ConfigError(
-            f"'{path}' is being written by {holder(path)}; wait for it to end, or stop it"
+            f"'{path}' is being written by {writer_of(path)}; wait for it to end, or stop it"
         ) from error
     return lock
 
 
 def held(path: Path | None) -> bool:
     """Whether a process writes the run file at this moment."""
-    if path is None or not beside(path).exists():
+    if path is None or not lock_path(path).exists():
         return False
-    lock = FileLock(beside(path), thread_local=False)
+    lock = FileLock(lock_path(path), thread_local=False)
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -401,11 +414,11 @@ def held(path: Path | None) -> bool:
     return False
 
 
-def writer() -> dict[str, object]:
+def this_process() -> dict[str, object]:
     return {"pid": os.getpid(), "host": platform.node()}
 
 
-def holder(path: Path) -> str:
+def writer_of(path: Path) -> str:
     """Who writes a run file, as far as it says."""
     try:
         with closing(sqlite3.connect(read_only(path), uri=True)) as reader:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tunefree.core import Algorithm, about
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
+from tunefree.record.facts import Facts
 from tunefree.schedule.choice import Schedule
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
@@ -44,24 +45,22 @@ def identify(
     }
 
 
-def described(
-    algo: Algorithm, objective: Objective, federation: Federation | None = None
-) -> dict[str, object]:
-    """What a reader of the run file wants to know of the method, the model and the data."""
+def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
+    """The facts of the method, the model and the data."""
     said = about(algo)
     numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
-    return {
-        "title": said.title,
-        "paper": said.paper,
-        "formulas": dict(said.steps),
-        "steps": {name: value for name, value in numbers.items() if isinstance(value, float)},
-        **({"compressor": str(numbers["C"])} if "C" in numbers else {}),
-        "system": algo.sys._asdict(),
-        "parameters": objective.d,
-        "kernels": objective.kernels,
-        "versions": versions(),
-        **({} if federation is None else {"label_counts": label_counts(federation)}),
-    }
+    return Facts(
+        title=said.title,
+        paper=said.paper,
+        formulas=dict(said.steps),
+        steps={name: value for name, value in numbers.items() if isinstance(value, float)},
+        compressor=str(numbers.get("C", "")),
+        system=algo.sys._asdict(),
+        parameters=objective.d,
+        kernels=objective.kernels,
+        versions=versions(),
+        label_counts=[] if federation is None else label_counts(federation),
+    )
 
 
 def label_counts(federation: Federation) -> list[list[int]]:

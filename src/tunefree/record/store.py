@@ -67,7 +67,7 @@ class Store:
         """Replace fields of an owner; belongs inside a transaction."""
         self.db.executemany(
             PUT,
-            ((owner, field, t, *packed(vector)) for field, vector in vectors.items()),
+            ((owner, field, t, *pack(vector)) for field, vector in vectors.items()),
         )
 
     def get(self, owner: int) -> dict[str, NDArray[Any]]:
@@ -75,15 +75,15 @@ class Store:
         rows = self.db.execute(
             "SELECT field, type, shape, crc32, data FROM vector WHERE owner = ?", (owner,)
         )
-        return {field: unpacked(self._name, field, *rest) for field, *rest in rows}
+        return {field: unpack(self._name, field, *rest) for field, *rest in rows}
 
 
-def packed(vector: NDArray[Any]) -> tuple[str, str, int, memoryview]:
+def pack(vector: NDArray[Any]) -> tuple[str, str, int, memoryview]:
     data = np.ascontiguousarray(vector).reshape(-1).view(np.uint8).data
     return vector.dtype.str, json.dumps(vector.shape), zlib.crc32(data), data
 
 
-def unpacked(name: str, field: str, kind: str, shape: str, crc32: int, data: bytes) -> NDArray[Any]:
+def unpack(name: str, field: str, kind: str, shape: str, crc32: int, data: bytes) -> NDArray[Any]:
     if zlib.crc32(data) != crc32:
         raise ConfigError(
             f"vector {field!r} in '{name}' is damaged (its crc32 does not match); go back to a copy"

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tunefree.report.runs import Reading
+from tunefree.record import Summary
+from tunefree.record.facts import Tree
 
 MEASURES = {
     "accuracy": "{} accuracy",
@@ -20,8 +21,8 @@ AXES = {
     "round": "rounds",
     "bits_up": "uplink bits, all clients",
     "bits_down": "downlink bits, all clients",
-    "drawn": "samples drawn, all clients",
-    "time": "virtual time (s)",
+    "samples": "samples drawn, all clients",
+    "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
 POINTS = 400  # of a curve; more cannot be told apart on paper
@@ -33,10 +34,10 @@ class Arm:
     """One line of a figure: a method with its settings, run once for each seed."""
 
     label: str
-    runs: Sequence[Reading]
+    runs: Sequence[Summary]
 
     @property
-    def judged(self) -> Sequence[Reading]:
+    def judged(self) -> Sequence[Summary]:
         """The runs whose last score counts: finished ones, or else those still on their way."""
         done = [run for run in self.runs if run.state == "done"]
         return done or [run for run in self.runs if run.state != "diverged"]
@@ -65,7 +66,7 @@ class Arm:
             for row in run.rows:
                 if any(name in row for name in names):
                     at.setdefault(int(row["t"]) + 1, []).append(row)
-        rounds = thinned(sorted(at))
+        rounds = thin(sorted(at))
         groups = [at[t] for t in rounds]
         x = {
             axis: rounds
@@ -86,7 +87,7 @@ class Arm:
         return {"x": x, "y": y, "seeds_at": [len(rows) for rows in groups]}
 
 
-def grouped(runs: Sequence[Reading]) -> list[Arm]:
+def group(runs: Sequence[Summary]) -> list[Arm]:
     """The arms, in the order in which their first runs came.
 
     Where runs under one name differ in their method's options, data, model or system, these are
@@ -96,31 +97,33 @@ def grouped(runs: Sequence[Reading]) -> list[Arm]:
     return [Arm(*item) for item in together(runs, named, [relevant(r) for r in runs]).items()]
 
 
-def name_of(run: Reading) -> str:
+def name_of(run: Summary) -> str:
     """The label that somebody chose, or else the method."""
-    return str(run.facts.get("arm") or run.title)
+    return run.facts.arm or run.title
 
 
-def once_each(runs: Sequence[Reading]) -> list[Reading]:
+def once_each(runs: Sequence[Summary]) -> list[Summary]:
     """One run for each seed of an arm or of a swept value, however often it was played.
 
     That is the finished one, or else the one that came furthest. Trials were paid for each time.
+    Callers of `train`, and deployments, may have brought other data under the same settings.
     """
-    kept: dict[Hashable, Reading] = {}
+    kept: dict[Hashable, Summary] = {}
     for place, run in enumerate(runs):
         same: Hashable = place
-        if run.seed is not None and run.role != "trial":
-            same = (run.role, name_of(run), frozenset(relevant(run).items()), run.seed)
+        facts = run.facts
+        if facts.door == "command" and facts.seed is not None and facts.role != "trial":
+            same = (facts.role, name_of(run), frozenset(relevant(run).items()), facts.seed)
         known = kept.setdefault(same, run)
         if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
             kept[same] = run
     return list(kept.values())
 
 
-def measured(runs: Iterable[Reading]) -> dict[str, str]:
+def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
     """What these runs were scored by, and how it is called."""
     looked_at = list(runs)
-    samples = "validation" if any(run.validated for run in looked_at) else "test"
+    samples = "validation" if any(run.facts.validation for run in looked_at) else "test"
     return {
         measure: name.format(samples)
         for measure, name in MEASURES.items()
@@ -129,8 +132,8 @@ def measured(runs: Iterable[Reading]) -> dict[str, str]:
 
 
 def together(
-    runs: Sequence[Reading], names: Sequence[str], settings: Sequence[Mapping[str, Hashable]]
-) -> dict[str, list[Reading]]:
+    runs: Sequence[Summary], names: Sequence[str], settings: Sequence[Mapping[str, Hashable]]
+) -> dict[str, list[Summary]]:
     """Label -> runs: the name, and the settings in which runs of the same name differ."""
     seen: dict[str, dict[str, set[Hashable]]] = {}
     for name, own in zip(names, settings, strict=True):
@@ -138,7 +141,7 @@ def together(
             seen.setdefault(name, {}).setdefault(key, set()).add(value)
     everywhere = Counter(names)
     having = Counter((n, key) for n, own in zip(names, settings, strict=True) for key in own)
-    groups: dict[str, list[Reading]] = {}
+    groups: dict[str, list[Summary]] = {}
     for name, run, own in zip(names, runs, settings, strict=True):
         differing = [
             key
@@ -150,26 +153,23 @@ def together(
     return groups
 
 
-def relevant(run: Reading) -> dict[str, Hashable]:
+def relevant(run: Summary) -> dict[str, Hashable]:
     """The settings that can change a result, the seed apart."""
-    flat = flattened(run.config or {"system": run.system, "algorithm": {"options": run.options}})
     return {
         key: value
-        for key, value in flat.items()
+        for key, value in flatten(run.facts.config).items()
         if not key.startswith("run.") and key not in ("data.dir", "algorithm.name")
     }
 
 
-def flattened(settings: Mapping[str, Any]) -> dict[str, Hashable]:
+def flatten(settings: Tree) -> dict[str, Hashable]:
     """`section.key` -> value; options stand beside the keys of their section.
 
-    >>> flattened({"algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
+    >>> flatten({"algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
     {'algorithm.name': 'fedavg', 'algorithm.eta': 0.1}
     """
     flat: dict[str, Hashable] = {}
     for section, values in settings.items():
-        if not isinstance(values, Mapping):
-            continue
         options = values.get("options")
         inside = {**values, **(options if isinstance(options, Mapping) else {})}
         for key, value in inside.items():
@@ -185,7 +185,7 @@ def shown_key(key: str) -> str:
     return section if name == "name" else name
 
 
-def thinned(rounds: Sequence[int]) -> list[int]:
+def thin(rounds: Sequence[int]) -> list[int]:
     """At most POINTS of them, evenly spaced, the first and the last kept."""
     if len(rounds) <= POINTS:
         return list(rounds)

@@ -8,35 +8,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tunefree.record import Summary
 from tunefree.report.arms import (
     AXES,
     Arm,
     Content,
-    flattened,
-    grouped,
-    measured,
+    flatten,
+    group,
+    measures_of,
     once_each,
-    relevant,
 )
 from tunefree.report.costs import absences, bill, staleness, traffic
-from tunefree.report.runs import Reading, step_sizes
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100
 SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 NAMED_FILES = 5  # at most, of those that cannot be read
+RUN_KEYS = ("method", "role", "seed", "state", "reason", "rounds", "accuracy", "loss", "scored_on")
 HIDDEN = {"run.seed", "run.out", "run.fleet", "run.workers", "run.kernels", "data.dir"}
 
 
 def content(
-    runs: Sequence[Reading],
+    runs: Sequence[Summary],
     verdicts: Sequence[Mapping[str, Any]] = (),
     title: str = "",
     unreadable: Sequence[Path] = (),
 ) -> Content:
     """Everything there is to say about these runs; a part that has nothing to show is empty."""
     counted = once_each(runs)
-    groups: dict[str, list[Reading]] = {}
+    groups: dict[str, list[Summary]] = {}
     for run in counted:
         groups.setdefault(workload_title(run), []).append(run)
     workloads = [workload(f"w{i}", *item) for i, item in enumerate(groups.items())]
@@ -60,11 +60,11 @@ def content(
     return said
 
 
-def workload(name: str, title: str, runs: Sequence[Reading]) -> Content:
+def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
     """All that is shown of the runs on the same data and model."""
-    arms, sweep = grouped(of_role(runs, "arm")), of_role(runs, "sweep")
+    arms, sweep = group(of_role(runs, "arm")), of_role(runs, "sweep")
     drawn = [*of_role(runs, "arm"), *sweep]
-    measures = measured(drawn)
+    measures = measures_of(drawn)
     axes = [a for a in AXES if a == "round" or any(r.rows and r.rows[-1].get(a) for r in drawn)]
     return {
         "id": name,
@@ -86,56 +86,40 @@ def arm_line(style: int, arm: Arm, measures: Mapping[str, str], axes: Sequence[s
     return {
         "label": arm.label,
         "style": style,
-        "paper": str(first.facts.get("paper") or ""),
-        "tuning_free": first.tuning_free,
-        "searched": list(first.searched),
+        "paper": first.facts.paper,
+        "tuning_free": first.facts.tuning_free,
+        "searched": list(first.facts.searched),
         "seeds": len(arm.runs),
         "state": arm.state,
         "runs": [run_line(run) for run in arm.runs],
-        "steps": [list(line) for line in step_sizes(first)],
+        "steps": [list(line) for line in first.facts.step_sizes],
         "final": {m: end for m in measures if (end := arm.final(m))},
         **arm.curve(measures, axes),
     }
 
 
-def run_line(run: Reading) -> Content:
-    return {
-        "file": run.path.name,
-        "method": run.title,
-        "role": run.role,
-        "seed": run.seed,
-        "state": run.state,
-        "reason": str(run.facts.get("reason") or ""),
-        "rounds": run.rounds,
-        "of": run.system.get("T"),
-        "accuracy": run.last("accuracy"),
-        "loss": run.last("loss"),
-        "scored_on": "validation" if run.validated else "test",
-    }
+def run_line(run: Summary) -> Content:
+    """What the page says of a run; where its file is concerns nobody else."""
+    told = run.as_dict()
+    file = run.path.name if run.path else ""
+    return {"file": file, "T": run.planned_rounds, **{key: told[key] for key in RUN_KEYS}}
 
 
-def picture(runs: Sequence[Reading]) -> Content:
+def picture(runs: Sequence[Summary]) -> Content:
     """Who holds which classes, of the first run that tells."""
     for run in runs:
-        counts = run.facts.get("label_counts")
-        if (
-            isinstance(counts, list)
-            and counts
-            and all(isinstance(row, list) and row for row in counts)
-        ):
+        if counts := run.facts.label_counts:
             return {
                 "counts": counts[:PICTURE_CLIENTS],
-                "clients": run.system.get("N", len(counts)),
-                "seed": run.seed,
+                "clients": run.facts.system.get("N", len(counts)),
+                "seed": run.facts.seed,
             }
     return {}
 
 
-def settings_table(runs: Sequence[Reading]) -> Content:
+def settings_table(runs: Sequence[Summary]) -> Content:
     """Settings that all runs share, and for each arm those that it does not share."""
-    flat = {
-        arm.label: flattened(arm.runs[0].config) or relevant(arm.runs[0]) for arm in grouped(runs)
-    }
+    flat = {arm.label: flatten(arm.runs[0].facts.config) for arm in group(runs)}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     keys = [key for key in keys if key not in HIDDEN]
     shared = [key for key in keys if len({own.get(key) for own in flat.values()}) == 1]
@@ -147,19 +131,19 @@ def settings_table(runs: Sequence[Reading]) -> Content:
     }
 
 
-def versions(runs: Iterable[Reading]) -> list[list[str]]:
+def versions(runs: Iterable[Summary]) -> list[list[str]]:
     """Every version that was used; more than one if the runs differ."""
     seen: dict[str, dict[str, None]] = {}
     for run in runs:
-        facts = {**run.table("versions"), "fleet": run.facts.get("fleet")}
-        facts["kernels"] = run.facts.get("kernels")
-        for name, version in facts.items():
+        facts = run.facts
+        used = {**facts.versions, "fleet": facts.fleet, "kernels": facts.kernels}
+        for name, version in used.items():
             if version:
                 seen.setdefault(name, {})[str(version)] = None
-    return [[name, ", ".join(used)] for name, used in seen.items()]
+    return [[name, ", ".join(each)] for name, each in seen.items()]
 
 
-def lead(runs: Sequence[Reading], arms: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
+def lead(runs: Sequence[Summary], arms: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
     """The first sentence: how much there is, and what did not end well."""
     if not runs:
         return tally(verdicts) if verdicts else "No run yet."
@@ -203,22 +187,20 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def of_role(runs: Sequence[Reading], role: str) -> list[Reading]:
+def of_role(runs: Sequence[Summary], role: str) -> list[Summary]:
     """Runs of this role; one that is neither trial nor sweep is an arm."""
     roles = {"trial", "sweep"}
-    return [run for run in runs if (run.role if run.role in roles else "arm") == role]
+    given = ((run, run.facts.role) for run in runs)
+    return [run for run, own in given if (own if own in roles else "arm") == role]
 
 
-def workload_title(run: Reading) -> str:
+def workload_title(run: Summary) -> str:
     """Data, partition, model and what is scored: only runs that share them can be compared.
 
     Trials are counted beside the runs that they were made for, though they hold samples out.
     """
-    config = run.config
-    data, model = config.get("data", {}), config.get("model", {})
-    words = [data.get("name"), data.get("partition"), model.get("name")]
-    title = ", ".join(str(word) for word in words if word) or "Own data and model"
-    apart = run.validated and run.role != "trial"
+    title = run.facts.workload or "Own data and model"
+    apart = run.facts.validation and run.facts.role != "trial"
     return f"{title}, scored on validation samples" if apart else title
 
 

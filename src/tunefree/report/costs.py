@@ -6,14 +6,15 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from tunefree.record import Summary
+from tunefree.record.rows import BITS
 from tunefree.report.arms import Arm, Content
-from tunefree.report.runs import Reading
 
 STALENESS_BARS = 100
 SPENT = ("rounds", "samples", "bits_up", "bits_down")
 
 
-def bill(arms: Sequence[Arm], trials: Sequence[Reading]) -> list[Content]:
+def bill(arms: Sequence[Arm], trials: Sequence[Summary]) -> list[Content]:
     """What was spent to find the settings, beside what one training with them cost.
 
     An arm notes its own search. Trials of methods of which no arm did are counted by themselves.
@@ -21,40 +22,36 @@ def bill(arms: Sequence[Arm], trials: Sequence[Reading]) -> list[Content]:
     rows: list[Content] = []
     noted: set[str] = set()
     for arm in arms:
-        first = arm.runs[0]
-        searches = {json.dumps(run.table("tuning"), sort_keys=True) for run in arm.runs} - {"{}"}
-        own = [json.loads(text) for text in sorted(searches)]
-        known = bool(own) or first.tuning_free  # not so if the steps were chosen by hand
-        noted |= {run.title for run in arm.runs if own}
-        found = {json.dumps(run.searched): run.searched for run in arm.runs if run.searched}
+        first = arm.runs[0].facts
+        searches = {json.dumps(run.facts.tuning, sort_keys=True) for run in arm.runs} - {"{}"}
+        bills = [json.loads(text) for text in sorted(searches)]
+        known = bool(bills) or first.tuning_free  # not so if the steps were chosen by hand
+        noted |= {run.title for run in arm.runs if bills}
+        found = {json.dumps(own): own for run in arm.runs if (own := run.facts.searched)}
         rows.append(
             {
                 "label": arm.label,
                 "tuning_free": first.tuning_free,
-                "search": summed(own) if known else None,
+                "search": add_up(bills) if known else None,
                 "found": list(found.values()),
                 "training": means([spent(run) for run in arm.judged], SPENT),
             }
         )
     for title in dict.fromkeys(run.title for run in trials if run.title not in noted):
-        search = summed([spent(run) for run in trials if run.title == title])
+        search = add_up([spent(run) for run in trials if run.title == title])
         label = f"{title}, trials"
         rows.append({"label": label, "tuning_free": False, "search": search, "found": []})
     return rows if any(row["search"] and row["search"]["trials"] for row in rows) else []
 
 
-def summed(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def add_up(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: sum(each.get(key) or 0 for each in searches) for key in ("trials", *SPENT)}
 
 
-def spent(run: Reading) -> dict[str, float]:
+def spent(run: Summary) -> dict[str, float]:
     """What all clients of a run used up together, as one trial."""
-    bits = {key: total(run, key) for key in ("bits_up", "bits_down")}
-    return {"trials": 1, "rounds": run.rounds, "samples": total(run, "drawn"), **bits}
-
-
-def total(run: Reading, key: str) -> float:
-    return run.rows[-1].get(key, 0) if run.rows else 0
+    costs = {key: run.total(key) for key in SPENT if key != "rounds"}
+    return {"trials": 1, "rounds": run.rounds, **costs}
 
 
 def means(rows: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str, float]:
@@ -64,17 +61,15 @@ def means(rows: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str,
 
 def traffic(style: int, arm: Arm) -> Content:
     """Bits of one run, the mean over the seeds: all of them, and values alone."""
-    keys = ("bits_up", "value_bits_up", "bits_down", "value_bits_down")
-    mean = means([{key: total(run, key) for key in keys} for run in arm.judged], keys)
+    mean = means([{key: run.total(key) for key in BITS} for run in arm.judged], BITS)
     if not any(mean.values()):
         return {}
-    d = arm.runs[0].facts.get("parameters")
     heard = [count for run in arm.judged for count in run.uploads.values()]
     return {
         "label": arm.label,
         "style": style,
         **mean,
-        "model_bits": 32 * d if isinstance(d, int) else None,
+        "model_bits": 32 * arm.runs[0].facts.parameters or None,
         "uploads": [min(heard, default=0), max(heard, default=0)],
     }
 

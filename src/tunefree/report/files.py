@@ -3,71 +3,47 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tunefree.errors import ConfigError
-from tunefree.record import Record
-from tunefree.report.runs import Reading
+from tunefree.record import Summary, summarise
 
 
-class Opened(NamedTuple):
+class Found(NamedTuple):
     """What there is at the paths that were given."""
 
-    runs: list[Reading]
+    runs: list[Summary]
     verdicts: list[dict[str, Any]]
     unreadable: list[Path]  # files in folders that are called like run files
     empty: list[Path]  # folders without runs and verdicts
 
 
-def read(path: Path) -> Reading:
-    """The run so far; the file may be growing."""
-    record = Record.open(path)
-    try:
-        facts = record.facts()
-        if facts.get("state") == "running":
-            facts["state"] = record.state  # nobody may be writing it any more
-        return Reading(
-            path,
-            facts,
-            record.history(),
-            record.staleness(),
-            record.uploads(),
-            Counter(reason for *_, reason in record.absences()),
-        )
-    except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
-    finally:
-        record.close()
-
-
-def opened(paths: Iterable[Path], reading: Callable[[Path], Reading] = read) -> Opened:
+def find(paths: Iterable[Path], read: Callable[[Path], Summary] = summarise) -> Found:
     """All that is meant: a folder means every run file and all verdicts in it, however deep.
 
     A file that cannot be read is an error only if it was named itself.
     """
-    runs: dict[Path, Reading] = {}
+    runs: dict[Path, Summary] = {}
     claims: dict[Path, list[dict[str, Any]]] = {}
     unreadable: dict[Path, None] = {}
     empty = []
     for path in paths:
         if not path.is_dir():
-            runs[path] = reading(path)
+            runs[path] = read(path)
             continue
         files, kept = sorted(path.rglob("*.sqlite")), sorted(path.rglob("verdicts.json"))
         for file in files:
             try:
-                runs[file] = reading(file)
+                runs[file] = read(file)
             except ConfigError:
                 unreadable[file] = None
         claims |= {file: verdicts(file) for file in kept}
         if not kept and set(files) <= set(unreadable):
             empty.append(path)
     rows = [row for each in claims.values() for row in each]
-    return Opened(list(runs.values()), rows, list(unreadable), empty)
+    return Found(list(runs.values()), rows, list(unreadable), empty)
 
 
 def verdicts(file: Path) -> list[dict[str, Any]]:
@@ -81,7 +57,7 @@ def verdicts(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def check_not_empty(found: Opened) -> None:
+def check_not_empty(found: Found) -> None:
     """Refuse a folder in which there is nothing to report."""
     for folder in found.empty:
         inside = [file.name for file in found.unreadable if file.is_relative_to(folder)]

@@ -8,33 +8,33 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tunefree.errors import ConfigError
+from tunefree.record import Summary, summarise
 from tunefree.report.arms import Content
 from tunefree.report.content import content
-from tunefree.report.files import opened, read
-from tunefree.report.page import embedded, page
-from tunefree.report.runs import Reading
+from tunefree.report.files import find
+from tunefree.report.page import embed, page
 
 HOSTS = ("127.0.0.1", "localhost")
 
 
-class Watched:
+class Watch:
     """The runs at these paths, read again only where a file has changed."""
 
     def __init__(self, paths: Sequence[Path], title: str = "") -> None:
         self._paths, self._title = paths, title
-        self._known: dict[Path, tuple[object, Reading]] = {}
+        self._known: dict[Path, tuple[object, Summary]] = {}
         self._lock = threading.Lock()
 
     def __call__(self) -> Content:
         with self._lock:
-            now = opened(self._paths, self._current)
+            now = find(self._paths, self._current)
             return content(now.runs, now.verdicts, self._title, now.unreadable)
 
-    def _current(self, path: Path) -> Reading:
+    def _current(self, path: Path) -> Summary:
         mark = [stamp(file) for file in (path, path.with_name(f"{path.name}-wal"))]
         known, run = self._known.get(path, (None, None))
         if run is None or known != mark or run.state == "running":  # its writer may have died
-            self._known[path] = (mark, read(path))
+            self._known[path] = (mark, summarise(path))
         return self._known[path][1]
 
 
@@ -75,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(503, "text/plain", str(error))
         if self.path == "/":
             return self._answer(200, "text/html", page(now, live=True))
-        return self._answer(200, "application/json", embedded(now))
+        return self._answer(200, "application/json", embed(now))
 
     def _answer(self, code: int, kind: str, text: str) -> None:
         body = text.encode()

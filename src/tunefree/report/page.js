@@ -462,7 +462,7 @@ function roundsOf(runs) {
   const done = runs.map(run => run.rounds),
     low = Math.min(...done),
     high = Math.max(...done),
-    planned = Math.max(...runs.map(run => run.of ?? 0));
+    planned = Math.max(...runs.map(run => run.T ?? 0));
   return (low < high ? `${low} to ${high}` : `${low}`) + (low < planned ? ` of ${planned}` : "");
 }
 
@@ -524,7 +524,7 @@ function tail() {
         run.role,
         run.seed,
         run.state,
-        run.of ? `${run.rounds} of ${run.of}` : run.rounds,
+        run.T ? `${run.rounds} of ${run.T}` : run.rounds,
         plain(run.accuracy),
         plain(run.loss),
         ...(held ? [`${run.scored_on} samples`] : []),

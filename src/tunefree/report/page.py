@@ -28,12 +28,12 @@ def page(content: Content, live: bool = False) -> str:
         "live": "yes" if live else "no",
         "css": css,
         "js": js,
-        "content": embedded(content),
+        "content": embed(content),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda hole: parts[hole[1]], part("page.html"))
 
 
-def embedded(content: Content) -> str:
+def embed(content: Content) -> str:
     """JSON that no label can break out of."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -7,20 +7,21 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import cast
 
-from tunefree.report.arms import Arm, Content, flattened, relevant, together
-from tunefree.report.runs import Reading, is_number
+from tunefree.record import Summary
+from tunefree.record.facts import is_number
+from tunefree.report.arms import Arm, Content, flatten, relevant, together
 from tunefree.report.width import WITHIN, width
 
 
 def sensitivity(
-    sweep: Sequence[Reading], arms: Sequence[Arm], measures: Iterable[str]
+    sweep: Sequence[Summary], arms: Sequence[Arm], measures: Iterable[str]
 ) -> list[Content]:
     """For each step size that was swept, and each setting it was swept in: the score against it.
 
     Methods that have nothing to tune are level lines, where they were played in that setting.
     """
     unnoted = swept_key(sweep)
-    over = {run.path: str(run.table("sweep").get("over") or unnoted) for run in sweep}
+    over = {run.path: str(run.facts.sweep.get("over") or unnoted) for run in sweep}
     runs = [run for run in sweep if is_number(step(run, over[run.path]))]
     names, order, seen = [over[run.path] for run in runs], list(measures), Counter[str]()
     figures = []
@@ -41,7 +42,7 @@ def sensitivity(
                 "level": [
                     {"label": arm.label, "style": i, "value": end["mean"]}
                     for i, arm in enumerate(arms)
-                    if arm.runs[0].tuning_free
+                    if arm.runs[0].facts.tuning_free
                     and setting(arm.runs[0]) == setting(each[0])
                     and (end := arm.final(measure))
                 ],
@@ -50,22 +51,22 @@ def sensitivity(
     return figures
 
 
-def swept_key(sweep: Sequence[Reading]) -> str | None:
+def swept_key(sweep: Sequence[Summary]) -> str | None:
     """The option that varies, where nobody noted which one was swept."""
     varied = [
         key.removeprefix("algorithm.")
-        for key in dict.fromkeys(key for run in sweep for key in flattened(run.config))
+        for key in dict.fromkeys(key for run in sweep for key in flatten(run.facts.config))
         if key.startswith("algorithm.")
         and len({value for run in sweep if is_number(value := step(run, key))}) > 1
     ]
     return "eta" if "eta" in varied else next(iter(varied), None)
 
 
-def step(run: Reading, key: str) -> Hashable:
-    return flattened(run.config).get(f"algorithm.{key.removeprefix('algorithm.')}")
+def step(run: Summary, key: str) -> Hashable:
+    return flatten(run.facts.config).get(f"algorithm.{key.removeprefix('algorithm.')}")
 
 
-def setting(run: Reading) -> dict[str, Hashable]:
+def setting(run: Summary) -> dict[str, Hashable]:
     """All that can change a result but the method and its options."""
     return {key: value for key, value in relevant(run).items() if not of_method(key)}
 
@@ -74,7 +75,7 @@ def of_method(key: str) -> bool:
     return key.startswith("algorithm.")
 
 
-def swept_lines(key: str, runs: Sequence[Reading], measure: str, style: int) -> list[Content]:
+def swept_lines(key: str, runs: Sequence[Summary], measure: str, style: int) -> list[Content]:
     """One line for each method and its other options."""
     others = [
         {k: v for k, v in relevant(run).items() if of_method(k) and k != f"algorithm.{key}"}
@@ -87,8 +88,8 @@ def swept_lines(key: str, runs: Sequence[Reading], measure: str, style: int) -> 
     ]
 
 
-def swept_line(name: str, style: int, key: str, runs: Sequence[Reading], measure: str) -> Content:
-    at: dict[float, list[Reading]] = {}
+def swept_line(name: str, style: int, key: str, runs: Sequence[Summary], measure: str) -> Content:
+    at: dict[float, list[Summary]] = {}
     for run in runs:
         at.setdefault(cast("float", step(run, key)), []).append(run)
     points = [swept_point(x, at[x], measure) for x in sorted(at)]
@@ -97,12 +98,12 @@ def swept_line(name: str, style: int, key: str, runs: Sequence[Reading], measure
         "label": name,
         "style": style,
         "points": points,
-        "theory": runs[0].table("sweep").get("theory"),
+        "theory": runs[0].facts.sweep.get("theory"),
         "width": working_range(points, runs[0]) if measure == "accuracy" and finished else None,
     }
 
 
-def swept_point(x: float, runs: Sequence[Reading], measure: str) -> Content:
+def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
     """A diverged run has accuracy 0 and no other last score worth drawing; it is counted too."""
     lost = [run for run in runs if run.state == "diverged"]
     sound = [run for run in runs if run.state != "diverged"]
@@ -117,11 +118,10 @@ def swept_point(x: float, runs: Sequence[Reading], measure: str) -> Content:
     }
 
 
-def working_range(points: Sequence[Content], run: Reading) -> Content | None:
+def working_range(points: Sequence[Content], run: Summary) -> Content | None:
     """The step sizes about as good as the best, as `tunefree sweep` finds them."""
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
-    counts = run.facts.get("label_counts") or [()]
-    chance = 1 / len(counts[0]) if counts[0] else 0.0
+    chance = 1 / run.facts.classes if run.facts.classes else 0.0
     found = width(curve, chance=chance) if len(curve) > 1 else None
     return found and {
         **{"best": found.best, "low": found.low, "high": found.high, "decades": found.decades},

@@ -515,7 +515,9 @@ def staleness_follows(levels: Sequence[int], S: int) -> Check:
                 if found
                 else above(f"{jobs} jobs out", [], 0)
             )
-            times += [fmean(c.history[-1]["time"] / c.T for c in curves)] if curves else []
+            times += (
+                [fmean(c.history[-1]["virtual_seconds"] / c.T for c in curves)] if curves else []
+            )
         for (a, b), (slow, fast) in zip(pairwise(levels), pairwise(times), strict=False):
             parts.append(fact(f"seconds a step, {b} over {a} jobs", fast / slow, 1, "below"))
         return decide(parts)

@@ -1,0 +1,205 @@
+"""All that a run file says of its run as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Door: TypeAlias = Literal["command", "train", "flower"]
+Tree: TypeAlias = Mapping[str, Mapping[str, Any]]
+RUN_KEYS = ("seed", "eval_every", "commit_every", "grad_norm", "device", "kernels", "out")
+
+
+class StepSize(NamedTuple):
+    """A step size or weight, and where it came from."""
+
+    name: str
+    value: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run; a file that does not tell a fact has the default."""
+
+    state: str = "unknown"  # running, done, diverged, interrupted
+    reason: str = ""  # why it has diverged
+    pruned: str = ""  # why a trial was given up early
+    door: Door = "command"  # who made it, and how it is gone on with
+    config: Tree = field(default_factory=dict)  # as Config.asdict gives it
+    identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
+    title: str = ""  # of the method
+    paper: str = ""
+    formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that theory gives
+    steps: Mapping[str, float] = field(default_factory=dict)
+    compressor: str = ""
+    system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
+    parameters: int = 0  # of the model
+    kernels: str = ""
+    fleet: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
+    writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
+    names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
+    federation: str = ""  # which deployment it is
+    arm: str = ""  # a label that somebody chose
+    role: str = "arm"  # or sweep, or trial
+    settings: str = ""  # a fingerprint
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # the bill of a search
+    sweep: Mapping[str, Any] = field(default_factory=dict)  # over what, and which value
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Facts:
+        """The facts among these; what is unknown or of another type is left out."""
+        usual = cls()
+        found = {
+            f.name: stored[f.name]
+            for f in fields(cls)
+            if isinstance(stored.get(f.name), type(getattr(usual, f.name)))
+        }
+        if not all(isinstance(row, list) and row for row in found.get("label_counts", ())):
+            del found["label_counts"]
+        old: Door | None = (
+            "train" if "train" in stored else "flower" if "flower" in stored else None
+        )
+        if "config" not in found and old is not None:
+            found = {"door": old, "config": older_config(stored[old], found.get("system"))} | found
+        config = {k: v for k, v in found.get("config", {}).items() if isinstance(v, dict)}
+        system = found.get("system") or config.get("system", {})
+        return cls(**found | {"config": {"system": system} | config, "system": system})
+
+    def told(self) -> dict[str, Any]:
+        """Every fact that is not at its default."""
+        usual = Facts()
+        return {
+            f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != getattr(usual, f.name)
+        }
+
+    def _setting(self, section: str, key: str, default: Any) -> Any:
+        value = self.config.get(section, {}).get(key)
+        return value if isinstance(value, type(default)) else default
+
+    @property
+    def algorithm(self) -> str:
+        name: str = self._setting("algorithm", "name", "")
+        return name
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What was set of the method."""
+        options: Mapping[str, Any] = self._setting("algorithm", "options", {})
+        return options
+
+    @property
+    def data(self) -> str:
+        """The name of the data set; empty where the caller brought the data."""
+        name: str = self._setting("data", "name", "")
+        return name
+
+    @property
+    def partition(self) -> str:
+        spec: str = self._setting("data", "partition", "")
+        return spec
+
+    @property
+    def batch_size(self) -> int:
+        size: int = self._setting("data", "batch_size", 0)
+        return size
+
+    @property
+    def validation(self) -> float:
+        """The share of the clients' samples it was scored on; 0 where the test set was used."""
+        share: float = self._setting("data", "validation", 0.0)
+        return share
+
+    @property
+    def model(self) -> str:
+        name: str = self._setting("model", "name", "")
+        return name
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.config.get("run", {}).get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def workload(self) -> str:
+        """Data, partition and model in a line; empty where the caller brought them."""
+        return ", ".join(word for word in (self.data, self.partition, self.model) if word)
+
+    @property
+    def classes(self) -> int:
+        return len(self.label_counts[0]) if self.label_counts else 0
+
+    @property
+    def given_steps(self) -> dict[str, float]:
+        """The options that are numbers; one may have been typed as a whole number."""
+        return {name: value for name, value in self.options.items() if is_number(value)}
+
+    @property
+    def searched(self) -> Mapping[str, float]:
+        """What a search has found; older files do not tell it from what was given beside it."""
+        found: Mapping[str, float] = self.tuning.get("chosen", self.given_steps)
+        return found if self.tuning else {}
+
+    @property
+    def tuning_free(self) -> bool:
+        """Whether its steps followed from formulas, none of them replaced by hand."""
+        return bool(self.formulas) and not set(self.formulas) & set(self.options)
+
+    @property
+    def step_sizes(self) -> list[StepSize]:
+        """Every step size and weight with its formula, or who chose it."""
+        used = {**self.given_steps, **self.steps}  # older files lack some given ones there
+        return [StepSize(name, value, self._origin(name, value)) for name, value in used.items()]
+
+    def _origin(self, name: str, value: float) -> str:
+        if self.searched.get(name) == value:
+            return "found by the search"
+        return "given" if name in self.options else self.formulas.get(name) or "default"
+
+    def how_to_resume(self, path: Path | None) -> str:
+        """The command or the call that continues the unfinished run in this file."""
+        if self.door == "flower":
+            return "flwr run, with the same app"
+        if self.door == "train":
+            return f"tunefree.resume({str(path)!r}, model, clients)"
+        return f"tunefree run --resume {path}"
+
+
+def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
+    """The settings of a run whose file has the arguments of `train`, or of a Flower app, instead.
+
+    Model and data were the caller's own, and have no names.
+    """
+    if not isinstance(kept, dict):
+        return {}
+    options, schedule = dict(kept.get("options") or {}), kept.get("schedule")
+    compressor = options.pop("compressor", "") or kept.get("compressor", "")
+    if not isinstance(schedule, dict):
+        schedule = {"name": schedule or "synchronous", **chosen(kept, "concurrency", "opening")}
+    letters = {"S": "per_round", "K": "local_steps", "T": "rounds"}
+    name = kept.get("algorithm") or ""  # none if it was a function
+    return {
+        "system": system or {letter: kept[key] for letter, key in letters.items() if kept.get(key)},
+        "algorithm": {
+            **{"name": name, "compressor": compressor, "explicit_steps": False},
+            "options": options,
+        },
+        "data": {"name": "", "partition": "", "validation": 0.0, **chosen(kept, "batch_size")},
+        "model": {"name": ""},
+        "schedule": schedule,
+        "run": chosen(kept, *RUN_KEYS),
+    }
+
+
+def chosen(kept: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: kept[key] for key in keys if key in kept}
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,88 @@
+"""One run as commands and reports tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunefree.record.facts import Facts
+from tunefree.record.rows import BITS
+
+SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run file tells of its run: facts, history, replies, and what follows from them."""
+
+    path: Path | None
+    facts: Facts
+    rows: Sequence[Mapping[str, float]] = ()
+    staleness: Mapping[int, int] = field(default_factory=dict)  # replies of each
+    uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that was heard
+    absences: Mapping[str, int] = field(default_factory=dict)  # how often for each reason
+
+    @property
+    def state(self) -> str:
+        """What became of it; a trial that was given up early is `pruned`."""
+        return "pruned" if self.facts.pruned else self.facts.state
+
+    @property
+    def title(self) -> str:
+        """The method's name, or else the file's."""
+        return self.facts.title or self.facts.algorithm or (self.path.stem if self.path else "")
+
+    @property
+    def rounds(self) -> int:
+        """Server steps that are done."""
+        return int(self.rows[-1]["t"]) + 1 if self.rows else 0
+
+    @property
+    def planned_rounds(self) -> int | None:
+        """Server steps that were asked for, as far as it is known."""
+        return self.facts.system.get("T")
+
+    @property
+    def scored_on(self) -> str:
+        return "validation" if self.facts.validation else "test"
+
+    @property
+    def scored(self) -> list[Mapping[str, float]]:
+        """The rows with scores."""
+        return [row for row in self.rows if any(score in row for score in SCORES)]
+
+    @property
+    def seconds_per_round(self) -> float | None:
+        """Wall time of a server step on average, the opening left out."""
+        opening = self.rows[0]["seconds"] if self.rows and self.rows[0]["t"] < 0 else 0.0
+        return (self.total("seconds") - opening) / self.rounds if self.rounds else None
+
+    def last(self, measure: str) -> float | None:
+        """The last value that was measured."""
+        return next((row[measure] for row in reversed(self.rows) if measure in row), None)
+
+    def total(self, cost: str) -> float:
+        """What was spent until the last step, the opening included."""
+        return self.rows[-1].get(cost, 0) if self.rows else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole run in one object, as the commands give it."""
+        facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
+        return {
+            **{"run": str(self.path), "state": self.state, "reason": facts.reason},
+            **{"method": self.title, "algorithm": facts.algorithm, "role": facts.role},
+            **{"data": facts.data, "partition": facts.partition, "validation": facts.validation},
+            **{"model": facts.model, "parameters": facts.parameters, "seed": facts.seed},
+            **{"system": facts.system, "steps": facts.steps},
+            "compressor": facts.compressor or None,
+            "rounds": self.rounds,
+            **{measure: self.last(measure) for measure in SCORES},
+            "scored_on": self.scored_on,
+            **{cost: self.total(cost) for cost in costs},
+            "seconds_per_round": self.seconds_per_round,
+            "staleness": self.staleness,
+            "uploads": sorted(self.uploads.values()),
+            "absent": sum(self.absences.values()),
+        }
