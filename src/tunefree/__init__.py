@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tunefree.conformance.check import check_algorithm
     from tunefree.core import System
     from tunefree.data import partition
-    from tunefree.schedule.choice import Schedule
+    from tunefree.config import Schedule
 
 __all__ = ["Schedule", "System", "check_algorithm", "partition", "resume", "train"]
 
@@ -18,7 +18,7 @@ __all__ = ["Schedule", "System", "check_algorithm", "partition", "resume", "trai
 def __getattr__(name: str) -> object:
     """Import torch only when something is asked for that needs it."""
     homes = {
-        "Schedule": "tunefree.schedule.choice",
+        "Schedule": "tunefree.config",
         "System": "tunefree.core",
         "check_algorithm": "tunefree.conformance.check",
         "resume": "tunefree.api",

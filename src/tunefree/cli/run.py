@@ -29,7 +29,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    from tunefree.api import prepare, resumed
+    from tunefree.api import prepare, resume_command
     from tunefree.errors import WireError
     from tunefree.progress import shown
     from tunefree.run import how_to_go_on
@@ -42,7 +42,7 @@ def run_command(args: argparse.Namespace) -> int:
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
-        run = resumed(args.resume, fleet, workers)
+        run = resume_command(args.resume, fleet, workers)
     if args.format == "text":
         print(introduction(run))
     stop = Stop()

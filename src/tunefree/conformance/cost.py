@@ -12,7 +12,7 @@ from tunefree.algorithms import REGISTRY, build
 from tunefree.core import About, Algorithm, Generator, System, Vec
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.exchange import Step, play
+from tunefree.schedule.exchange import Step, play_stage
 from tunefree.wire import bits
 from tunefree.wire.compressors import AnyOf
 
@@ -68,8 +68,8 @@ def cost(algo: Algorithm, d: int = D) -> Cost:
     algo = replace(algo, sys=algo.sys._replace(K=1))  # messages do not depend on K
     fleet = Serial(algo, theta0, Probe)
     server = algo.server(theta0)
-    opening = play(algo, fleet, server, -1, "opening", [0])
-    step = play(algo, fleet, server, 0, "round", [0])
+    opening, _ = play_stage(algo, fleet, server, -1, "opening", [0])
+    step, _ = play_stage(algo, fleet, server, 0, "round", [0])
     memory = bits(fleet.states[0]) / 32 / d
     return Cost(*in_vectors(step, d), *in_vectors(opening, d), memory)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from tunefree.config import Opening, Schedule
 from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.sync import Opening, synchronous
+from tunefree.schedule.simulate import simulate
 from tunefree.wire import Compressed
 
 D, ROUNDS, SEED = 6, 3, 0
@@ -103,7 +104,7 @@ def play(
     theta0 = start(dtype)
     fleet = fleet_of(algo, theta0, oracle_of)
     try:
-        steps = list(islice(synchronous(algo, fleet, theta0, SEED, opening), 1 + ROUNDS))
+        steps = list(islice(simulate(algo, fleet, theta0, SEED, Schedule(opening=opening)), 1 + ROUNDS))
     finally:
         fleet.close()
     for step in steps:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tunefree import algorithms, config
-from tunefree.config import AlgorithmSettings, Config, ScheduleSettings
+from tunefree.config import AlgorithmSettings, Config, Schedule
 from tunefree.errors import ConfigError, unknown
 
 ARM = re.compile(
@@ -93,12 +93,12 @@ def configured(arm: Arm, base: Config) -> tuple[Config, dict[str, Any]]:
     return replace(base, algorithm=chosen, schedule=schedule), facts
 
 
-def on_schedule(name: str, shared: ScheduleSettings) -> ScheduleSettings:
+def on_schedule(name: str, shared: Schedule) -> Schedule:
     """The shared schedule, or synchronous rounds on the same clock."""
     if name == shared.name:
         return shared
     if name == "synchronous":
-        return ScheduleSettings("synchronous", delays=shared.delays, opening=shared.opening)
+        return Schedule("synchronous", delays=shared.delays, opening=shared.opening)
     raise ConfigError(
         f"schedule = {name!r} of an arm must be 'synchronous', beside others that run buffered "
         "(--schedule buffered)"

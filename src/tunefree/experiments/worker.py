@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tunefree.api import prepare, resumed
+from tunefree.api import prepare, resume_command
 from tunefree.config import Config, config_from
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.record import Row
@@ -48,7 +48,7 @@ def play(job: Mapping[str, Any], tell: Tell) -> None:
 def begun(chosen: Config, facts: Mapping[str, object]) -> Run:
     """A new run, or the rest of one that was interrupted."""
     path = Path(chosen.run.out)
-    return resumed(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
+    return resume_command(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
 
 
 def finish(run: Run, floors: Mapping[int, float], tell: Tell) -> bool:

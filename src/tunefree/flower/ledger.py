@@ -3,8 +3,8 @@ of each in its means.
 
 Some fields of a server are the mean of a field over all N clients (`About.means`); uploads only
 change them by increments. So that the mean stays true when a client comes late or comes back
-without its memory, the ledger keeps each client's share: the sum of what was accepted from it, found
-by letting the algorithm listen to that client alone in a federation of one.
+without its memory, the ledger keeps each client's share: the sum of what was accepted from it,
+found by letting the algorithm listen to that client alone in a federation of one.
 """
 
 from __future__ import annotations

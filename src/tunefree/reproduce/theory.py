@@ -25,7 +25,8 @@ from tunefree.core import Generator, System, Vec, mean, norm, stream
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.reproduce.verdicts import Part, Verdict, above, below, decide
-from tunefree.schedule.choice import SYNCHRONOUS, Schedule
+from tunefree.config import Schedule
+from tunefree.schedule.simulate import simulate
 
 RIPPLE = 3.0
 TOLERANCE = 0.05  # a slope of -0.20 is still "about -1/4"
@@ -117,7 +118,7 @@ class Play(NamedTuple):
     sys: System
     options: Mapping[str, Any] = {}
     problem: Mapping[str, Any] = {}
-    schedule: Schedule = SYNCHRONOUS
+    schedule: Schedule = Schedule()
 
 
 def trajectory(play: Play, seed: int) -> tuple[Bowls, Vec]:
@@ -125,7 +126,7 @@ def trajectory(play: Play, seed: int) -> tuple[Bowls, Vec]:
     problem = bowls(play.sys.N, seed, **play.problem)
     algo = build(play.algorithm, play.sys, play.options)
     fleet = Serial(algo, problem.theta0, lambda job: BowlOracle(problem, job))
-    steps = play.schedule.steps(algo, fleet, problem.theta0, seed)
+    steps = simulate(algo, fleet, problem.theta0, seed, play.schedule)
     return problem, torch.stack([step.server.theta for step in steps])
 
 
@@ -287,14 +288,14 @@ def laws(claim: int, most: int) -> list[Law]:
 
 
 SCALE_FREE: tuple[tuple[str, str, Mapping[str, Any], Schedule], ...] = (
-    ("PAdaMFed", "padamfed", {}, SYNCHRONOUS),
-    ("PAdaMFed-VR, storm", "padamfed_vr", {}, SYNCHRONOUS),
-    ("PAdaMFed-VR, ema", "padamfed_vr", {"momentum": "ema"}, SYNCHRONOUS),
-    ("ParFreFL", "parfrefl", {}, SYNCHRONOUS),
-    ("ComParFreFL, top", "comparfrefl", {"compressor": "top:0.3"}, SYNCHRONOUS),
-    ("ComParFreFL, sign", "comparfrefl", {"compressor": "sign"}, SYNCHRONOUS),
+    ("PAdaMFed", "padamfed", {}, Schedule()),
+    ("PAdaMFed-VR, storm", "padamfed_vr", {}, Schedule()),
+    ("PAdaMFed-VR, ema", "padamfed_vr", {"momentum": "ema"}, Schedule()),
+    ("ParFreFL", "parfrefl", {}, Schedule()),
+    ("ComParFreFL, top", "comparfrefl", {"compressor": "top:0.3"}, Schedule()),
+    ("ComParFreFL, sign", "comparfrefl", {"compressor": "sign"}, Schedule()),
     ("AdaMasFL", "adamasfl", {}, Schedule("buffered", concurrency=12)),
-    ("FedAvg", "fedavg", {"eta": 1e-4}, SYNCHRONOUS),
+    ("FedAvg", "fedavg", {"eta": 1e-4}, Schedule()),
 )
 
 
@@ -302,9 +303,9 @@ def far_apart(rounds: Sequence[int]) -> list[Law]:
     """Quadratic clients: the end at ever larger distances, and at the largest with more rounds."""
     rows = []
     for title, name, power, late in (
-        ("PAdaMFed", "padamfed", -1 / 4, SYNCHRONOUS),
-        ("PAdaMFed-VR", "padamfed_vr", -1 / 3, SYNCHRONOUS),
-        ("ParFreFL", "parfrefl", -1 / 4, SYNCHRONOUS),
+        ("PAdaMFed", "padamfed", -1 / 4, Schedule()),
+        ("PAdaMFed-VR", "padamfed_vr", -1 / 3, Schedule()),
+        ("ParFreFL", "parfrefl", -1 / 4, Schedule()),
         ("AdaMasFL", "adamasfl", -1 / 4, Schedule("buffered", concurrency=12)),
     ):
         far = {
