@@ -18,10 +18,17 @@ from tunefree.core import Algorithm, System
 from tunefree.data import partition
 from tunefree.data.clients import federation_from
 from tunefree.data.named import sources
-from tunefree.data.samples import Federation, Samples, check_federation
+from tunefree.data.samples import Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
-from tunefree.models.objective import Kernels, Loss, Objective
+from tunefree.models.objective import (
+    Kernels,
+    Loss,
+    Objective,
+    default_loss,
+    is_label,
+    outputs,
+)
 from tunefree.progress import shown
 from tunefree.record import Record
 from tunefree.run import FleetName, Run
@@ -264,32 +271,6 @@ def prepare(config: Config, facts: Mapping[str, object] = {}, go_on: bool = Fals
             "config": replace(config, model=replace(config.model, name=model)).asdict(),
         },
     )
-
-
-def is_label(y: torch.Tensor) -> bool:
-    """One whole number per sample."""
-    return y.dim() == 1 and not y.is_floating_point()
-
-
-def outputs(model: nn.Module, samples: Samples) -> int | None:
-    """How many classes the model tells apart, if it gives one number for each."""
-    x, _ = samples.batch(slice(0, 1))
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            answer = model.eval()(x)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ConfigError(
-            f"the model cannot take an input of shape {tuple(x.shape)} {x.dtype}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    finally:
-        model.train(was_training)
-    return int(answer.shape[1]) if answer.dim() == 2 else None
-
-
-def default_loss(classes: int | None) -> Loss:
-    return nn.functional.mse_loss if classes is None else nn.functional.cross_entropy
 
 
 def usable(device: str) -> torch.device:

@@ -8,7 +8,6 @@ from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.api import is_label, outputs
 from tunefree.core import OpeningDown, Oracle, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
@@ -18,7 +17,7 @@ from tunefree.fleet.work import do
 from tunefree.flower.client_state import Memory, memory_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, name, packed, unpacked
 from tunefree.flower.settings import Builder, Choice, Settings, objective_of, settings_from
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective
+from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, is_label, outputs
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.wire import decode, encode

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from flwr.serverapp import Grid
 
-from tunefree.api import is_label, outputs
 from tunefree.core import Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
@@ -23,7 +22,7 @@ from tunefree.flower.ledger import Books
 from tunefree.flower.live import Live
 from tunefree.flower.serverapp import new_run_id
 from tunefree.flower.settings import Builder, Choice, objective_of, settings_from
-from tunefree.models.objective import EVALUATION_BATCH, Loss
+from tunefree.models.objective import EVALUATION_BATCH, Loss, is_label, outputs
 from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Record
 from tunefree.record.provenance import ADDRESS, described, fingerprint
