@@ -53,11 +53,21 @@ def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
     np.testing.assert_allclose(moves(clipped(SYS, radius=1e9)), moves(FedAvg(SYS)), rtol=1e-10)
 
 
-def test_what_the_page_says_of_a_change_in_place() -> None:
-    right, wrong = "D = 0 * down.theta ", "D = down.theta.mul_(1) * 0; down.theta.add_(1) "
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        (
+            "D = 0 * down.theta ",
+            "D = down.theta.mul_(1) * 0; down.theta.add_(1) ",
+            "`work` changes what it is given",
+        ),
+        ("Exchange(Down, Up, ", "Exchange(", "`round` makes an Exchange without its messages"),
+    ],
+)
+def test_what_the_page_says_of_mistakes(right: str, wrong: str, sentence: str) -> None:
     assert BLOCKS[0].count(right) == 1
     broken = script(BLOCKS[0].replace(right, wrong))["ClippedAvg"]
-    assert "`work` changes what it is given" in "".join(check_algorithm(broken))
+    assert sentence in "".join(check_algorithm(broken))
 
 
 def test_the_method_has_forty_lines() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from tunefree.algorithms import REGISTRY, build
-from tunefree.core import System
+from tunefree.core import Algorithm, System
 
 SYS = System(N=6, S=3, K=2, T=8)
 EVERYONE = SYS._replace(S=SYS.N, K=1)
@@ -18,29 +19,48 @@ MIXED = {
     "contractive": "any:top:0.5|rand:0.5|sign|qsgd-contractive:4|identity@whole",
     "unbiased": "any:rand-unbiased:0.5|qsgd:4|rand-unbiased:0.2@whole",
 }
-MORE: list[tuple[str, System, dict[str, object]]] = [
-    ("fednova", SYS, {"rho": 0.5}),
-    ("fednova", SYS, {"mu": 0.5, "effective": "steps"}),
-    ("fafed", EVERYONE, {}),
-]
+MORE: dict[str, list[dict[str, object]]] = {  # beyond those that a Literal lists
+    "fednova": [{"rho": 0.5}, {"mu": 0.5, "effective": "steps"}],
+}
 
 
-def variants() -> Iterator[Any]:
-    for name, cls in REGISTRY.items():
-        hints = {key: hint for key, hint in get_type_hints(cls).items() if key != "about"}
-        literal = {
-            key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal
-        }
-        for choice in product(*literal.values()):
-            options = dict(zip(literal, choice, strict=True))
-            yield pytest.param(build(name, SYS, options), id="-".join([name, *choice]))
-        if "C" in hints:
-            kind = "contractive" if cls.C.contractive else "unbiased"
-            for sys in (SYS, EVERYONE):
-                algo = build(name, sys, {"compressor": MIXED[kind]}, sizes=SIZES)
-                yield pytest.param(algo, id=f"{name}-mixed-{sys.S}-of-{sys.N}")
-    for name, sys, options in MORE:
-        yield pytest.param(build(name, sys, options), id="-".join([name, *options, str(sys.S)]))
+def choices(name: str) -> Iterator[Mapping[str, object]]:
+    """The options to try, none of them first."""
+    cls = REGISTRY[name]
+    hints = {key: hint for key, hint in get_type_hints(cls).items() if key != "about"}
+    literals = {key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal}
+    for values in product(*literals.values()):
+        yield dict(zip(literals, values, strict=True))
+    if "C" in hints:
+        yield {"compressor": MIXED["contractive" if cls.C.contractive else "unbiased"]}
+    yield from MORE.get(name, [])
 
 
-every_algorithm = pytest.mark.parametrize("algo", list(variants()))
+def variants() -> Iterator[tuple[str, Callable[[System], Algorithm]]]:
+    """A name for each, and what builds it."""
+    for name in REGISTRY:
+        for options in choices(name):
+            words = ["mixed" if key == "compressor" else f"{options[key]}" for key in options]
+            yield "-".join([name, *words]), partial(build, name, options=options, sizes=SIZES)
+
+
+def algorithms() -> Iterator[Any]:
+    """Each with some of the clients, and where compressors differ with all of them too."""
+    for name, builder in variants():
+        yield pytest.param(builder(SYS), id=name)
+        if name.endswith("mixed") or name == "fafed":
+            yield pytest.param(builder(EVERYONE), id=f"{name}-everyone")
+
+
+def subjects() -> Iterator[Any]:
+    """To be checked with several systems; further choices of a Literal with one of them."""
+    seen = set()
+    for name, builder in variants():
+        method, _, choice = name.partition("-")
+        several = method not in seen or choice == "mixed"
+        yield pytest.param(builder if several else builder(SYS), id=name)
+        seen.add(method)
+
+
+every_subject = pytest.mark.parametrize("subject", list(subjects()))
+every_algorithm = pytest.mark.parametrize("algo", list(algorithms()))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tunefree.errors import ConfigError
-from tunefree.models import build
+from tunefree.models import MODELS, build, seeded
 from tunefree.models.objective import Objective
 
 IMAGE = (1, 28, 28)
@@ -50,6 +50,16 @@ def test_initial_weights_depend_on_the_seed_only() -> None:
     torch.manual_seed(6)
     assert torch.equal(first, Objective(build("mlp", IMAGE, 10, seed=1)).theta0)
     assert not torch.equal(first, Objective(build("mlp", IMAGE, 10, seed=2)).theta0)
+
+
+def test_a_users_own_module_is_seeded_in_the_same_way() -> None:
+    torch.manual_seed(5)
+    shape = {"input_shape": IMAGE, "classes": 10}
+    own = Objective(seeded(lambda: MODELS["mlp"](**shape), seed=1)).theta0
+    after = torch.rand(())
+    assert torch.equal(own, Objective(build("mlp", IMAGE, 10, seed=1)).theta0)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(()))  # what is drawn elsewhere stays as it was
 
 
 def test_unknown_names_and_options_get_the_nearest() -> None:

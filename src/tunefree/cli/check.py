@@ -16,16 +16,16 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def check_command(args: argparse.Namespace) -> int:
-    from tunefree.conformance.check import verdicts
+    from tunefree.conformance.check import findings
 
     sys.path.insert(0, "")  # a stranger's module lies where the command is typed
     try:
-        found = list(verdicts(args.algorithm, args.pool))
+        rows = list(findings(args.algorithm, args.pool))
     finally:
         sys.path.remove("")
     if args.format == "json":
-        print(json.dumps([verdict._asdict() for verdict in found]))
+        print(json.dumps([row._asdict() for row in rows]))
     else:
-        for check, complaint in found:
+        for check, complaint in rows:
             print(f"{check}: {complaint or 'ok'}")
-    return int(any(complaint for _, complaint in found))
+    return int(any(complaint for _, complaint in rows))

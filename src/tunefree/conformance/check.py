@@ -12,31 +12,33 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
-import numpy as np
 import torch
 
 from tunefree.algorithms import build
 from tunefree.conformance.problem import (
     D,
     Flat,
-    Watched,
+    Interceptor,
+    Part,
     content,
-    different,
-    is_state,
-    kept,
-    play,
-    sent,
-    start,
+    differ,
+    initial_model,
+    inspect_calls,
+    is_namedtuple,
+    message_in,
+    run_problem,
+    state_in,
     vectors,
-    watch,
 )
 from tunefree.core import Algorithm, Exchange, Reply, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.loopback import Loopback
 from tunefree.fleet.pool import Pool
+from tunefree.fleet.states import arrays, restored
 from tunefree.wire import decode, encode
 from tunefree.wire.codec import encoded_fields
 from tunefree.wire.message import field_bits, is_finite
@@ -45,9 +47,10 @@ Subject: TypeAlias = Algorithm | Callable[[System], Algorithm] | str
 SOME = System(N=6, S=3, K=2, T=8)
 SYSTEMS = (SOME, SOME._replace(S=SOME.N, K=1), System(N=1, S=1, K=1, T=8))
 PARTS = ("sys", "server", "client", "opening", "round")
+EXCHANGE = "Exchange(Down, Up, down, work, up)"
 
 
-class Verdict(NamedTuple):
+class Finding(NamedTuple):
     """One check, and what to change; nothing to change means that it passed."""
 
     check: str
@@ -62,21 +65,20 @@ def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
     >>> check_algorithm("fedavg")
     []
     """
-    return [verdict.complaint for verdict in verdicts(subject, pool) if verdict.complaint]
+    return [finding.complaint for finding in findings(subject, pool) if finding.complaint]
 
 
-def verdicts(subject: Subject, pool: bool = False) -> Iterator[Verdict]:
-    """One verdict per check; where the first ones fail, the others are not tried."""
-    algos = made(subject)
-    for name, check in (CHECKS | {"pool": on_the_pool} if pool else CHECKS).items():
-        found = (complaint_of(check, algo) for algo in algos)
-        complaint = next(filter(None, found), "")
-        yield Verdict(name, complaint)
+def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
+    """One finding per check; where the first ones fail, the others are not tried."""
+    algos = algorithms_of(subject)
+    for name, check in (CHECKS | {"pool": check_pool} if pool else CHECKS).items():
+        complaint = next(filter(None, (complaint_of(check, algo) for algo in algos)), "")
+        yield Finding(name, complaint)
         if complaint and name in ("contract", "messages", "plays"):
             return
 
 
-def made(subject: Subject) -> list[Algorithm]:
+def algorithms_of(subject: Subject) -> list[Algorithm]:
     """The algorithms to try."""
     if not isinstance(subject, str | type | partial) and not inspect.isroutine(subject):
         return [cast("Algorithm", subject)]
@@ -84,10 +86,10 @@ def made(subject: Subject) -> list[Algorithm]:
         warnings.simplefilter("ignore")
         if isinstance(subject, str) and ":" not in subject:
             return [build(subject, sys) for sys in SYSTEMS]
-        make = imported(subject) if isinstance(subject, str) else subject
-        make = cast("Callable[[System], Algorithm]", getattr(make, "theory", make))
+        builder = from_path(subject) if isinstance(subject, str) else subject
+        builder = cast("Callable[[System], Algorithm]", getattr(builder, "theory", builder))
         try:
-            return [make(sys) for sys in SYSTEMS]
+            return [builder(sys) for sys in SYSTEMS]
         except TypeError as error:
             raise ConfigError(
                 f"{subject!r} cannot be made from the system constants alone ({error}); give "
@@ -95,13 +97,14 @@ def made(subject: Subject) -> list[Algorithm]:
             ) from error
 
 
-def imported(path: str) -> Callable[[System], Algorithm]:
+def from_path(path: str) -> Callable[[System], Algorithm]:
+    """What `module:Class` names."""
     module, _, name = path.partition(":")
     try:
-        found: Callable[[System], Algorithm] = getattr(importlib.import_module(module), name)
+        builder: Callable[[System], Algorithm] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path!r} cannot be imported: {error}; write module:Class") from error
-    return found
+    return builder
 
 
 def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -> str:
@@ -121,34 +124,63 @@ def reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def contract(algo: Algorithm) -> Iterator[str]:
+def check_contract(algo: Algorithm) -> Iterator[str]:
     for name in PARTS:
         if not hasattr(algo, name):
             yield f"it has no `{name}`; an algorithm has {', '.join(PARTS)}"
+    if not is_dataclass(algo) or not type(algo).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        yield (
+            f"{type(algo).__name__} is not a frozen dataclass; write @dataclass(frozen=True) above "
+            "its class"
+        )
     if not isinstance(algo.sys, System):
         yield "`sys` is not a tunefree.System; keep the one it was made with"
-    theta0 = start(torch.float32)
+    theta0 = initial_model(torch.float32)
     server, client = algo.server(theta0), algo.client(theta0)
     for role, state in (("server", server), ("client", client)):
-        if not is_state(state):
+        if not is_namedtuple(state):
             yield f"`{role}` gives a {type(state).__name__}; give a NamedTuple, empty if need be"
     if "theta" not in server._fields or not torch.equal(server.theta, theta0):
         yield "`server(theta0)` does not hold the model; give its state a field `theta` = theta0"
-    for role, trips in (("opening", algo.opening()), ("round", algo.round())):
-        if not isinstance(trips, tuple) or not all(isinstance(e, Exchange) for e in trips):
-            yield f"`{role}` gives no tuple of Exchange(Down, Up, down, work, up); give one"
+    yield from check_exchanges("opening", algo.opening)
+    yield from check_exchanges("round", algo.round)
     if not algo.round():
         yield "`round` gives no exchange; give at least one"
 
 
-def plays(algo: Algorithm) -> Iterator[str]:
+def check_exchanges(role: str, stage: Callable[[], Any]) -> Iterator[str]:
+    """A part of the contract: exchanges are what they should be, and declare their messages."""
+    try:
+        exchanges = stage()
+    except TypeError as error:
+        if f"{Exchange.__name__}.__new__()" not in str(error):
+            raise
+        yield f"`{role}` makes an Exchange without its messages; write {EXCHANGE}"
+        return
+    if not isinstance(exchanges, tuple) or not all(isinstance(e, Exchange) for e in exchanges):
+        yield f"`{role}` gives no tuple of {EXCHANGE}; give one"
+    for exchange in exchanges:
+        for name, kind in (("Down", exchange.Down), ("Up", exchange.Up)):
+            if not is_message_class(kind):
+                what = getattr(kind, "__name__", f"a {type(kind).__name__}")
+                yield (
+                    f"`{role}` declares {what} as its {name}; declare a NamedTuple class there: "
+                    f"{EXCHANGE}"
+                )
+
+
+def is_message_class(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def check_plays(algo: Algorithm) -> Iterator[str]:
     """Raises where it cannot be played."""
-    play(algo)
+    run_problem(algo)
     yield ""
 
 
-def fixed_states(algo: Algorithm) -> Iterator[str]:
-    theta0 = start(torch.float32)
+def check_states(algo: Algorithm) -> Iterator[str]:
+    theta0 = initial_model(torch.float32)
     first = {"up": algo.server(theta0), "work": algo.client(theta0)}
     for state in first.values():
         for name, value in state._asdict().items():
@@ -158,14 +190,14 @@ def fixed_states(algo: Algorithm) -> Iterator[str]:
                     f"{type(value).__name__}; begin with a vector (0 * theta0), an int or a float"
                 )
 
-    def see(role: str, _: object, result: Any, *given: Any) -> str:
-        state = kept(role, result)
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        state, role = state_in(part, result), part.role
         if state is None:
             return ""
-        begun = first[role]
-        if type(state) is not type(begun):
-            return f"`{role}` gives a {type(state).__name__}; give a {type(begun).__name__}"
-        for name, now, then in zip(state._fields, state, begun, strict=True):
+        initial = first[role]
+        if type(state) is not type(initial):
+            return f"`{role}` gives a {type(state).__name__}; give a {type(initial).__name__}"
+        for name, now, then in zip(state._fields, state, initial, strict=True):
             if type(now) is not type(then):
                 return (
                     f"`{role}` turns the field `{name}` from {type(then).__name__} into "
@@ -173,79 +205,86 @@ def fixed_states(algo: Algorithm) -> Iterator[str]:
                 )
         return ""
 
-    yield from watch(algo, see)
+    yield from inspect_calls(algo, complain)
 
 
-def precise(algo: Algorithm) -> Iterator[str]:
+def check_precision(algo: Algorithm) -> Iterator[str]:
     for dtype in (torch.float32, torch.float64):
 
-        def see(role: str, _: object, result: Any, *given: Any, dtype: torch.dtype = dtype) -> str:
+        def complain(part: Part, result: Any, *given: Any, dtype: torch.dtype = dtype) -> str:
             for v in vectors(result):
                 if v.dtype != dtype or v.shape != (D,):
                     return (
-                        f"`{role}` gives a vector of {v.dtype} and shape {tuple(v.shape)} where "
-                        f"the model has {dtype} and ({D},); make vectors from those given"
+                        f"`{part.role}` gives a vector of {v.dtype} and shape {tuple(v.shape)} "
+                        f"where the model has {dtype} and ({D},); make vectors from those given"
                     )
             return ""
 
-        yield from watch(algo, see, dtype=dtype)
+        yield from inspect_calls(algo, complain, dtype=dtype)
 
 
-def pure(algo: Algorithm) -> Iterator[str]:
+def check_purity(algo: Algorithm) -> Iterator[str]:
     itself = content(getattr(algo, "__dict__", {}))
-    said: list[str] = []
+    complaints: list[str] = []
 
-    def call(role: str, function: Callable[..., Any], *given: Any) -> Any:
+    def call(part: Part, *given: Any) -> Any:
         copy, before = deepcopy(given), content(given)
+        role, function, _ = part
         result = function(*given)
         if content(given) != before:
-            said.append(f"`{role}` changes what it is given; write a = a + b, not a += b")
+            complaints.append(f"`{role}` changes what it is given; write a = a + b, not a += b")
         elif content(getattr(algo, "__dict__", {})) != itself:
-            said.append(f"`{role}` changes the algorithm; keep what lasts in its two states")
+            complaints.append(f"`{role}` changes the algorithm; keep what lasts in its two states")
         elif content(function(*copy)) != content(result):
-            said.append(f"`{role}` gives another result when repeated; draw from F.rng alone")
+            complaints.append(f"`{role}` gives another result when repeated; draw from F.rng alone")
         return result
 
-    play(Watched(lambda: algo, call))
-    yield from said
+    run_problem(Interceptor(lambda: algo, call))
+    yield from complaints
 
 
-def deterministic(algo: Algorithm) -> Iterator[str]:
+def check_determinism(algo: Algorithm) -> Iterator[str]:
     runs = []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            runs.append(play(deepcopy(algo)))
-    if different(*runs):
+            runs.append(run_problem(deepcopy(algo)))
+    if differ(*runs):
         yield "two runs with one seed differ; draw from F.rng alone"
 
 
-def encodable(algo: Algorithm) -> Iterator[str]:
-    def see(role: str, _: object, result: Any, *given: Any) -> str:
-        message = sent(role, result)
+def check_messages(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        message = message_in(part, result)
         if message is None:
             return ""
-        if not is_state(message):
-            return f"`{role}` sends a {type(message).__name__}; send a NamedTuple"
+        kind, declared = type(message), part.message
+        if not is_namedtuple(message):
+            return f"`{part.role}` sends a {kind.__name__}; send a NamedTuple"
         try:
-            back = decode(encode(message), type(message), like=start(torch.float32))
+            back = decode(encode(message), kind, like=initial_model(torch.float32))
         except Exception as error:
             return (
-                f"`{role}` sends a {type(message).__name__} that cannot cross a wire "
+                f"`{part.role}` sends a {kind.__name__} that cannot cross a wire "
                 f"({reason(error)}); its fields must be declared and sent as Vec, int, float or "
                 "Compressed"
             )
         if content(back) != content(message):
-            return f"`{role}` sends a {type(message).__name__} that arrives as something else"
+            return f"`{part.role}` sends a {kind.__name__} that arrives as something else"
+        if kind is not declared and declared is not None:
+            return (
+                f"`{part.role}` sends a {kind.__name__} where the exchange declares "
+                f"{declared.__name__}; send what is declared, or declare what is sent"
+            )
         return ""
 
     with suppress(Exception):  # whether it plays at all is the next check
-        yield from watch(algo, see)
+        yield from inspect_calls(algo, complain)
 
 
-def counted(algo: Algorithm) -> Iterator[str]:
-    def see(role: str, _: object, result: Any, *given: Any) -> str:
-        message = sent(role, result)
+def check_bits(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        message = message_in(part, result)
         if message is None:
             return ""
         for (_, payload), name, value in zip(
@@ -253,98 +292,89 @@ def counted(algo: Algorithm) -> Iterator[str]:
         ):
             if not 0 <= 8 * len(payload) - field_bits(value) <= 7:
                 return (
-                    f"`{role}` sends a field `{name}` of {8 * len(payload)} bits that says it has "
-                    f"{field_bits(value)}; let its `bits` say what its `to_bytes` gives"
+                    f"`{part.role}` sends a field `{name}` of {8 * len(payload)} bits that says it "
+                    f"has {field_bits(value)}; let its `bits` say what its `to_bytes` gives"
                 )
         return ""
 
-    yield from watch(algo, see)
+    yield from inspect_calls(algo, complain)
 
 
-def through_bytes(algo: Algorithm) -> Iterator[str]:
-    if different(play(algo), play(algo, fleet_of=Loopback)):
+def check_bytes(algo: Algorithm) -> Iterator[str]:
+    if differ(run_problem(algo), run_problem(algo, fleet_of=Loopback)):
         yield "a run through bytes differs; send all that matters as fields of the messages"
 
 
-def on_the_pool(algo: Algorithm) -> Iterator[str]:
-    if different(play(algo), play(algo, fleet_of=partial(Pool, workers=2))):
+def check_pool(algo: Algorithm) -> Iterator[str]:
+    if differ(run_problem(algo), run_problem(algo, fleet_of=partial(Pool, workers=2))):
         yield "a run on worker processes differs; use nothing that lives outside the two states"
 
 
-def in_any_order(algo: Algorithm) -> Iterator[str]:
-    def call(role: str, function: Callable[..., Any], *given: Any) -> Any:
-        if role == "up":
+def check_order(algo: Algorithm) -> Iterator[str]:
+    def call(part: Part, *given: Any) -> Any:
+        if part.role == "up":
             server, replies = given
-            return function(server, [*replies[1:], replies[0]])
-        return function(*given)
+            return part.function(server, [*replies[1:], replies[0]])
+        return part.function(*given)
 
-    plain = play(algo, torch.float64)
-    turned = play(Watched(lambda: algo, call), torch.float64)
-    for a, b in zip(plain, turned, strict=True):
+    usual = run_problem(algo, torch.float64)
+    rotated = run_problem(Interceptor(lambda: algo, call), torch.float64)
+    for a, b in zip(usual, rotated, strict=True):
         for v, w in zip(vectors(a.server), vectors(b.server), strict=True):
             if not torch.allclose(v, w, rtol=1e-9, atol=1e-12):
                 yield "`up` heeds the order of the replies; treat them alike, as `mean` does"
 
 
-def without_gradient(algo: Algorithm) -> Iterator[str]:
-    def see(role: str, _: object, result: Any, *given: Any) -> str:
-        state = kept(role, result)
+def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        state = state_in(part, result)
         for name, value in state._asdict().items() if state else ():
             if not is_finite(value):
                 return (
-                    f"where all gradients are zero, `{role}` makes `{name}` something that is not "
-                    "finite; guard divisions, as tunefree.core.unit does"
+                    f"where all gradients are zero, `{part.role}` makes `{name}` something that is "
+                    "not finite; guard divisions, as tunefree.core.unit does"
                 )
         return ""
 
-    yield from watch(algo, see, oracle_of=Flat)
+    yield from inspect_calls(algo, complain, oracle_of=Flat)
 
 
-def resumable(algo: Algorithm) -> Iterator[str]:
+def check_resuming(algo: Algorithm) -> Iterator[str]:
     pristine = deepcopy(algo)
 
-    def call(role: str, function: Callable[..., Any], *given: Any) -> Any:
+    def call(part: Part, *given: Any) -> Any:
         state, *rest = given
-        return function(recalled(state) if is_state(state) else state, *rest)
+        if is_namedtuple(state):
+            state = restored(state, arrays(state))
+        return part.function(state, *rest)
 
-    if different(play(algo), play(Watched(lambda: deepcopy(pristine), call))):
+    if differ(run_problem(algo), run_problem(Interceptor(lambda: deepcopy(pristine), call))):
         yield "a run that is taken up again differs; keep all that lasts in the two states"
 
 
-def recalled(state: Any) -> Any:
-    """The state as it comes back from a record of arrays."""
-    arrays = [np.array(value) for value in state]
-    return type(state)(
-        *(
-            torch.from_numpy(array) if isinstance(value, torch.Tensor) else type(value)(array)
-            for array, value in zip(arrays, state, strict=True)
-        )
-    )
-
-
-def lenient(algo: Algorithm) -> Iterator[str]:
-    def see(role: str, function: Callable[..., Any], _: object, *given: Any) -> str:
-        if role != "up":
+def check_replies(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, _: object, *given: Any) -> str:
+        if part.role != "up":
             return ""
         server, replies = given
         cases: dict[str, list[Reply]] = {
             "one reply alone": replies[:1],
             "late replies": [reply._replace(tau=2) for reply in replies],
         }
-        for case, come in cases.items():
+        for case, some in cases.items():
             try:
-                well = all(map(is_finite, function(server, come)))
+                finite = all(map(is_finite, part.function(server, some)))
             except Exception as error:
                 return f"`up` refuses {case} ({reason(error)}); average those that came"
-            if not well:
+            if not finite:
                 return f"`up` makes {case} into a state that is not finite; average those that came"
         return ""
 
-    yield from watch(algo, see)
-    play(algo, opening="zero")
+    yield from inspect_calls(algo, complain)
+    run_problem(algo, opening="zero")
 
 
-def theory(algo: Algorithm) -> Iterator[str]:
+def check_theory(algo: Algorithm) -> Iterator[str]:
     rule = getattr(type(algo), "theory", None)
     if rule is None:
         return
@@ -358,18 +388,18 @@ def theory(algo: Algorithm) -> Iterator[str]:
 
 
 CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
-    "contract": contract,
-    "messages": encodable,
-    "plays": plays,
-    "states": fixed_states,
-    "precision": precise,
-    "purity": pure,
-    "determinism": deterministic,
-    "bits": counted,
-    "bytes": through_bytes,
-    "order": in_any_order,
-    "zero gradients": without_gradient,
-    "resuming": resumable,
-    "replies": lenient,
-    "theory": theory,
+    "contract": check_contract,
+    "messages": check_messages,
+    "plays": check_plays,
+    "states": check_states,
+    "precision": check_precision,
+    "purity": check_purity,
+    "determinism": check_determinism,
+    "bits": check_bits,
+    "bytes": check_bytes,
+    "order": check_order,
+    "zero gradients": check_zero_gradients,
+    "resuming": check_resuming,
+    "replies": check_replies,
+    "theory": check_theory,
 }

@@ -1,12 +1,12 @@
-"""A small problem, and ways to play an algorithm on it that show every call."""
+"""A small problem, and ways to run an algorithm on it that show every call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,7 +19,15 @@ from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate
 from tunefree.wire import Compressed
 
-D, ROUNDS, SEED = 6, 3, 0
+D, ROUNDS, SEED = 5, 3, 0
+CURVATURE = torch.linspace(0.2, 1.2, D)
+THETA0 = torch.from_numpy(stream(SEED, "theta0").normal(size=D))
+
+
+@cache
+def optimum(client: int) -> Vec:
+    """Where the client's own function is smallest."""
+    return torch.from_numpy(stream(SEED, "b", client).normal(size=D))
 
 
 class Quadratic:
@@ -28,15 +36,14 @@ class Quadratic:
     def __init__(self, job: Job) -> None:
         self.n, self.drawn = 1 + job.client, 0
         self.rng = stream(SEED, "client", *job.key)
-        self._b = stream(SEED, "b", job.client).normal(size=D)
+        self._b = optimum(job.client)
 
     def draw(self) -> Vec:
         self.drawn += 1
         return torch.from_numpy(0.3 * self.rng.normal(size=D))
 
     def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
-        a, r = torch.linspace(0.2, 1.2, D), theta - (torch.from_numpy(self._b) + xi).to(theta)
-        a = a.to(theta)
+        a, r = CURVATURE.to(theta), theta - (self._b + xi).to(theta)
         return 0.5 * (a * r * r).sum(), a * r
 
     def grad(self, theta: Vec, xi: Vec) -> Vec:
@@ -56,9 +63,17 @@ class Flat(Quadratic):
         return 1 + 0 * theta[0], 0 * theta
 
 
+class Part(NamedTuple):
+    """One function of an algorithm, and the kind of message that its exchange declares for it."""
+
+    role: str  # server, client, down, work or up
+    function: Callable[..., Any]
+    message: type[Message] | None = None
+
+
 @dataclass(frozen=True)
-class Watched:
-    """An algorithm whose functions are called by `call(role, function, *given)`.
+class Interceptor:
+    """An algorithm whose functions are called by `call(part, *given)`.
 
     It is looked up anew for every exchange, so it may be another copy each time.
     """
@@ -71,29 +86,33 @@ class Watched:
         return self.algo().sys
 
     def server(self, theta0: Vec) -> Any:
-        return self.call("server", self.algo().server, theta0)
+        return self.call(Part("server", self.algo().server), theta0)
 
     def client(self, theta0: Vec) -> Any:
-        return self.call("client", self.algo().client, theta0)
+        return self.call(Part("client", self.algo().client), theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._watched, self.algo().opening()))
+        return tuple(map(self._intercept, self.algo().opening()))
 
     def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._watched, self.algo().round()))
+        return tuple(map(self._intercept, self.algo().round()))
 
-    def _watched(self, exchange: Exchange) -> Exchange:
-        Down, Up, *functions = exchange
-        roles = ("down", "work", "up")
-        down, work, up = map(partial, [self.call] * 3, roles, functions)
-        return Exchange(Down, Up, down, work, up)
+    def _intercept(self, exchange: Exchange) -> Exchange:
+        Down, Up, down, work, up = exchange
+        return Exchange(
+            Down,
+            Up,
+            partial(self.call, Part("down", down, Down)),
+            partial(self.call, Part("work", work, Up)),
+            partial(self.call, Part("up", up)),
+        )
 
 
-def start(dtype: torch.dtype) -> Vec:
-    return torch.from_numpy(stream(SEED, "theta0").normal(size=D)).to(dtype)
+def initial_model(dtype: torch.dtype) -> Vec:
+    return THETA0.to(dtype, copy=True)
 
 
-def play(
+def run_problem(
     algo: Algorithm,
     dtype: torch.dtype = torch.float32,
     fleet_of: Callable[..., Fleet] = Serial,
@@ -101,7 +120,7 @@ def play(
     opening: Opening = "gradients",
 ) -> list[Step]:
     """The opening and the first rounds; every reply must be usable."""
-    theta0 = start(dtype)
+    theta0 = initial_model(dtype)
     fleet = fleet_of(algo, theta0, oracle_of)
     try:
         steps = list(islice(simulate(algo, fleet, theta0, SEED, Schedule(opening=opening)), 1 + ROUNDS))
@@ -113,21 +132,21 @@ def play(
     return steps
 
 
-def watch(algo: Algorithm, see: Callable[..., str], **setting: Any) -> Iterator[str]:
-    """Play, and give what `see(role, function, result, *given)` says of each call."""
-    said: list[str] = []
+def inspect_calls(algo: Algorithm, complain: Callable[..., str], **setting: Any) -> Iterator[str]:
+    """Run, and give what `complain(part, result, *given)` says of each call."""
+    complaints: list[str] = []
 
-    def call(role: str, function: Callable[..., Any], *given: Any) -> Any:
-        result = function(*given)
-        said.append(see(role, function, result, *given))
+    def call(part: Part, *given: Any) -> Any:
+        result = part.function(*given)
+        complaints.append(complain(part, result, *given))
         return result
 
     try:
-        play(Watched(lambda: algo, call), **setting)
+        run_problem(Interceptor(lambda: algo, call), **setting)
     except Exception:
-        if not any(said):  # otherwise the reason has been said
+        if not any(complaints):  # otherwise they are the reason
             raise
-    return filter(None, said)
+    return filter(None, complaints)
 
 
 def content(value: Any) -> Any:
@@ -143,7 +162,7 @@ def content(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else None
 
 
-def different(ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
+def differ(ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
     return any(content(a.server) != content(b.server) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -155,19 +174,19 @@ def vectors(value: Any) -> list[Vec]:
     return [v for part in value for v in vectors(part)] if isinstance(value, tuple | list) else []
 
 
-def is_state(value: Any) -> bool:
+def is_namedtuple(value: Any) -> bool:
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
-def sent(role: str, result: Any) -> Message | None:
-    """The message among what a function of that role gives, if it sends one."""
-    if role == "work":
+def message_in(part: Part, result: Any) -> Message | None:
+    """The message among what a function gives, if it sends one."""
+    if part.role == "work":
         return result[1]
-    return result if role == "down" else None
+    return result if part.role == "down" else None
 
 
-def kept(role: str, result: Any) -> Any:
-    """The state among what a function of that role gives, if it gives one to keep."""
-    if role == "work":
+def state_in(part: Part, result: Any) -> Any:
+    """The state among what a function gives, if it gives a new one."""
+    if part.role == "work":
         return result[0]
-    return result if role == "up" else None
+    return result if part.role == "up" else None

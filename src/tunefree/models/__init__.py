@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -49,21 +50,31 @@ def build(
         if key not in choices:
             raise unknown(f"model ({name}) option", key, choices)
     arguments = {key: value for key, value in given.items() if key in accepted}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "model").integers(2**31)))
-        try:
-            module = builder(**arguments, **options)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"model.name = {name!r} cannot be built for inputs of shape {input_shape} and "
-                f"{classes} classes: {str(error).splitlines()[0]}; choose another model"
-            ) from error
+    try:
+        module = seeded(partial(builder, **arguments, **options), seed)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"model.name = {name!r} cannot be built for inputs of shape {input_shape} and "
+            f"{classes} classes: {str(error).splitlines()[0]}; choose another model"
+        ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"model.name = {name!r} returned {type(module).__name__}; it must return a torch "
             "nn.Module"
         )
     return module
+
+
+def seeded(builder: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The builder's module with the initial weights that the seed names, whatever ran before.
+
+    >>> one, same, other = (seeded(lambda: nn.Linear(1, 1), seed).weight for seed in (7, 7, 8))
+    >>> bool(one == same), bool(one == other)
+    (True, False)
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "model").integers(2**31)))
+        return builder()
 
 
 def user_builder(name: str) -> Callable[..., nn.Module]:

@@ -1,4 +1,4 @@
-"""A module and a loss as a function of one flat vector."""
+"""A module and a loss as a function of one flat vector, and which modules can be one."""
 
 from __future__ import annotations
 
@@ -195,3 +195,30 @@ def refuse_running_statistics(module: nn.Module) -> None:
                 "which clients with different data cannot share; use GroupNorm, or "
                 "track_running_stats=False"
             )
+
+
+def is_label(y: torch.Tensor) -> bool:
+    """One whole number per sample."""
+    return y.dim() == 1 and not y.is_floating_point()
+
+
+def outputs(model: nn.Module, samples: Samples) -> int | None:
+    """How many classes the model tells apart, if it gives one number for each."""
+    x, _ = samples.batch(slice(0, 1))
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            answer = model.eval()(x)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise ConfigError(
+            f"the model cannot take an input of shape {tuple(x.shape)} {x.dtype}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    finally:
+        model.train(was_training)
+    return int(answer.shape[1]) if answer.dim() == 2 else None
+
+
+def default_loss(classes: int | None) -> Loss:
+    """Cross-entropy for labels, mean squares for real targets."""
+    return nn.functional.mse_loss if classes is None else nn.functional.cross_entropy

@@ -1,4 +1,4 @@
-"""A client's oracle: its only door to its samples."""
+"""The oracle of a client that holds samples: mini-batches, and the gradients on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 class DataOracle:
-    """A client's oracle: mini-batches by cycling through a reshuffled local set."""
+    """Mini-batches by cycling through a reshuffled local set; every gradient's samples count."""
 
     def __init__(
         self,

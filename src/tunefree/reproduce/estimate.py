@@ -10,13 +10,12 @@ import torch
 
 import tunefree.models
 from tunefree import algorithms
-from tunefree.api import default_loss
 from tunefree.config import Config
 from tunefree.core import stream
 from tunefree.data.named import sources
 from tunefree.evaluate import TRAINING_SAMPLES, scores_on
 from tunefree.fleet.work import keep_memory
-from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.objective import EVALUATION_BATCH, Objective, default_loss
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.reproduce import theory
