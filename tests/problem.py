@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tunefree.config import Dispatch, Opening, Schedule
 from tunefree.core import Algorithm, Generator, Server, Vec, mean, stream
-from tunefree.fleet.job import Job
+from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.buffered import buffered
+from tunefree.fleet.states import States
 from tunefree.schedule.delays import LAWS, Delays
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.sync import Opening, synchronous
-from tunefree.schedule.timeline import Dispatch
+from tunefree.schedule.simulate import simulate as play
 
 Array = NDArray[np.float64]
 
@@ -104,6 +104,18 @@ class QuadraticOracle:
         return torch.from_numpy(self._problem.full_grad(self._client, theta.numpy()))
 
 
+class CountingStates(States):
+    """The states of a fleet, and which replies were accepted."""
+
+    def __init__(self, states: States) -> None:
+        self.__dict__ |= states.__dict__
+        self.accepted: list[Key] = []
+
+    def accept(self, used: Sequence[tuple[Job, Done]]) -> None:
+        self.accepted += [job.key for job, _ in used]
+        super().accept(used)
+
+
 class Trace(NamedTuple):
     """A whole run: every step, and the fleet with the clients' states."""
 
@@ -138,7 +150,8 @@ def simulate(algo: Algorithm, problem: Problem, opening: Opening = "gradients") 
     """The library's own run of an algorithm on the problem."""
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
-    return Trace(list(synchronous(algo, fleet, theta0, problem.seed, opening)), fleet)
+    steps = play(algo, fleet, theta0, problem.seed, Schedule(opening=opening))
+    return Trace(list(steps), fleet)
 
 
 def simulate_buffered(
@@ -154,16 +167,13 @@ def simulate_buffered(
     """The same with clients that are late, and some that never answer."""
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
-    steps = buffered(
-        algo,
-        fleet,
-        theta0,
-        problem.seed,
-        concurrency=concurrency,
-        dispatch=dispatch,
-        delays=delays,
+    late = Schedule(
+        "buffered",
+        concurrency,
+        dispatch,
         dropout=dropout,
-        timeout=timeout,
+        timeout=0.0 if timeout is None else timeout,
         opening=opening,
     )
+    steps = play(algo, fleet, theta0, problem.seed, late, delays=delays)
     return Trace(list(steps), fleet)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tunefree.api import resume, train
+    from tunefree.config import Schedule
     from tunefree.conformance.check import check_algorithm
     from tunefree.core import System
     from tunefree.data import partition
-    from tunefree.config import Schedule
 
 __all__ = ["Schedule", "System", "check_algorithm", "partition", "resume", "train"]
 

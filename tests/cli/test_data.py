@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tunefree.cli import main
-from tunefree.data.named.sources import SOURCES
+from tunefree.data.sources import SOURCES
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from tests.data import files
 from tunefree.data.clients import federation_from
-from tunefree.data.named.sources import load
 from tunefree.data.partition import iid
+from tunefree.data.sources import load
 from tunefree.errors import ConfigError
 
 X = torch.arange(24.0).view(6, 4)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from tests.data import files
-from tunefree.data.named import sources
+from tunefree.data import sources
 from tunefree.data.named.text import TokenIds
 from tunefree.data.samples import Dataset, Images, Samples
 from tunefree.errors import ConfigError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.data.named import sources
+from tunefree.data import sources
 
 COUNTS = {  # training samples of each class
     "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],

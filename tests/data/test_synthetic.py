@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.data.named import sources, synthetic
+from tunefree.data import sources
+from tunefree.data.named import synthetic
 from tunefree.data.partition import from_spec
 from tunefree.errors import ConfigError
 from tunefree.models import build

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tests.problem import Problem, QuadraticOracle, quadratic
+from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.fedavg import FedAvg
@@ -19,15 +19,14 @@ from tunefree.algorithms.mime import Mime
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.parfrefl import ParFreFL
 from tunefree.algorithms.scaffold import Scaffold
+from tunefree.config import Schedule
 from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
 from tunefree.errors import WireError
-from tunefree.fleet.job import Done, Job, Key
+from tunefree.fleet.job import Done, Job
 from tunefree.fleet.serial import Serial
 from tunefree.record import Record
-from tunefree.schedule.buffered import buffered
-from tunefree.schedule.delays import LAWS
 from tunefree.schedule.exchange import Absence
-from tunefree.schedule.sync import synchronous
+from tunefree.schedule.simulate import simulate as play
 
 SYS = System(N=9, S=4, K=3, T=60)
 LATE = 2  # calls of work after which a late reply arrives
@@ -44,8 +43,8 @@ class Lossy:
         self._fleet, self._rng = fleet, stream(3, "lossy")
         self._lost, self._twice, self._late = lost, twice, late
         self._underway: list[list[Done]] = [[] for _ in range(LATE)]
-        self.accepted: list[Key] = []
-        self.states = fleet.states
+        self.states = CountingStates(fleet.states)
+        self.accepted = self.states.accepted
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         come, later = self._underway.pop(0), list[Done]()
@@ -58,10 +57,6 @@ class Lossy:
                 (come if self._rng.random() < 0.5 else later).append(done)
         self._underway.append(later)
         return [come[place] for place in self._rng.permutation(len(come))]
-
-    def accept(self, keys: Sequence[Key]) -> None:
-        self.accepted += keys
-        self._fleet.accept(keys)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -88,9 +83,9 @@ def test_c_stays_the_mean_of_all_c_i(name: str, schedule: str) -> None:
     algo, c, c_i = METHODS[name]
     fleet, theta0 = lossy(algo, quadratic(N=SYS.N), 0.3, 0.2, 0.2)
     if schedule == "synchronous":
-        steps = list(synchronous(algo, fleet, theta0, 1))
+        steps = list(play(algo, fleet, theta0, 1))
     else:
-        steps = list(buffered(algo, fleet, theta0, 1, concurrency=7, delays=LAWS["mild"]))
+        steps = list(play(algo, fleet, theta0, 1, Schedule("buffered", 7)))
     for step in steps:
         assert torch.isfinite(step.server.theta).all()
     expected = mean(c_i(fleet.states[client]) for client in range(SYS.N))
@@ -107,7 +102,7 @@ def test_order_and_doubles_change_nothing() -> None:
     plain, theta0 = lossy(algo, problem, 0, 0, 0)
     mixed, _ = lossy(algo, problem, 0, 1, 0)
     for ours, theirs in zip(
-        synchronous(algo, mixed, theta0, 1), synchronous(algo, plain, theta0, 1), strict=True
+        play(algo, mixed, theta0, 1), play(algo, plain, theta0, 1), strict=True
     ):
         assert torch.equal(ours.server.theta, theirs.server.theta)
         assert ours._replace(server=None) == theirs._replace(server=None)
@@ -116,7 +111,7 @@ def test_order_and_doubles_change_nothing() -> None:
 def test_a_second_exchange_goes_to_those_who_answered_the_first() -> None:
     algo = Mime(SYS, eta=0.05)
     fleet, theta0 = lossy(algo, quadratic(N=SYS.N), 0.3, 0, 0)
-    steps = list(synchronous(algo, fleet, theta0, 1))[1:]
+    steps = list(play(algo, fleet, theta0, 1))[1:]
     for step in steps:
         first, second = ([line for line in step.traffic if line.exchange == e] for e in (0, 1))
         answered = {line.direction: line.messages for line in first}
@@ -129,7 +124,7 @@ def test_a_second_exchange_goes_to_those_who_answered_the_first() -> None:
 def test_a_step_without_replies_changes_nothing() -> None:
     algo = PAdaMFed.theory(SYS)
     fleet, theta0 = lossy(algo, quadratic(N=SYS.N), 1, 0, 0)
-    for step in synchronous(algo, fleet, theta0, 1):
+    for step in play(algo, fleet, theta0, 1):
         assert torch.equal(step.server.theta, theta0)
         assert step.clients == []
         assert {reason for _, _, reason in step.absent} == {"its reply did not come"}
@@ -172,7 +167,7 @@ def test_a_bad_reply_is_refused_and_the_others_go_on(name: str) -> None:
     fleet.forge, reason = FORGERIES[name]
     before = mean([theta0])
     met = 0
-    for step in synchronous(algo, fleet, theta0, 1):
+    for step in play(algo, fleet, theta0, 1):
         if step.t < 0:
             first = fleet.states[2].c_i.clone()
             continue

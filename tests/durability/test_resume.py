@@ -17,9 +17,11 @@ import tunefree
 from tunefree import config
 from tunefree.algorithms import REGISTRY, build
 from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.api import prepare, resumed
+from tunefree.api import own_data, prepare, resume_command
 from tunefree.cli import main
+from tunefree.config import at_door
 from tunefree.core import System, Vec
+from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.record import Record
 from tunefree.run import Run
@@ -65,8 +67,8 @@ def same_end(tmp_path: Path, stops: list[int], **more: Any) -> None:
     stop(prepare(settings(path, **more)), stops[0])
     for rows in stops[1:]:
         assert Record.open(path).state == "interrupted"
-        stop(resumed(path, fleet="serial"), rows)
-    assert whole(resumed(path, fleet="serial")) == expected
+        stop(resume_command(path, fleet="serial"), rows)
+    assert whole(resume_command(path, fleet="serial")) == expected
     assert scores(path) == scores(tmp_path / "whole.sqlite")
     assert Record.open(path).state == "done"
     for client in range(8):
@@ -109,8 +111,8 @@ def test_the_pool_goes_on_where_serial_stopped(tmp_path: Path) -> None:
     expected = whole(prepare(settings(tmp_path / "whole.sqlite")))
     path = tmp_path / "stopped.sqlite"
     stop(prepare(settings(path)), 3)
-    stop(resumed(path, fleet="pool", workers=2), 2)
-    assert whole(resumed(path, fleet="serial")) == expected
+    stop(resume_command(path, fleet="pool", workers=2), 2)
+    assert whole(resume_command(path, fleet="serial")) == expected
 
 
 def test_fewer_commits_lose_no_whole_step_when_stopped(tmp_path: Path) -> None:
@@ -195,31 +197,20 @@ def test_a_step_that_was_cut_short_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def interrupted_in_accept(path: Path) -> Iterator[object]:
-    from tunefree.api import Training, begun
-    from tunefree.schedule.choice import SYNCHRONOUS
-
     choices = {key: CHOICES[key] for key in ("rounds", "per_round", "local_steps", "batch_size")}
-    plan = Training(
-        **choices,
-        seed=5,
-        eval_every=10,
-        commit_every=3,
-        schedule=SYNCHRONOUS,
-        grad_norm=False,
-        device="cpu",
-        kernels="auto",
-        options={"eta": 0.1},
-    )
-    run = begun(model(), data(), None, "scaffold", None, plan, "serial", 0, path)
-    accept, calls = run._fleet.accept, []
+    choices |= {"algorithm": "scaffold", "seed": 5, "commit_every": 3, "fleet": "serial"}
+    clients = federation_from(data())
+    settings = at_door(choices | {"out": str(path)}, len(clients), {"eta": 0.1})
+    run = own_data(settings, model(), clients, None, None)
+    accept, calls = run._fleet.states.accept, []
 
-    def cut(keys: Any) -> None:
-        accept(keys)
-        calls.append(keys)
+    def cut(used: Any) -> None:
+        accept(used)
+        calls.append(used)
         if len(calls) == 6:
             raise KeyboardInterrupt
 
-    run._fleet.accept = cut  # type: ignore[method-assign]
+    run._fleet.states.accept = cut  # type: ignore[method-assign]
     return iter(run)
 
 
@@ -246,7 +237,7 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_
 def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
     tunefree.train(model(), data(), out=tmp_path / "run.sqlite", **CHOICES)
     with pytest.raises(ConfigError, match="go on with it in Python: tunefree.resume"):
-        resumed(tmp_path / "run.sqlite")
+        resume_command(tmp_path / "run.sqlite")
 
 
 def test_a_diverged_run_has_nothing_to_go_on_to(tmp_path: Path) -> None:
@@ -254,7 +245,7 @@ def test_a_diverged_run_has_nothing_to_go_on_to(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="diverged"):
         whole(prepare(settings(path, algorithm__name="fedavg", algorithm__eta=1e38)))
     with pytest.raises(ConfigError, match="has diverged and has nothing to go on to"):
-        resumed(path)
+        resume_command(path)
 
 
 def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
@@ -265,7 +256,7 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     db.commit()
     db.close()
     with pytest.raises(ConfigError, match="begun by an earlier tunefree"):
-        resumed(path)
+        resume_command(path)
 
 
 @pytest.mark.parametrize("words", [("--rounds", "5"), ("--set", "algorithm.eta=1"), ("a.toml",)])

@@ -20,7 +20,7 @@ from tunefree.algorithms import REGISTRY
 from tunefree.api import prepare
 from tunefree.cli import main
 from tunefree.config import Config
-from tunefree.data.named import sources
+from tunefree.data import sources
 from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
@@ -106,9 +106,9 @@ def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="test sample 0 has label"):
         prepare(settings())
     run = prepare(settings(data__validation=0.2))
-    aside = run.federation.test
-    assert aside is not None
-    assert len(aside) + len(run.federation.parts.order) == 1438
+    federation = run._evaluate._federation  # type: ignore[attr-defined]
+    aside = federation.test
+    assert len(aside) + len(federation.parts.order) == 1438
     assert len(aside) == pytest.approx(0.2 * 1438, abs=6)
     assert run.record.facts().config["data"]["validation"] == 0.2
     scores = [row["accuracy"] for row in run if "accuracy" in row]

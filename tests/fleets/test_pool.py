@@ -16,10 +16,11 @@ from tests.problem import Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
+from tunefree.fleet.deal import TRIES
 from tunefree.fleet.job import Job
-from tunefree.fleet.pool import TRIES, Pool
+from tunefree.fleet.pool import Pool
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.sync import synchronous
+from tunefree.schedule.simulate import simulate as steps_of
 
 SYS = System(N=7, S=3, K=3, T=12)
 
@@ -30,7 +31,7 @@ def of(problem: Problem) -> Callable[[Job], Oracle]:
 
 def play(pool: Pool, algo: Algorithm, problem: Problem) -> list[Step]:
     theta0 = torch.from_numpy(problem.theta0)
-    return list(synchronous(algo, pool, theta0, problem.seed))
+    return list(steps_of(algo, pool, theta0, problem.seed))
 
 
 @pytest.fixture

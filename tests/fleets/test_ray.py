@@ -20,7 +20,7 @@ from tunefree.core import Oracle, System
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Job
 from tunefree.fleet.ray import Ray
-from tunefree.schedule.sync import synchronous
+from tunefree.schedule.simulate import simulate as play
 
 pytestmark = [
     pytest.mark.slow,  # a cluster takes seconds to start
@@ -57,7 +57,7 @@ def test_same_bits_as_serial_although_an_actor_dies(name: str, tmp_path: Path) -
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Ray(algo, theta0, of(problem, die_once), workers=2)
     try:
-        steps = list(synchronous(algo, fleet, theta0, problem.seed))
+        steps = list(play(algo, fleet, theta0, problem.seed))
     finally:
         fleet.close()
     assert died.exists()
@@ -79,7 +79,7 @@ def test_a_client_that_fails_is_named() -> None:
         with pytest.raises(
             FleetError, match="client 1 failed in exchange 0 of the opening.*no data"
         ):
-            list(synchronous(algo, fleet, theta0, problem.seed))
+            list(play(algo, fleet, theta0, problem.seed))
     finally:
         fleet.close()
 

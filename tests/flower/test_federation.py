@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,16 +17,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
-from tunefree.algorithms.padamfed_vr import PAdaMFedVR, UpEma, UpStorm
-from tunefree.core import System
 from tunefree.errors import ConfigError, FleetError
-from tunefree.fleet.job import Job
 from tunefree.flower import envelope
-from tunefree.flower.client_state import ACCEPTED, Memory
-from tunefree.flower.envelope import Answer, data_in, unpacked
-from tunefree.flower.federation import Federated
-from tunefree.flower.grid import upload_kind
-from tunefree.record import Record
+from tunefree.flower.client_state import ACCEPTED, ClientState
+from tunefree.flower.envelope import Answer, data_in, unpack
+from tunefree.flower.federation import federation
+from tunefree.flower.membership import Members
+from tunefree.record import Record, Row
+from tunefree.run import Run
+from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
 METHODS = ("padamfed", "comparfrefl", "adamasfl")
@@ -35,16 +33,22 @@ METHODS = ("padamfed", "comparfrefl", "adamasfl")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("post", "live"):
+    for module in ("nodes", "grid", "clock"):
         monkeypatch.setattr(f"tunefree.flower.{module}.PAUSE", 0.001)
-    monkeypatch.setattr("tunefree.flower.grid.AGAIN", 0.01)
+    monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
-def federated(nodes: Nodes) -> Federated:
-    return Federated(cast("Any", nodes), nodes.run_config, build_model, load_test(None), None, None)
+def federated(nodes: Nodes) -> Run:
+    return federation(cast("Any", nodes), nodes.run_config, build_model, load_test(None))
 
 
-def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Federated, list[dict[str, Any]]]:
+def absences(run: Run) -> tuple[Absence, ...]:
+    """Of the last step."""
+    assert run.step is not None
+    return run.step.absent
+
+
+def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Run, list[Row]]:
     run = federated(nodes)
     rows = []
     steps = iter(run)
@@ -56,21 +60,21 @@ def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Federated, list[di
     return run, rows
 
 
-def of_clients(nodes: Nodes, run: Federated, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
+def of_clients(nodes: Nodes, run: Run, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
     """What the clients themselves hold once they have heard of the last acceptance."""
     found = []
     federation = run.record.facts().federation
     numbers = {name: number for number, name in enumerate(run.record.facts().names)}
     for node, place in nodes.places.items():
         number = numbers[f"partition {place}"]
-        with closing(Memory(nodes.store(node) / f"{federation}.sqlite")) as memory:
+        with closing(ClientState(nodes.store(node) / f"{federation}.sqlite")) as memory:
             ack = run.record.vectors(number)["ack"].tolist()
-            assert memory.settle(envelope.name(tuple(ack)))
+            assert memory.settle(envelope.key_text(tuple(ack)))
             found.append((number, memory._store.get(ACCEPTED)[field]))
     return [vector for _, vector in sorted(found)]
 
 
-def assert_means(nodes: Nodes, run: Federated, N: int) -> None:
+def assert_means(nodes: Nodes, run: Run, N: int) -> None:
     kept = run.record.vectors()
     assert int(kept["N"]) == N == len(nodes.places)
     np.testing.assert_allclose(kept["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
@@ -104,7 +108,7 @@ def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=0.01))
     nodes.change = lambda node, reply: None if len(nodes.sent) % 4 == 3 else reply
     run, rows = trained(nodes)
-    assert sum(len(row["absent"]) for row in rows) > 3
+    assert sum(row["absent"] for row in rows) > 3
     assert_means(nodes, run, N=3)
 
 
@@ -135,7 +139,7 @@ def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) 
     for row in run:
         if row["t"] == 4:
             nodes.places[1007] = 7
-    assert row["N"] == 4
+    assert run.algo.sys.N == 4
     assert row["clients"] == 4 or schedule == "buffered"
     assert_means(nodes, run, N=4)
     assert run.record.facts().system["N"] == 4
@@ -148,7 +152,7 @@ def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) 
     run = federated(nodes)
     reasons = []
     for row in run:
-        reasons += [why for _, _, why in row["absent"]]
+        reasons += [why for _, _, why in absences(run)]
         if row["t"] == 4:
             shutil.rmtree(nodes.store(1001))
     assert reasons == ["it has lost its memory"]
@@ -158,18 +162,16 @@ def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) 
 def changed(reply: Message, what: str) -> Message:
     if "message" not in reply.content:
         return reply
-    answer: Answer = unpacked(reply.content, Answer, "it")
+    answer: Answer = unpack(reply.content, Answer, "it")
     data = data_in(reply.content, "it")
     if what == "raises":
         raise AssertionError
     if what == "another job":
-        return Message(
-            envelope.packed(answer._replace(t=answer.t + 1), data), reply_to=asked(reply)
-        )
+        return Message(envelope.pack(answer._replace(t=answer.t + 1), data), reply_to=asked(reply))
     if what == "foreign":
         return Message(RecordDict({"x": ConfigRecord({"y": 1})}), reply_to=asked(reply))
     if what == "no samples":
-        return Message(envelope.packed(answer._replace(n=0), data), reply_to=asked(reply))
+        return Message(envelope.pack(answer._replace(n=0), data), reply_to=asked(reply))
     if what == "nan":
         data = data[:-4] + np.float32(np.nan).tobytes()
     if what == "short":
@@ -205,7 +207,7 @@ def test_a_bad_reply_is_refused_and_named(what: str, schedule: str, tmp_path: Pa
         if row["t"] < 0:
             nodes.change = lambda node, reply: changed(reply, what) if node == 1001 else reply
         else:
-            assert [(client, why) for _, client, why in row["absent"]] == [(1, BAD[what])]
+            assert [(client, why) for _, client, why in absences(run)] == [(1, BAD[what])]
             assert row["clients"] == 2
     nodes.change = lambda node, reply: reply
     assert row["t"] == 7
@@ -218,8 +220,8 @@ def test_a_client_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         "tests.flower.nodes.samples", lambda place: 1 / 0 if place == 2 else samples(place)
     )
-    _, rows = trained(nodes)
-    assert rows[-1]["absent"][0][1:] == (2, "its work failed: division by zero")
+    run, _ = trained(nodes)
+    assert absences(run)[0][1:] == (2, "its work failed: division by zero")
 
 
 def test_too_few_replies_stop_a_run_that_can_go_on(tmp_path: Path) -> None:
@@ -271,9 +273,10 @@ def test_a_late_reply_in_a_buffer_is_as_old_as_its_download(tmp_path: Path) -> N
 def test_a_second_node_with_the_same_place_is_left_out(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path))
     nodes.places[2000] = 1
-    run, rows = trained(nodes, rounds=3)
-    assert rows[-1]["N"] == 3
-    assert "partition 1 is connected already" in run._post.members.refused[2000]
+    run, _ = trained(nodes, rounds=3)
+    assert run.algo.sys.N == 3
+    refused = cast("Members", run.members).nodes.refused
+    assert "partition 1 is connected already" in refused[2000]
 
 
 def test_what_crosses_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
@@ -333,15 +336,6 @@ def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
             nodes.places[1007] = 7
         if row["t"] == 5:
             nodes._ready.update(later)
-    assert row["N"] == 4
+    assert run.algo.sys.N == 4
     assert not run.record.absences()
     assert_means(nodes, run, N=4)
-
-
-@pytest.mark.parametrize(("momentum", "kind"), [("ema", UpEma), ("storm", UpStorm)])
-def test_of_two_kinds_of_upload_only_the_agreed_one_is_read(momentum: Any, kind: type) -> None:
-    algo = replace(PAdaMFedVR.theory(System(N=3, S=3, K=2, T=50)), momentum=momentum)
-    theta0 = torch.zeros(5)
-    (exchange,) = algo.round()
-    job = Job(0, 0, "round", 0, exchange.down(algo.server(theta0)))
-    assert upload_kind(algo, theta0, job) is kind

@@ -20,10 +20,10 @@ from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.masfl import MasFL
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.scaffold_m import ScaffoldM
+from tunefree.config import Schedule
 from tunefree.core import Algorithm, System
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.buffered import buffered
-from tunefree.schedule.delays import LAWS
+from tunefree.schedule.simulate import simulate as play
 
 SYS = System(N=9, S=3, K=4, T=40)
 both_starts = pytest.mark.parametrize("start", ["gradients", "zero"])
@@ -110,13 +110,13 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
     """The server and all clients' accepted states after every step."""
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
-    steps = buffered(algo, fleet, theta0, 2, delays=LAWS["mild"], **setting)
+    steps = play(algo, fleet, theta0, 2, Schedule("buffered", **setting))
     return [
         Moment(step.t, step.server, [fleet.states[i] for i in range(algo.sys.N)]) for step in steps
     ]
 
 
-@pytest.mark.parametrize(("dropout", "timeout"), [(0.0, None), (0.4, None), (0.2, 4.5)])
+@pytest.mark.parametrize(("dropout", "timeout"), [(0.0, 0.0), (0.4, 0.0), (0.2, 4.5)])
 @pytest.mark.parametrize(
     ("dispatch", "concurrency"), [("flush", 8), ("immediate", 7), ("queue", 9)]
 )
@@ -131,7 +131,7 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
     ids=["adamasfl", "masfl", "scaffold_m", "ca2fl"],
 )
 def test_the_server_knows_the_mean_of_what_clients_hold(
-    algo: Any, field: str, dispatch: Any, concurrency: int, dropout: float, timeout: float | None
+    algo: Any, field: str, dispatch: Any, concurrency: int, dropout: float, timeout: float
 ) -> None:
     """However late the replies, and however many never come: c = mean c_i, h = mean h_i."""
     setting = {"dropout": dropout, "timeout": timeout, "dispatch": dispatch}

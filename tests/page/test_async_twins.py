@@ -20,9 +20,9 @@ from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
 from tunefree.algorithms.fadas import FADAS
 from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.masfl import MasFL
+from tunefree.config import Opening
 from tunefree.core import Algorithm, System
 from tunefree.schedule.delays import LAWS
-from tunefree.schedule.sync import Opening
 
 PARTIAL = System(N=9, S=3, K=4, T=30)
 SETTINGS: list[Any] = [

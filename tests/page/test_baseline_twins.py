@@ -34,8 +34,8 @@ from tunefree.algorithms.fedprox import FedProx
 from tunefree.algorithms.fedsps import FedSPS
 from tunefree.algorithms.mime import Mime, MimeLite
 from tunefree.algorithms.slowmo import SlowMo
+from tunefree.config import Opening
 from tunefree.core import Reply, System
-from tunefree.schedule.sync import Opening
 
 
 @pytest.mark.parametrize("momentum", ["heavy-ball", "nesterov"])

@@ -21,8 +21,8 @@ from tunefree.algorithms.fed_ef_sgd import FedEFSGD
 from tunefree.algorithms.local_sgd_c import LocalSGDC
 from tunefree.algorithms.scafcom import Scafcom
 from tunefree.algorithms.scallion import Scallion
+from tunefree.config import Opening
 from tunefree.core import System
-from tunefree.schedule.sync import Opening
 from tunefree.wire import from_spec
 
 SIZES = (3, 2)

@@ -26,10 +26,11 @@ from tunefree.algorithms.scaffold import Scaffold
 from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
+from tunefree.config import Opening
 from tunefree.core import System, Vec
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.sync import Opening, synchronous
+from tunefree.schedule.simulate import simulate as play
 
 SYSTEMS = [
     pytest.param(System(N=3, S=3, K=2, T=20), id="full"),
@@ -132,7 +133,7 @@ def test_fedavg_weighs_clients(sys: System, weighting: str) -> None:
     algo = FedAvg(sys, eta=0.07, s=1.3, weighting=weighting)  # type: ignore[arg-type]
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: SizedOracle(problem, job))
-    steps = list(synchronous(algo, fleet, theta0, problem.seed))
+    steps = list(play(algo, fleet, theta0, problem.seed))
     sizes = [1 + i**2 for i in range(sys.N)] if weighting == "examples" else None
     page = fedavg(problem, [step.clients for step in steps[1:]], sys.K, 0.07, 1.3, sizes)
     agree([step.server.theta.numpy() for step in steps], page, sys.T)
@@ -192,7 +193,7 @@ def test_single_precision_stays_near_the_page() -> None:
     problem, algo = problem_of(sys), PAdaMFedVR.theory(sys)
     theta0 = torch.from_numpy(problem.theta0).float()
     fleet = Serial(algo, theta0, lambda job: Float32Oracle(problem, job))
-    steps = list(synchronous(algo, fleet, theta0, problem.seed))
+    steps = list(play(algo, fleet, theta0, problem.seed))
     page = padamfed_vr(problem, [step.clients for step in steps[1:]], sys.K, "storm")
     assert steps[-1].server.theta.dtype == torch.float32
     ours = np.array([step.server.theta.numpy() for step in steps])

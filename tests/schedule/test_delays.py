@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.schedule.delays import LAWS, Delays, Stopwatch, from_spec
+from tunefree.schedule.clock import VirtualClock
+from tunefree.schedule.delays import LAWS, Delays, from_spec
 
 
 def sample(delays: Delays, clients: int = 400, jobs: int = 5) -> np.ndarray:
@@ -55,8 +56,8 @@ def test_a_trace_is_cycled_through(tmp_path: Path, heading: str) -> None:
     assert [trace.duration(9, 1, n) for n in range(4)] == [2.5, 0.5, 2.5, 0.5]
     assert [trace.duration(9, 0, n) for n in range(2)] == [4, 4]
     assert trace.longest == 4
-    watch = Stopwatch(trace, seed=0)
-    assert [watch.next(1), watch.next(0), watch.next(1)] == [2.5, 4, 0.5]
+    clock = VirtualClock(trace, seed=0)
+    assert [clock.seconds(1), clock.seconds(0), clock.seconds(1)] == [2.5, 4, 0.5]
 
 
 @pytest.mark.parametrize(

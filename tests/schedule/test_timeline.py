@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from tunefree.core import System
+from tunefree.fleet.job import Fleet
+from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.cohort import cohort
-from tunefree.schedule.delays import LAWS, Delays, Stopwatch, Trace
+from tunefree.schedule.delays import LAWS, Delays, Trace
 from tunefree.schedule.timeline import Arrivals, Timeline
 
 SYS = System(N=30, S=2, K=1, T=400)
@@ -31,10 +33,10 @@ def play(
         sys,
         concurrency=concurrency,
         dispatch=dispatch,
-        watch=Stopwatch(delays, seed),
+        clock=VirtualClock(delays, seed),
         dropout=dropout,
         timeout=timeout,
-        start=0.0,
+        fleet=cast("Fleet", None),  # only the order of events is looked at
     )
     return list(islice(timeline, sys.T))
 

@@ -103,7 +103,7 @@ def test_every_algorithm_has_its_price() -> None:
 
 def test_a_zero_opening_sends_nothing() -> None:
     opening, *_ = simulate(build("padamfed", SYS), PROBLEM, "zero").steps
-    assert (opening.t, opening.traffic, opening.drawn) == (-1, (), 0)
+    assert (opening.t, opening.traffic, opening.samples) == (-1, (), 0)
 
 
 def test_local_sgd_c_with_all_clients_sends_no_model() -> None:

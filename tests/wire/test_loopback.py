@@ -11,7 +11,7 @@ from tests.problem import quadratic
 from tunefree.core import Algorithm
 from tunefree.fleet.loopback import Loopback
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.sync import synchronous
+from tunefree.schedule.simulate import simulate as play
 from tunefree.wire import bits
 from tunefree.wire.codec import encode, encoded_fields
 from tunefree.wire.message import field_bits
@@ -25,8 +25,8 @@ def test_a_run_over_the_wire_is_the_same_run(algo: Algorithm, dtype: torch.dtype
     plain = Serial(algo, theta0, lambda job: CastOracle(problem, job))
     wired = Loopback(algo, theta0, lambda job: CastOracle(problem, job))
     for a, b in zip(
-        synchronous(algo, plain, theta0, problem.seed),
-        synchronous(algo, wired, theta0, problem.seed),
+        play(algo, plain, theta0, problem.seed),
+        play(algo, wired, theta0, problem.seed),
         strict=True,
     ):
         assert a.server.theta.numpy().tobytes() == b.server.theta.numpy().tobytes()

@@ -20,14 +20,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tunefree import algorithms, models
+from tunefree import models
+from tunefree.api import simulation
 from tunefree.bench import bare_loop
 from tunefree.bench.workloads import IMAGE, Workload, federation
+from tunefree.config import FleetName, at_door
 from tunefree.core import System, Vec
+from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
 from tunefree.models.objective import Objective
-from tunefree.run import FleetName, Run
-from tunefree.schedule.choice import Schedule
+from tunefree.run import Run
 
 FOREVER = 10**6  # rounds; the measurement stops long before
 
@@ -56,21 +58,19 @@ def ours(
 
 
 def make_run(
-    w: Workload, sys: System, fleet: FleetName, algorithm: str, out: Path | None, **more: Any
+    w: Workload, sys: System, fleet: FleetName, algorithm: str, out: Path, **more: object
 ) -> Run:
     data = federation(w)
     module = models.build(w.model, data.train.input_shape, w.classes, w.options)
-    return Run(
-        algorithms.build(algorithm, sys),
-        Objective(module),
-        data,
-        batch_size=w.batch,
-        seed=0,
-        eval_every=FOREVER,
-        fleet=fleet,
-        out=out,
-        **more,
+    settings = at_door(
+        {
+            **{"algorithm": algorithm, "rounds": sys.T, "per_round": sys.S, "local_steps": sys.K},
+            **{"batch_size": w.batch, "eval_every": FOREVER, "fleet": fleet, "out": str(out)},
+            **more,
+        },
+        sys.N,
     )
+    return simulation(settings, Objective(module), data, {})
 
 
 def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
@@ -158,8 +158,8 @@ def shares(w: Workload, rounds: int) -> Shares:
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
         clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
-        objective, samples = run.objective, run.federation.train
-        gradient, batch, commit = objective.grad, type(samples).batch, run.record.commit
+        objective = run.objective
+        gradient, batch, commit = objective.grad, Samples.batch, run.record.commit
 
         def timed_gradient(*args: Any) -> Vec:
             began = time.perf_counter()
@@ -180,7 +180,7 @@ def shares(w: Workload, rounds: int) -> Shares:
 
         run.record.commit = timed_commit  # type: ignore[method-assign]
         objective.grad = timed_gradient  # type: ignore[method-assign, assignment]
-        type(samples).batch = timed_batch  # type: ignore[method-assign]
+        Samples.batch = timed_batch  # type: ignore[method-assign]
         try:
             steps = iter(run)
             next(steps)
@@ -192,7 +192,7 @@ def shares(w: Workload, rounds: int) -> Shares:
             whole = time.perf_counter() - began
             steps.close()  # type: ignore[attr-defined]
         finally:
-            type(samples).batch = batch  # type: ignore[method-assign]
+            Samples.batch = batch  # type: ignore[method-assign]
     used = {name: seconds / whole for name, seconds in clock.items()}
     return Shares(**used, rest=1 - sum(used.values()))
 
@@ -217,8 +217,8 @@ def scale_at(N: int, rounds: int) -> Scale:
     w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
     times = []
     with tempfile.TemporaryDirectory() as folder:
-        zero, out = Schedule(opening="zero"), Path(folder) / "run.sqlite"
-        steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, schedule=zero))
+        out = Path(folder) / "run.sqlite"
+        steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, opening="zero"))
         next(steps)
         for _ in range(rounds):
             began = time.perf_counter()

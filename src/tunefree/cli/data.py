@@ -34,7 +34,7 @@ def data_command(args: argparse.Namespace) -> int:
 
 
 def list_data(args: argparse.Namespace) -> int:
-    from tunefree.data.named.sources import SOURCES, at_hand
+    from tunefree.data.sources import SOURCES, at_hand
 
     if args.format == "json":
         rows = [
@@ -62,7 +62,7 @@ def list_data(args: argparse.Namespace) -> int:
 
 
 def get_data(args: argparse.Namespace) -> int:
-    from tunefree.data.named.sources import load
+    from tunefree.data.sources import load
 
     data = load(args.name, args.data_dir or None)
     sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
@@ -76,8 +76,8 @@ def get_data(args: argparse.Namespace) -> int:
 
 def show_data(args: argparse.Namespace) -> int:
     from tunefree.data.heterogeneity import heterogeneity
-    from tunefree.data.named.sources import SOURCES, load
     from tunefree.data.partition import from_spec
+    from tunefree.data.sources import SOURCES, load
     from tunefree.plots import data as picture
 
     data, source = load(args.name, args.data_dir or None), SOURCES[args.name]

@@ -123,7 +123,9 @@ def run_problem(
     theta0 = initial_model(dtype)
     fleet = fleet_of(algo, theta0, oracle_of)
     try:
-        steps = list(islice(simulate(algo, fleet, theta0, SEED, Schedule(opening=opening)), 1 + ROUNDS))
+        steps = list(
+            islice(simulate(algo, fleet, theta0, SEED, Schedule(opening=opening)), 1 + ROUNDS)
+        )
     finally:
         fleet.close()
     for step in steps:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About
-from tunefree.data.named import sources
+from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.experiments import arms
 from tunefree.experiments.arms import Arm

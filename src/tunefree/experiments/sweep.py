@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About
-from tunefree.data.named import sources
+from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.experiments.batch import Result, plan, play
 from tunefree.experiments.compare import about_run, check_has_accuracy, seeded

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefree.config import Schedule
 from tunefree.core import Algorithm, about
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
 from tunefree.record.facts import Facts
-from tunefree.config import Schedule
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
 LOOKED_AT = 100_000  # labels that tell one data set from another

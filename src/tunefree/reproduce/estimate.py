@@ -12,7 +12,7 @@ import tunefree.models
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import stream
-from tunefree.data.named import sources
+from tunefree.data import sources
 from tunefree.evaluate import TRAINING_SAMPLES, scores_on
 from tunefree.fleet.work import keep_memory
 from tunefree.models.objective import EVALUATION_BATCH, Objective, default_loss

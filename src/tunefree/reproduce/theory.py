@@ -21,11 +21,11 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.algorithms import build
+from tunefree.config import Schedule
 from tunefree.core import Generator, System, Vec, mean, norm, stream
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.reproduce.verdicts import Part, Verdict, above, below, decide
-from tunefree.config import Schedule
 from tunefree.schedule.simulate import simulate
 
 RIPPLE = 3.0
