@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,14 +12,15 @@ import pytest
 
 from tunefree.cli import main
 from tunefree.errors import ConfigError
+from tunefree.plots import panels as plots
+from tunefree.plots.panels import Panel
 from tunefree.reproduce import checks, figures, recipes
 from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
 from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
 from tunefree.reproduce.evidence import GAPS, page
-from tunefree.reproduce.figures import Panel
 from tunefree.reproduce.folder import keep, read
 from tunefree.reproduce.recipes import SCALES, swept
-from tunefree.reproduce.studies import Order, Plans, finals, row_of, union, wholly
+from tunefree.reproduce.studies import Order, Plans, draw, finals, row_of, union, wholly
 from tunefree.reproduce.theory import Found
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
@@ -322,7 +324,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
         keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"arm": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
-        figures.save(panels, folder / "pictures" / f"{figure}-small.png")
+        plots.save(panels, folder / "pictures" / f"{figure}-small.png")
         assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
@@ -347,9 +349,20 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
     for name in ("parfrefl-bits", "parfrefl-steps", "adamasfl-staleness"):
         table = {key: arm(0.5) for key in union(FIGURES[name])}
         path = tmp_path / f"{name}.png"
-        assert "picture in" in figures.save(figures.KINDS[name](table, "small"), path)
+        plots.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
     assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
+
+
+def test_a_picture_that_cannot_be_drawn_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    draw([], tmp_path / "late-small.png", said.append)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    draw([Panel("", {"arm": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", said.append)
+    assert said[0] == "  no picture of late-small: nothing was played"
+    assert "no picture: pictures need matplotlib, which is not installed; pip install" in said[1]
 
 
 def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
@@ -383,7 +396,7 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
         ("S", ["A", "B"]),
     ]
     assert panels[0].slopes == {"A": -0.25, "B": -0.25}
-    (legend,) = figures.picture(panels).legends
+    (legend,) = plots.draw(panels).legends
     assert [text.get_text() for text in legend.get_texts()] == ["A", "the theorem's slope", "B"]
 
 

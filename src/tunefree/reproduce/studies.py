@@ -26,6 +26,8 @@ from tunefree.experiments.compare import seeded
 from tunefree.experiments.sweep import theory_of
 from tunefree.experiments.tune import Point, Trial, Tuned
 from tunefree.fleet.pool import cores
+from tunefree.plots.panels import Panel
+from tunefree.plots.panels import save as save_panels
 from tunefree.reproduce import estimate, figures, recipes, theory
 from tunefree.reproduce.checks import Curve, Table, final
 from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, study_of
@@ -182,7 +184,18 @@ def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     for name, own in wholly(claims).items():
         if name in figures.KINDS:
             part = {key: table[key] for key in union(own) if key in table}
-            say(figures.save(figures.KINDS[name](part, order.scale), order.picture(name)))
+            draw(figures.KINDS[name](part, order.scale), order.picture(name), say)
+
+
+def draw(panels: Sequence[Panel], path: Path, say: Say) -> None:
+    """Save a picture and say where it is, or why there is none."""
+    if not panels:
+        say(f"  no picture of {path.stem}: nothing was played")
+        return
+    try:
+        say(f"  picture in {save_panels(panels, path)}")
+    except ConfigError as error:
+        say(f"  no picture: {error}")
 
 
 def wholly(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -417,7 +430,7 @@ def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
         yield row_of(order, claim, theory.decided(claim, found), order.theory_seeds)
     for name, own in wholly(claims).items():
         shown = [law for claim in own for law in laws[claim] if law.power is not None]
-        say(figures.save(figures.of_laws(shown), order.picture(name)))
+        draw(figures.of_laws(shown), order.picture(name), say)
 
 
 def measured(claim: int, rows: Sequence[theory.Law], order: Order, say: Say) -> list[theory.Found]:
