@@ -22,7 +22,7 @@ from tunefree.data.samples import Federation, Samples, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
 from tunefree.models.objective import Kernels, Loss, Objective
-from tunefree.progress import shown
+from tunefree.progress import show_progress as shown
 from tunefree.record import Record
 from tunefree.run import FleetName, Run
 from tunefree.schedule.choice import SYNCHRONOUS, Schedule

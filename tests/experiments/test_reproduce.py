@@ -16,12 +16,12 @@ from tunefree.plots import panels as plots
 from tunefree.plots.panels import Panel
 from tunefree.reproduce import checks, figures, recipes
 from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
-from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
+from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
 from tunefree.reproduce.evidence import GAPS, page
 from tunefree.reproduce.folder import keep, read
-from tunefree.reproduce.recipes import SCALES, swept
+from tunefree.reproduce.recipes import SCALES, arms_at
 from tunefree.reproduce.studies import Order, Plans, draw, finals, row_of, union, wholly
-from tunefree.reproduce.theory import Found
+from tunefree.reproduce.theory import Measurement
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
 SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
@@ -32,13 +32,13 @@ Made = dict[tuple[str, str], dict[int, Curve]]
 
 def curve(accuracy: float, bits: float = 1.0, loss: float = 0.0) -> Curve:
     """Grows from nothing to its accuracy in equal parts; sends so many bits a round."""
-    opening = {"t": -1.0, "bits_up": 100.0, "bits_down": 100.0, "clients": 0.0, "time": 0.0}
+    opening = {"t": -1.0, "bits_up": 100.0, "bits_down": 100.0, "clients": 0.0}
     rows = [
         {
             **{"t": float(t), "accuracy": accuracy * (t + 1) / T, "clients": 1.0},
             **{"bits_up": 100 + bits * (t + 1), "bits_down": 100 + bits * (t + 1)},
             **{"loss": loss or 1 - accuracy, "train_loss": loss or 1 - accuracy},
-            **{"grad_norm": 1 - accuracy, "time": float(t + 1), "tau_mean": 1.0},
+            **{"grad_norm": 1 - accuracy, "virtual_seconds": float(t + 1), "tau_mean": 1.0},
         }
         for t in range(T)
     ]
@@ -81,7 +81,7 @@ LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
 
 
 def lr(name: str, step: str, rates: Sequence[float], values: Sequence[float]) -> dict[str, float]:
-    return dict(zip(swept(name, step, rates), values, strict=True))
+    return dict(zip(arms_at(name, step, rates), values, strict=True))
 
 
 def sweep_of(wide: float, narrow: float, last: float = 0.1) -> Made:
@@ -238,30 +238,29 @@ def test_staleness_is_what_the_clock_must_give() -> None:
 
 
 def test_a_diverged_run_has_no_accuracy() -> None:
-    assert checks.final(curve(0.9)._replace(diverged=True)) == 0
-    assert checks.final(curve(0.9)) == pytest.approx(0.9)
+    assert checks.late_score(curve(0.9)._replace(diverged=True)) == 0
+    assert checks.late_score(curve(0.9)) == pytest.approx(0.9)
 
 
 def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
-    assert chosen(["all"]) == list(range(10, 50)) == sorted(SENTENCES)
-    assert chosen(["37-39", "24"]) == [24, 37, 38, 39]
-    assert chosen(["late"]) == [37, 38, 39] == chosen(["adamasfl-rounds", "adamasfl-staleness"])
+    assert choose(["all"]) == list(range(10, 50)) == sorted(SENTENCES)
+    assert choose(["37-39", "24"]) == [24, 37, 38, 39]
+    assert choose(["late"]) == [37, 38, 39] == choose(["adamasfl-rounds", "adamasfl-staleness"])
     assert {study_of(claim) for claim in SENTENCES} == set(STUDIES)
     assert sorted(claim for claims in FIGURES.values() for claim in claims) == list(range(10, 50))
     for wrong in ("9", "50", "12-60", "parfrefl-round"):
         with pytest.raises(ConfigError, match=r"not known"):
-            chosen([wrong])
+            choose([wrong])
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
     assert len(plans.unfinished()) > 100
-    for where, arm_ in plans.searches:
-        assert plans.grid(arm_)
-        assert plans.trial(where, arm_).run.seed not in plans.order.arm_seeds
-    assert plans.configured("late-1", "defedavg_niid").schedule.dispatch == "queue"
-    assert plans.configured("late-1", "fedbuff").schedule.dispatch == "flush"
+    assert {run.config.run.seed for run in plans.trials()}.isdisjoint(plans.order.arm_seeds)
+    assert all(plans.search(*key).points for key in plans.searches)
+    assert plans.configure("late-1", "defedavg_niid").schedule.dispatch == "queue"
+    assert plans.configure("late-1", "fedbuff").schedule.dispatch == "flush"
 
 
 def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
@@ -386,7 +385,7 @@ def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
 
 def test_laws_along_the_same_constant_share_a_panel() -> None:
     laws = [
-        Found(f"{name} against {x}", -0.25, [1, 16], {0: [4.0, 2.0], 1: [4.0, 2.0]})
+        Measurement(f"{name} against {x}", -0.25, [1, 16], {0: [4.0, 2.0], 1: [4.0, 2.0]})
         for name in ("A", "B")
         for x in "TS"
     ]

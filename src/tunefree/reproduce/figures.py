@@ -10,8 +10,8 @@ from tunefree.experiments import arms
 from tunefree.plots.panels import Panel, Points
 from tunefree.record import Row
 from tunefree.reproduce import recipes
-from tunefree.reproduce.checks import Curve, Table, final
-from tunefree.reproduce.theory import Found
+from tunefree.reproduce.checks import Curve, Table, late_score
+from tunefree.reproduce.theory import Measurement
 
 
 def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "t") -> list[Panel]:
@@ -60,11 +60,11 @@ def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (where, arm), curves in table.items():
         if step := recipes.swept_step(arm):
-            parsed = arms.parsed(arm)
-            own = {k: v for k, v in parsed.options.items() if k not in (step, "explicit_steps")}
-            label = f"{parsed._replace(options=own).label}, {step}"
+            spec = arms.parse_arm(arm)
+            own = {k: v for k, v in spec.options.items() if k not in (step, "explicit_steps")}
+            label = f"{spec._replace(options=own).label}, {step}"
             line = panels.setdefault(where, {}).setdefault(label, {})
-            line[float(str(parsed.options[step]))] = [final(curve) for curve in curves.values()]
+            line[float(str(spec.options[step]))] = [late_score(curve) for curve in curves.values()]
     return [
         Panel(title(where, scale), lines, "step size", "accuracy", log_x=True)
         for where, lines in panels.items()
@@ -78,7 +78,7 @@ def by_jobs(table: Table, scale: recipes.Scale) -> list[Panel]:
     stale: dict[str, dict[float, list[float]]] = {}
     for (where, arm), curves in table.items():
         jobs = levels[int(where.removeprefix("late-"))]
-        ends.setdefault(arm, {})[jobs] = [final(curve) for curve in curves.values()]
+        ends.setdefault(arm, {})[jobs] = [late_score(curve) for curve in curves.values()]
         stale.setdefault(arm, {})[jobs] = [
             fmean(row["tau_mean"] for row in curve.history if row["t"] >= 0)
             for curve in curves.values()
@@ -107,7 +107,7 @@ KINDS: dict[str, Callable[[Table, recipes.Scale], list[Panel]]] = {
 }
 
 
-def of_laws(laws: Sequence[Found]) -> list[Panel]:
+def of_laws(laws: Sequence[Measurement]) -> list[Panel]:
     """What was measured for theorems, with the slopes they promise; one panel for each x."""
     lines: dict[str, dict[str, Points]] = {}
     slopes: dict[str, dict[str, float]] = {}
