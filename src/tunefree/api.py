@@ -37,7 +37,7 @@ from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.models.objective import Loss, Objective, default_loss, is_label, outputs
-from tunefree.progress import shown
+from tunefree.progress import show_progress
 from tunefree.record import Record
 from tunefree.record.provenance import describe, identify
 from tunefree.run import Run, open_record
@@ -243,7 +243,7 @@ def simulation(
 
 
 def finish(run: Run, progress: bool) -> Run:
-    for _ in shown(run) if progress else run:
+    for _ in show_progress(run) if progress else run:
         pass
     return run
 

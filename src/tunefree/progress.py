@@ -1,58 +1,114 @@
-"""Progress on standard error: a live bar on a terminal, a line per evaluation elsewhere."""
+"""Progress on standard error, of one run or many: live bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from tunefree.record import Row
 from tunefree.run import Run
 
 
-def shown(run: Run) -> Iterator[Row]:
+def show_progress(run: Run) -> Iterator[Row]:
     """The run's rows as they come, made visible."""
-    console = Console(stderr=True)
-    return on_terminal(run, console) if console.is_terminal else in_lines(run, console)
-
-
-def on_terminal(run: Run, console: Console) -> Iterator[Row]:
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[scores]}"),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=run.algo.sys.T, scores="opening", speed="")
-        scores, seconds = "", 0.0
+    console, T = Console(stderr=True), run.algo.sys.T
+    speed = TextColumn("{task.fields[speed]}")
+    with bars(console, TextColumn("round"), speed) as progress:
+        task = progress.add_task("", total=T, scores="opening", speed="")
+        first: Row | None = None
         for row in run:
-            tell_absent(row, progress.console)
-            scores = sentence(row) or scores
-            seconds += row["seconds"] if row["t"] >= 0 else 0
-            done = int(row["t"]) + 1
-            speed = f"{done / seconds:.1f} rounds/s" if seconds else ""
-            progress.update(task, completed=done, scores=scores, speed=speed)
+            tell_absent(row, console)
+            scores, done = sentence(row), int(row["t"]) + 1
+            if scores and not console.is_terminal:
+                say(console, f"round {done}/{T}  {scores}")
+            first = first or row
+            seconds = row["seconds"] - first["seconds"]
+            if seconds > 0:
+                progress.update(task, speed=f"{(row['t'] - first['t']) / seconds:.1f} rounds/s")
+            progress.update(task, completed=done)
+            if scores:
+                progress.update(task, scores=scores)
             yield row
 
 
-def in_lines(run: Run, console: Console) -> Iterator[Row]:
-    T = run.algo.sys.T
-    for row in run:
-        tell_absent(row, console)
-        scores = sentence(row)
+class BatchProgress:
+    """A bar for all rounds of all runs and one for each run at work, or a line for each result."""
+
+    def __init__(self, runs: int, rounds: int, console: Console | None = None) -> None:
+        self._console, self._runs = console or Console(stderr=True), runs
+        name = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True))
+        self._bars = bars(self._console, name, width=12, expand=True)
+        self._whole = self._bars.add_task("all rounds", total=rounds, scores="")
+        self._lines: dict[Hashable, TaskID] = {}
+        self._rounds: dict[Hashable, int] = {}
+        self._ended = 0
+        self._notes: set[str] = set()
+
+    def __enter__(self) -> BatchProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def note(self, text: str) -> None:
+        """Say it, but only once."""
+        if text not in self._notes:
+            self._notes.add(text)
+            say(self._console, f"note: {text}")
+
+    def row(self, run: Hashable, name: str, T: int, row: Row) -> None:
+        """A run is this far."""
+        if run not in self._lines:
+            self._lines[run] = self._bars.add_task(name, total=T, scores="")
+        scores, done = headline(row), int(row["t"]) + 1
+        self._bars.update(self._lines[run], completed=done)
         if scores:
-            console.print(f"round {int(row['t']) + 1}/{T}  {scores}", highlight=False)
-        yield row
+            self._bars.update(self._lines[run], scores=scores)
+        self._sum_up(run, done)
+
+    def end(self, run: Hashable, name: str, T: int, outcome: str) -> None:
+        """Nothing more will come of a run."""
+        self._ended += 1
+        if run in self._lines:
+            self._bars.remove_task(self._lines.pop(run))
+        if not self._console.is_terminal:
+            say(self._console, f"{self._ended}/{self._runs} {name}: {outcome}")
+        self._sum_up(run, T)
+
+    def _sum_up(self, run: Hashable, rounds: int) -> None:
+        self._rounds[run] = rounds
+        ended = f"{self._ended} of {self._runs} runs"
+        self._bars.update(self._whole, completed=sum(self._rounds.values()), scores=ended)
+
+
+def bars(
+    console: Console, name: TextColumn, *more: TextColumn, width: int = 40, expand: bool = False
+) -> Progress:
+    """A line for each task: how far it is, its scores, and when it ends; only on a terminal."""
+    columns = (
+        name,
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=width),
+        TextColumn("{task.fields[scores]}"),
+        *more,
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+    )
+    return Progress(*columns, console=console, expand=expand, disable=not console.is_terminal)
+
+
+def say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def sentence(row: Row) -> str:
@@ -61,9 +117,15 @@ def sentence(row: Row) -> str:
     return "  ".join(f"{name} {row[name]:.4f}" for name in names if name in row)
 
 
+def headline(row: Row) -> str:
+    """The one score that fits beside a bar."""
+    name = next((name for name in ("accuracy", "loss", "train_loss") if name in row), "")
+    return f"{name.replace('_', ' ')} {row[name]:.4f}" if name else ""
+
+
 def tell_absent(row: Row, console: Console) -> None:
     """Say that replies could not be used, and when a whole round was lost for it."""
     if row["absent"]:
         end = "" if row["clients"] else "; the round is skipped"
         when = f"round {int(row['t']) + 1}" if row["t"] >= 0 else "opening"
-        console.print(f"{when}: {row['absent']} replies were missing or refused{end}")
+        say(console, f"{when}: {row['absent']} replies were missing or refused{end}")

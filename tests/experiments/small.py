@@ -10,7 +10,7 @@ from pathlib import Path
 from tunefree import config
 from tunefree.config import Config
 from tunefree.experiments import worker
-from tunefree.experiments.batch import Planned, Result, kept
+from tunefree.experiments.batch import PlannedRun, Result, saved_result
 from tunefree.record import Record, Row
 
 SIZES = {
@@ -29,17 +29,17 @@ def settings(name: str = "padamfed", **more: object) -> Config:
     return config.load(None, {**SIZES, "algorithm.name": name, **given})
 
 
-def play_here(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
-    """What `batch.play` gives, from this process."""
+def play_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+    """What `batch.run_all` gives, from this process."""
     results = []
     for run in runs:
-        result = kept(run)
+        result = saved_result(run)
         if result is None:
             messages: list[dict[str, object]] = []
-            worker.play(json.loads(json.dumps(run.job)), messages.append)
+            worker.run_job(json.loads(json.dumps(run.job)), messages.append)
             if messages[-1]["end"] in ("refused", "failed"):
                 raise AssertionError(messages[-1])
-            result = kept(run)
+            result = saved_result(run)
         assert result is not None
         results.append(result)
     return results
@@ -47,13 +47,13 @@ def play_here(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
 
 def play_as_told(
     curve: Callable[[Config], Sequence[float] | None],
-) -> Callable[[Sequence[Planned], int], list[Result]]:
+) -> Callable[[Sequence[PlannedRun], int], list[Result]]:
     """A player that trains nothing: the accuracy after each round is told, None is divergence."""
 
-    def play(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
+    def play(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
         return [told(run) for run in runs]
 
-    def told(run: Planned) -> Result:
+    def told(run: PlannedRun) -> Result:
         accuracies, history = curve(run.config), [row(-1, 0.1)]
         if accuracies is None:
             return Result(run, "diverged", history, "told so")

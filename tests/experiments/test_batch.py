@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -22,8 +23,9 @@ from tests.experiments.small import FLAGS, play_here, settings, theta_sha256
 from tunefree.api import prepare
 from tunefree.config import config_from
 from tunefree.errors import ConfigError
-from tunefree.experiments import batch, watch
-from tunefree.experiments.batch import Event, Heard, Planned, Result, plan, play
+from tunefree.experiments import batch
+from tunefree.experiments.batch import Event, PlannedRun, Progress, Result, plan, run_all
+from tunefree.progress import BatchProgress
 from tunefree.record import Facts, Record
 
 
@@ -36,14 +38,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
         "second": settings("comparfrefl", algorithm__compressor="top:0.1", model__hidden=5),
         "bad": settings("fedavg", algorithm__eta=1e30),
     }
-    return play(
+    return run_all(
         [plan(folder, label, c, "arm", {"sweep": {"over": "eta"}}) for label, c in configs.items()],
         1,
     )
 
 
 def test_results_come_in_the_order_asked_for(played: list[Result]) -> None:
-    assert [r.planned.label for r in played] == ["first", "second", "bad"]
+    assert [r.run.label for r in played] == ["first", "second", "bad"]
     assert [r.state for r in played] == ["done", "done", "diverged"]
     assert [len(r.history) for r in played] == [9, 9, 3]
     assert "training has diverged" in played[2].reason
@@ -51,16 +53,16 @@ def test_results_come_in_the_order_asked_for(played: list[Result]) -> None:
 
 def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
     for result in played[:2]:
-        alone = prepare(plan(tmp_path, "alone", result.planned.config).config)
+        alone = prepare(plan(tmp_path, "alone", result.run.config).config)
         for _ in alone:
             pass
-        assert theta_sha256(result.planned.path) == alone.theta_sha256
+        assert theta_sha256(result.run.path) == alone.theta_sha256
         accuracies = [[row.get("accuracy") for row in rows] for rows in (alone.history, result[2])]
         assert accuracies[0] == accuracies[1]
 
 
 def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
-    record = Record.open(played[1].planned.path)
+    record = Record.open(played[1].run.path)
     facts = record.facts()
     assert (facts.arm, facts.role, facts.state, facts.fleet) == ("second", "arm", "done", "serial")
     assert facts.sweep == {"over": "eta"}
@@ -75,9 +77,9 @@ def test_what_is_finished_is_not_played_again(
         raise AssertionError("there is nothing to do")
 
     monkeypatch.setattr(batch, "Worker", no_worker)
-    before = [r.planned.path.stat().st_mtime_ns for r in played]
-    assert play([r.planned for r in played]) == played
-    assert [r.planned.path.stat().st_mtime_ns for r in played] == before
+    before = [r.run.path.stat().st_mtime_ns for r in played]
+    assert run_all([r.run for r in played]) == played
+    assert [r.run.path.stat().st_mtime_ns for r in played] == before
 
 
 def test_settings_survive_the_way_to_the_worker() -> None:
@@ -122,18 +124,18 @@ def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, "arm", settings())
     Record.create(run.path, Facts(settings="other", state="done")).close()
     with pytest.raises(ConfigError, match="holds another run; choose another folder"):
-        play([run])
+        run_all([run])
 
 
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="asked for 2 times"):
-        play([plan(tmp_path, "arm", settings())] * 2)
+        run_all([plan(tmp_path, "arm", settings())] * 2)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--out '.*file' cannot be written"):
-        play([plan(tmp_path / "file", "arm", settings())])
+        run_all([plan(tmp_path / "file", "arm", settings())])
 
 
 def test_a_run_stops_below_its_floor(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "WORKER", "tests.experiments.scripted_worker")
 
 
-def labelled(folder: Path, *labels: str) -> list[Planned]:
+def labelled(folder: Path, *labels: str) -> list[PlannedRun]:
     return [plan(folder, label, settings(run__seed=i)) for i, label in enumerate(labels)]
 
 
@@ -161,7 +163,7 @@ def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = labelled(tmp_path, "deadly", "deadly once", "broken", "failed", "good", "also good")
-    results = play(runs, workers=2)
+    results = run_all(runs, workers=2)
     assert [r.state for r in results] == ["failed", "done", "failed", "failed", "done", "done"]
     tries = [len(run.path.with_suffix(".tries").read_text()) for run in runs]
     assert tries == [2, 2, 2, 1, 1, 1]
@@ -179,47 +181,47 @@ def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
 @pytest.mark.usefixtures("scripted")
 def test_a_refused_setting_ends_the_batch(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="refused because"):
-        play(labelled(tmp_path, "good", "refused", "good too"), workers=1)
+        run_all(labelled(tmp_path, "good", "refused", "good too"), workers=1)
 
 
 @pytest.mark.usefixtures("scripted")
 def test_no_process_is_left_when_the_batch_is_given_up(tmp_path: Path) -> None:
     events = batch.events(labelled(tmp_path, "sleepy", "sleepy too"), workers=1)
     heard = next(events)
-    assert isinstance(heard, Heard)
-    assert heard.planned.label == "sleepy"
+    assert isinstance(heard, Progress)
+    assert heard.run.label == "sleepy"
     began = time.monotonic()
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     assert time.monotonic() - began < 30  # it would sleep for a minute
 
 
 def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, "arm", settings())
     Record.create(run.path, Facts.read({**run.facts, "state": "done"})).close()
-    lock = batch.lock_of(tmp_path)
-    assert batch.locked(lock)
+    lock = FileLock(tmp_path / ".lock")
+    lock.acquire()
     events = batch.events([run])
     assert "another command is at work" in str(next(events))
-    lock.close()
+    lock.release()
     assert [event.state for event in events if isinstance(event, Result)] == ["done"]
 
 
 def test_lines_for_a_log_and_bars_for_a_terminal(played: list[Result]) -> None:
-    first, _, bad = (r.planned for r in played)
+    first, _, bad = (r.run for r in played)
 
     def events() -> Iterator[Event]:
-        yield Heard(first, {"t": 3, "seconds": 0.1, "accuracy": 0.5})
+        yield Progress(first, {"t": 3, "seconds": 0.1, "accuracy": 0.5})
         yield "a note"
         yield played[0]
         yield "a note"
-        yield Heard(bad, {"t": -1, "seconds": 0.1})
+        yield Progress(bad, {"t": -1, "seconds": 0.1})
         yield played[2]
 
     for terminal in (False, True):
         console = Console(file=StringIO(), width=100, force_terminal=terminal)
-        show = watch.on_terminal if terminal else watch.in_lines
-        shown = list(show([first, bad], watch.without_echo(events(), console), console))
-        assert shown == [played[0], played[2]]
+        with BatchProgress(2, 16, console) as progress:
+            for event in events():
+                batch.show(event, progress)
         out = console.file.getvalue()  # type: ignore[attr-defined]
         assert out.count("note: a note") == 1
         if terminal:
@@ -269,9 +271,6 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert "the same command goes on from it" in err
-    lock = batch.lock_of(tmp_path / "cut")
-    assert batch.locked(lock)  # once no worker of the ended command is left
-    lock.close()
     before = states(tmp_path / "cut")
     assert set(before.values()) > {"done"}
     finished = {p: p.stat().st_mtime_ns for p, state in before.items() if state == "done"}
@@ -289,7 +288,7 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
             for s in (0, 1)
         ]
     )
-    assert sorted(map(theta_sha256, after)) == sorted(theta_sha256(r.planned.path) for r in whole)
+    assert sorted(map(theta_sha256, after)) == sorted(theta_sha256(r.run.path) for r in whole)
 
 
 @pytest.mark.parametrize("how", ["empty", "no tables", "no facts"])
@@ -304,7 +303,7 @@ def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> Non
         with sqlite3.connect(run.path) as db:
             db.execute("DELETE FROM run")
         db.close()
-    assert batch.kept(run) is None
+    assert batch.saved_result(run) is None
     assert not run.path.exists()
 
 
@@ -312,5 +311,5 @@ def test_a_file_that_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
     run = plan(tmp_path, "arm", settings())
     run.path.write_text("my notes\n" * 100)
     with pytest.raises(ConfigError, match="is not a run file"):
-        play([run])
+        run_all([run])
     assert run.path.read_text().startswith("my notes")

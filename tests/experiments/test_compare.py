@@ -16,8 +16,8 @@ from tunefree.algorithms import REGISTRY
 from tunefree.cli import compare as cli_compare
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments import arms, compare
-from tunefree.experiments.arms import Arm, configured, parsed
+from tunefree.experiments import arms, batch, compare
+from tunefree.experiments.arms import ArmSpec, configure, parse_arm
 from tunefree.record import Record
 
 keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda key: key != "name")
@@ -36,7 +36,7 @@ def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "play", play_here)
+    monkeypatch.setattr(batch, "run_all", play_here)
 
 
 @given(
@@ -46,7 +46,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_arm_says_what_was_typed(name: str, options: dict[str, Any], file: str) -> None:
     own = ",".join(f"{key}={value}" for key, value in options.items())
-    arm = parsed(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
+    arm = parse_arm(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
     assert (arm.name, arm.tuned) == (name, Path(file) if file else None)
     expected = {k: {"true": True, "false": False}.get(str(v), v) for k, v in options.items()}
     assert arm.options == expected
@@ -62,7 +62,7 @@ def test_an_arm_says_what_was_typed(name: str, options: dict[str, Any], file: st
     ],
 )
 def test_values_may_hold_colons_and_commas(text: str, options: dict[str, object]) -> None:
-    assert parsed(text).options == options
+    assert parse_arm(text).options == options
 
 
 BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
@@ -104,7 +104,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     other = {"algorithm": "scaffold", "options": {}, "bill": {}, "settings": {}}
     Path("other.json").write_text(json.dumps(other))
     if not sentence:  # a compressor is only for those that compress
-        assert configured(parsed(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
+        assert configure(parse_arm(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
         return
     assert main(["compare", *FLAGS, *argv]) == 2
     out, err = capsys.readouterr()
@@ -115,8 +115,8 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 def test_all_arms_share_all_but_the_method() -> None:
     base = settings(system__T=20, data__partition="iid", algorithm__compressor="top:0.5")
-    groups = compare.planned(
-        [Arm("fedavg"), Arm("comparfrefl"), Arm("scafcom", {"compressor": "sign"})],
+    groups = compare.plan_arms(
+        [ArmSpec("fedavg"), ArmSpec("comparfrefl"), ArmSpec("scafcom", {"compressor": "sign"})],
         *(base, [4, 5], Path("x")),
     )
     assert [[run.config.run.seed for run in runs] for runs in groups] == [[4, 5]] * 3
@@ -129,9 +129,9 @@ def test_all_arms_share_all_but_the_method() -> None:
 
 def test_an_arm_may_keep_to_synchronous_rounds_on_the_same_clock() -> None:
     base = settings(schedule__name="buffered", schedule__concurrency=5, schedule__delays="large")
-    alike, _ = configured(parsed("adamasfl"), base)
+    alike, _ = configure(parse_arm("adamasfl"), base)
     assert alike.schedule == base.schedule
-    other, _ = configured(parsed("padamfed:schedule=synchronous"), base)
+    other, _ = configure(parse_arm("padamfed:schedule=synchronous"), base)
     assert (other.schedule.name, other.schedule.delays) == ("synchronous", "large")
     assert (other.schedule.concurrency, other.algorithm.options) == (0, {})
 
@@ -196,12 +196,12 @@ def test_a_tuned_arm_brings_its_bill(
 def test_settings_tuned_for_another_task_are_noted() -> None:
     tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
     Path("tuned.json").write_text(json.dumps(tuned))
-    arm = parsed("fedavg@tuned.json")
+    arm = parse_arm("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
-        arms.configured(arm, settings(system__T=9, data__partition="iid"))
+        arms.configure(arm, settings(system__T=9, data__partition="iid"))
     with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
-        arms.configured(arm, settings(model__hidden=4))
-    arms.configured(arm, settings(data__validation=0.2, data__dir="elsewhere"))
+        arms.configure(arm, settings(model__hidden=4))
+    arms.configure(arm, settings(data__validation=0.2, data__dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -213,7 +213,7 @@ def test_a_failed_run_exits_with_1(
         first, *rest = told(runs, 0)
         return [first._replace(state="failed", reason="no memory"), *rest]
 
-    monkeypatch.setattr(compare, "play", play)
+    monkeypatch.setattr(batch, "run_all", play)
     assert main(["compare", "padamfed", *FLAGS]) == 1
     assert "0.6000 ± 0.0000, 1 of 3 failed" in capsys.readouterr().out
 
@@ -224,7 +224,7 @@ def test_ctrl_c_exits_with_130(
     def play(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "play", play)
+    monkeypatch.setattr(batch, "run_all", play)
     assert main(["compare", "padamfed", *FLAGS, "--out", "mine"]) == 130
     assert "kept in mine, and the same command goes on" in capsys.readouterr().err
 
@@ -243,13 +243,13 @@ def test_words_on_rounds() -> None:
 
 
 def test_arms_tuned_by_different_searches_are_told_apart_by_their_files() -> None:
-    found = arms.labels([Arm("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")])
+    found = arms.labels([ArmSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")])
     assert found == ["fedavg@a.json", "fedavg@b.json"]
-    alone = arms.labels([Arm("fedavg", tuned=Path("a.json")), Arm("fedavg")])
+    alone = arms.labels([ArmSpec("fedavg", tuned=Path("a.json")), ArmSpec("fedavg")])
     assert alone == ["fedavg@tuned", "fedavg"]
-    same = [Arm("fedavg", tuned=Path("a.json"))] * 2
+    same = [ArmSpec("fedavg", tuned=Path("a.json"))] * 2
     with pytest.raises(ConfigError, match="arm fedavg@a.json is given 2 times"):
-        compare.planned(same, settings(), [0], Path())
+        compare.plan_arms(same, settings(), [0], Path())
 
 
 def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,15 +12,16 @@ import pytest
 
 from tunefree.cli import main
 from tunefree.errors import ConfigError
+from tunefree.plots import panels as plots
+from tunefree.plots.panels import Panel
 from tunefree.reproduce import checks, figures, recipes
 from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
-from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, chosen, study_of
+from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
 from tunefree.reproduce.evidence import GAPS, page
-from tunefree.reproduce.figures import Panel
 from tunefree.reproduce.folder import keep, read
-from tunefree.reproduce.recipes import SCALES, swept
-from tunefree.reproduce.studies import Order, Plans, finals, row_of, union, wholly
-from tunefree.reproduce.theory import Found
+from tunefree.reproduce.recipes import SCALES, arms_at
+from tunefree.reproduce.studies import Order, Plans, draw, finals, row_of, union, wholly
+from tunefree.reproduce.theory import Measurement
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
 SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
@@ -85,7 +87,7 @@ LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
 
 
 def lr(name: str, step: str, rates: Sequence[float], values: Sequence[float]) -> dict[str, float]:
-    return dict(zip(swept(name, step, rates), values, strict=True))
+    return dict(zip(arms_at(name, step, rates), values, strict=True))
 
 
 def sweep_of(wide: float, narrow: float, last: float = 0.1) -> Made:
@@ -242,30 +244,29 @@ def test_staleness_is_what_the_clock_must_give() -> None:
 
 
 def test_a_diverged_run_has_no_accuracy() -> None:
-    assert checks.final(curve(0.9)._replace(diverged=True)) == 0
-    assert checks.final(curve(0.9)) == pytest.approx(0.9)
+    assert checks.late_score(curve(0.9)._replace(diverged=True)) == 0
+    assert checks.late_score(curve(0.9)) == pytest.approx(0.9)
 
 
 def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
-    assert chosen(["all"]) == list(range(10, 50)) == sorted(SENTENCES)
-    assert chosen(["37-39", "24"]) == [24, 37, 38, 39]
-    assert chosen(["late"]) == [37, 38, 39] == chosen(["adamasfl-rounds", "adamasfl-staleness"])
+    assert choose(["all"]) == list(range(10, 50)) == sorted(SENTENCES)
+    assert choose(["37-39", "24"]) == [24, 37, 38, 39]
+    assert choose(["late"]) == [37, 38, 39] == choose(["adamasfl-rounds", "adamasfl-staleness"])
     assert {study_of(claim) for claim in SENTENCES} == set(STUDIES)
     assert sorted(claim for claims in FIGURES.values() for claim in claims) == list(range(10, 50))
     for wrong in ("9", "50", "12-60", "parfrefl-round"):
         with pytest.raises(ConfigError, match=r"not known"):
-            chosen([wrong])
+            choose([wrong])
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
     assert len(plans.unfinished()) > 100
-    for where, arm_ in plans.searches:
-        assert plans.grid(arm_)
-        assert plans.trial(where, arm_).run.seed not in plans.order.arm_seeds
-    assert plans.configured("late-1", "defedavg_niid").schedule.dispatch == "queue"
-    assert plans.configured("late-1", "fedbuff").schedule.dispatch == "flush"
+    assert {run.config.run.seed for run in plans.trials()}.isdisjoint(plans.order.arm_seeds)
+    assert all(plans.search(*key).points for key in plans.searches)
+    assert plans.configure("late-1", "defedavg_niid").schedule.dispatch == "queue"
+    assert plans.configure("late-1", "fedbuff").schedule.dispatch == "flush"
 
 
 def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
         keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"arm": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
-        figures.save(panels, folder / "pictures" / f"{figure}-small.png")
+        plots.save(panels, folder / "pictures" / f"{figure}-small.png")
         assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
@@ -353,9 +354,20 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
     for name in ("parfrefl-bits", "parfrefl-steps", "adamasfl-staleness"):
         table = {key: arm(0.5) for key in union(FIGURES[name])}
         path = tmp_path / f"{name}.png"
-        assert "picture in" in figures.save(figures.KINDS[name](table, "small"), path)
+        plots.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
     assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
+
+
+def test_a_picture_that_cannot_be_drawn_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    draw([], tmp_path / "late-small.png", said.append)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    draw([Panel("", {"arm": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", said.append)
+    assert said[0] == "  no picture of late-small: nothing was played"
+    assert "no picture: pictures need matplotlib, which is not installed; pip install" in said[1]
 
 
 def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
@@ -379,7 +391,7 @@ def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
 
 def test_laws_along_the_same_constant_share_a_panel() -> None:
     laws = [
-        Found(f"{name} against {x}", -0.25, [1, 16], {0: [4.0, 2.0], 1: [4.0, 2.0]})
+        Measurement(f"{name} against {x}", -0.25, [1, 16], {0: [4.0, 2.0], 1: [4.0, 2.0]})
         for name in ("A", "B")
         for x in "TS"
     ]
@@ -389,7 +401,7 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
         ("S", ["A", "B"]),
     ]
     assert panels[0].slopes == {"A": -0.25, "B": -0.25}
-    (legend,) = figures.picture(panels).legends
+    (legend,) = plots.draw(panels).legends
     assert [text.get_text() for text in legend.get_texts()] == ["A", "the theorem's slope", "B"]
 
 

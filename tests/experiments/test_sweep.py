@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.experiments.small import FLAGS, play_as_told, play_here, settings
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments import sweep as module
+from tunefree.experiments import batch
 from tunefree.experiments.batch import Result
 from tunefree.experiments.sweep import sweep
 from tunefree.record import Record
@@ -62,7 +62,7 @@ def test_nothing_that_works_has_no_width() -> None:
 def test_a_sweep_in_which_nothing_works_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "play", play_as_told(lambda _: [0.1, 0.12]))
+    monkeypatch.setattr(batch, "run_all", play_as_told(lambda _: [0.1, 0.12]))
     argv = ["sweep", "fedavg", "--over", "eta", "--values", "1", "10", *FLAGS]
     assert main(argv) == 0
     assert "no eta that was tried is clearly better than guessing" in capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_width_holds_all_that_is_good_around_the_best(scores: list[float]) -> No
 def test_a_tuning_free_method_is_swept_through_explicit_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "play", play_here)
+    monkeypatch.setattr(batch, "run_all", play_here)
     argv = ["sweep", "padamfed", "--over", "gamma", "--values", "0.3", "0.003", *FLAGS]
     assert main([*argv, "--seeds", "0", "1", "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -130,7 +130,7 @@ def test_a_diverged_run_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     told = play_as_told(
         lambda c: None if c.algorithm.options["eta"] == 1 and c.run.seed else [0.5, 0.8]
     )
-    monkeypatch.setattr(module, "play", told)
+    monkeypatch.setattr(batch, "run_all", told)
     done = sweep(settings("fedavg"), "eta", [1, 0.1], [0, 1], Path("x"))
     assert done.curve == [(0.1, 0.8), (1, 0.4)]
     assert done.theory is None
@@ -145,12 +145,12 @@ def test_failed_runs_are_left_out_and_exit_with_1(
     def play(runs: list[object], workers: int = 0) -> list[Result]:
         return [
             r._replace(state="failed", reason="no memory")
-            if r.planned.config.algorithm.options["eta"] in failing
+            if r.run.config.algorithm.options["eta"] in failing
             else r
             for r in told(runs, 0)  # type: ignore[arg-type]
         ]
 
-    monkeypatch.setattr(module, "play", play)
+    monkeypatch.setattr(batch, "run_all", play)
     argv = ["sweep", "fedavg", "--over", "eta", "--values", "0.1", "1", *FLAGS]
     assert main(argv) == 1
     assert "-, 1 of 1 failed" in capsys.readouterr().out

@@ -8,24 +8,24 @@ import torch
 
 from tunefree.reproduce.claims import THEORY
 from tunefree.reproduce.theory import (
-    Found,
-    Play,
+    Case,
+    Measurement,
     bowls,
     constants,
-    decided,
     laws,
-    measured,
+    measure,
     slope_part,
+    verdict,
 )
 
 X = (10, 100, 1000)
 
 
-def falling(power: float, wanted: float, jitter: float = 0.0) -> Found:
+def falling(power: float, wanted: float, jitter: float = 0.0) -> Measurement:
     """Five seeds whose slopes scatter by `jitter` around a power."""
     slopes = power + jitter * np.array([-2, -1, 0, 1, 2])
     values = {seed: [float(x**slope) for x in X] for seed, slope in enumerate(slopes)}
-    return Found("a law", wanted, X, values)
+    return Measurement("a law", wanted, X, values)
 
 
 def test_gradients_are_those_of_the_function() -> None:
@@ -58,26 +58,26 @@ def test_slopes_decide() -> None:
     assert slope_part(falling(-0.21, -0.25, 0.001)).holds is True  # about -1/4
     assert slope_part(falling(-0.15, -0.25, 0.001)).holds is False
     assert slope_part(falling(-0.21, -0.25, 0.05)).holds is None
-    assert decided(40, [falling(-0.3, -0.25, 0.001)]).word == "holds"
-    assert decided(40, [falling(-0.3, -0.25, 0.001), falling(-0.1, -0.25)]).word == "does not hold"
-    assert decided(40, [falling(-0.21, -0.25, 0.05)]).word == "not decided"
+    assert verdict(40, [falling(-0.3, -0.25, 0.001)]).word == "holds"
+    assert verdict(40, [falling(-0.3, -0.25, 0.001), falling(-0.1, -0.25)]).word == "does not hold"
+    assert verdict(40, [falling(-0.21, -0.25, 0.05)]).word == "not decided"
 
 
-def one(label: str, *values: float) -> Found:
-    return Found(label, None, [1, 100], {0: list(values), 1: [v * 1.001 for v in values]})
+def one(label: str, *values: float) -> Measurement:
+    return Measurement(label, None, [1, 100], {0: list(values), 1: [v * 1.001 for v in values]})
 
 
 def test_a_trajectory_that_moves_with_the_loss_fails() -> None:
-    assert decided(44, [one("PAdaMFed", 1e-12), one("FedAvg", 2.0)]).word == "holds"
-    assert decided(44, [one("PAdaMFed", 0.1), one("FedAvg", 2.0)]).word == "does not hold"
-    assert decided(44, [one("PAdaMFed", 1e-12), one("FedAvg", 1e-12)]).word == "does not hold"
+    assert verdict(44, [one("PAdaMFed", 1e-12), one("FedAvg", 2.0)]).word == "holds"
+    assert verdict(44, [one("PAdaMFed", 0.1), one("FedAvg", 2.0)]).word == "does not hold"
+    assert verdict(44, [one("PAdaMFed", 1e-12), one("FedAvg", 1e-12)]).word == "does not hold"
 
 
 def test_distance_must_not_matter_and_fedavg_must_stall() -> None:
     fine, stalls = one("PAdaMFed against distance", 0.1, 0.1), one("FedAvg, K = 8", 0.3, 0.3)
-    assert decided(45, [fine, stalls]).word == "holds"
-    assert decided(45, [one("PAdaMFed against distance", 0.1, 0.5), stalls]).word == "does not hold"
-    assert decided(45, [fine, one("FedAvg, K = 8", 0.3, 0.1)]).word == "does not hold"
+    assert verdict(45, [fine, stalls]).word == "holds"
+    assert verdict(45, [one("PAdaMFed against distance", 0.1, 0.5), stalls]).word == "does not hold"
+    assert verdict(45, [fine, one("FedAvg, K = 8", 0.3, 0.1)]).word == "does not hold"
 
 
 def test_every_theorem_has_laws_at_every_size() -> None:
@@ -85,16 +85,16 @@ def test_every_theorem_has_laws_at_every_size() -> None:
         for most in (64, 4096, 16384):
             rows = laws(claim, most)
             assert rows
-            assert all(row.power is None or len(row.plays) >= 2 for row in rows)
+            assert all(row.power is None or len(row.cases) >= 2 for row in rows)
             for row in rows:
-                for play in row.plays.values():
-                    assert max(most, 128) >= play.sys.T
+                for case in row.cases.values():
+                    assert max(most, 128) >= case.sys.T
 
 
 def test_the_measures() -> None:
-    free, tied = Play("padamfed", constants(20, 2, 1)), Play("fedavg", constants(20), {"eta": 1e-4})
-    assert measured(free, 0, "shift") < 1e-9
-    assert measured(tied, 0, "shift") > 0.1
-    mean, square = measured(free, 1, "mean"), measured(free, 1, "square")
+    free, tied = Case("padamfed", constants(20, 2, 1)), Case("fedavg", constants(20), {"eta": 1e-4})
+    assert measure(free, 0, "shift") < 1e-9
+    assert measure(tied, 0, "shift") > 0.1
+    mean, square = measure(free, 1, "mean"), measure(free, 1, "square")
     assert mean**2 <= square
-    assert measured(free, 1, "late") < mean
+    assert measure(free, 1, "late") < mean

@@ -24,8 +24,8 @@ from tunefree.data import sources
 from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
-from tunefree.experiments import tune as module
-from tunefree.experiments.tune import Tuned, declared, next_value, tune
+from tunefree.experiments import batch
+from tunefree.experiments.tune import TuningResult, declared_grid, next_value, tune
 from tunefree.record import Record
 
 GRID = {"eta": (0.01, 0.03, 0.1, 0.3)}
@@ -42,7 +42,7 @@ Told = Callable[[Callable[[Config], Sequence[float] | None]], None]
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     """Trials that train nothing: their accuracies are told."""
-    return lambda curve: monkeypatch.setattr(module, "play", play_as_told(curve))
+    return lambda curve: monkeypatch.setattr(batch, "run_all", play_as_told(curve))
 
 
 def eta(config: Config) -> float:
@@ -56,11 +56,11 @@ def best_at(peak: float) -> Callable[[Config], Sequence[float]]:
     return lambda c: [0.9 - 0.1 * abs(math.log10(eta(c) / peak))] * 8
 
 
-def tuned(grid: Any = GRID, name: str = "fedavg", **choices: Any) -> Tuned:
+def tuned(grid: Any = GRID, name: str = "fedavg", **choices: Any) -> TuningResult:
     return tune(settings(name), grid, [1000], Path("x"), **choices)
 
 
-def tried(result: Tuned) -> list[float]:
+def tried(result: TuningResult) -> list[float]:
     return sorted(dict(trial.point)["eta"] for trial in result.trials)
 
 
@@ -203,9 +203,7 @@ def test_a_trial_pruned_with_its_first_seed_is_not_played_with_the_others(told: 
     grid = {"eta": tuple(float(i) for i in range(1, 13))}
     told(lambda c: [eta(c) / 20 if c.run.seed == 5 else 0.5] * 8)
     result = tune(settings("fedavg"), grid, [5, 6], Path("x"), extend=False)
-    seeds = {
-        trial.state: [r.planned.config.run.seed for r in trial.results] for trial in result.trials
-    }
+    seeds = {trial.state: [r.run.config.run.seed for r in trial.results] for trial in result.trials}
     assert seeds == {"done": [5, 6], "pruned": [5]}
     assert result.options == {"eta": 12.0}
 
@@ -218,11 +216,11 @@ def test_a_failed_trial_exits_with_1(
 
     def play(runs: Any, workers: int = 0) -> Any:
         return [
-            r._replace(state="failed", reason="was killed") if eta(r.planned.config) in lost else r
+            r._replace(state="failed", reason="was killed") if eta(r.run.config) in lost else r
             for r in told(runs, 0)
         ]
 
-    monkeypatch.setattr(module, "play", play)
+    monkeypatch.setattr(batch, "run_all", play)
     argv = ["tune", "fedavg", "--grid", "eta=0.01,0.1", *FLAGS, "--no-extend"]
     assert main([*argv, "--out", "mine"]) == 1
     assert json.loads(Path("mine/tuned.json").read_text())["options"] == {"eta": 0.1}
@@ -238,7 +236,7 @@ def test_hopeless_trials_are_pruned_by_the_median_of_those_played_whole(told: To
     told(lambda c: [eta(c) / 20] * 8)
     result = tuned(grid, extend=False)
     whole = result.trials[:3]
-    median = statistics.median(eta(t.results[0].planned.config) for t in whole)
+    median = statistics.median(eta(t.results[0].run.config) for t in whole)
     for trial in result.trials[3:]:
         value = dict(trial.point)["eta"]
         assert trial.state == ("pruned" if value < median else "done")
@@ -270,7 +268,7 @@ def test_all_seeds_count(told: Told) -> None:
 @pytest.mark.parametrize("name", [n for n, cls in REGISTRY.items() if cls.about.grid])
 def test_every_declared_grid_can_be_searched(name: str, told: Told) -> None:
     told(lambda _: [0.5] * 8)
-    grid = declared(name)
+    grid = declared_grid(name)
     assert len(tuned(grid, name, extend=False).trials) == math.prod(map(len, grid.values()))
 
 
@@ -291,7 +289,7 @@ def test_next_values_stay_on_half_decades() -> None:
 def test_the_bill_is_what_the_trial_files_recorded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "play", play_here)
+    monkeypatch.setattr(batch, "run_all", play_here)
     argv = ["tune", "fedavg", "--grid", "eta=1e30,0.3,0.001,0.01", *FLAGS, "--out", "mine"]
     assert main(argv) == 0
     out = capsys.readouterr().out
@@ -300,7 +298,7 @@ def test_the_bill_is_what_the_trial_files_recorded(
     assert len(paths) == result["bill"]["trials"] == len(result["trials"]) == 4
     records = [Record.open(path) for path in paths]
     ends = [record.history()[-1] for record in records]
-    for key, column in (("bits_up",) * 2, ("bits_down",) * 2, ("samples",) * 2):
+    for key, column in (("bits_up",) * 2, ("bits_down",) * 2, ("samples", "samples")):
         assert result["bill"][key] == sum(row[column] for row in ends)
     assert result["bill"]["rounds"] == sum(row["t"] + 1 for row in ends) < 4 * 8
     assert result["bill"]["seconds"] == pytest.approx(sum(row["seconds"] for row in ends))

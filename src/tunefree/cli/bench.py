@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tunefree.cli.tables import print_table
-
-if TYPE_CHECKING:
-    from tunefree.bench.measure import Times
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -54,7 +50,10 @@ def speed_bench(args: argparse.Namespace) -> int:
         "opening": start._asdict(),
     }
     if args.out:
-        save(result, times, args.out, w.name)
+        from tunefree.plots.bench import draw_times
+
+        save(args.out, w.name, result)
+        draw_times(result, args.out / f"bench-{w.name}.png")
     if args.format == "json":
         print(json.dumps(result))
         return 0
@@ -86,8 +85,7 @@ def scaling_bench(args: argparse.Namespace) -> int:
     sizes = (100, 1000) if args.toy else (10**3, 10**4, 10**5, 10**6)
     rows = list(scaling(sizes, args.rounds * args.turns))
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "bench-E.json").write_text(json.dumps([row._asdict() for row in rows]))
+        save(args.out, "E", [row._asdict() for row in rows])
     if args.format == "json":
         print(json.dumps([row._asdict() for row in rows]))
         return 0
@@ -100,23 +98,6 @@ def scaling_bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def save(result: dict[str, Any], times: list[Times], folder: Path, name: str) -> None:
-    """The numbers as JSON; the medians as bars, with a whisker from lowest to highest."""
-    from tunefree.plots.data import new_figure
-    from tunefree.plots.data import save as save_figure
-
+def save(folder: Path, name: str, numbers: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"bench-{name}.json").write_text(json.dumps(result, indent=1))
-    figure = new_figure(8, 0.6 * len(times) + 1.2)
-    axes = figure.add_subplot()
-    for place, t in enumerate(reversed(times)):
-        colour = "#0072b2" if t.name.startswith("tunefree") else "#999999"
-        axes.barh(place, t.median, color=colour, height=0.6)
-        axes.plot([min(t.rounds), max(t.rounds)], [place, place], color="#1f2933", linewidth=1)
-        axes.annotate(f" {t.median:.3g} s", (max(t.rounds), place), va="center")
-    axes.set_yticks(range(len(times)), [t.name for t in reversed(times)])
-    axes.set_xlabel("seconds per round, median and range")
-    axes.set_xlim(0, 1.2 * max(max(t.rounds) for t in times))
-    axes.set_title(f"Workload {name}: {result['workload']['about']}")
-    axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, folder / f"bench-{name}.png")
+    (folder / f"bench-{name}.json").write_text(json.dumps(numbers, indent=1))

@@ -77,10 +77,10 @@ def list_claims(args: argparse.Namespace) -> int:
 
 
 def decide(args: argparse.Namespace) -> int:
-    from tunefree.reproduce.claims import chosen
+    from tunefree.reproduce.claims import choose
     from tunefree.reproduce.studies import Order, reproduce
 
-    order = Order(chosen(args.what), args.scale, args.out, tuple(args.seeds), args.workers)
+    order = Order(choose(args.what), args.scale, args.out, tuple(args.seeds), args.workers)
     rows: list[dict[str, Any]] = []
     try:
         for row in reproduce(order, lambda text: print(text, file=sys.stderr, flush=True)):

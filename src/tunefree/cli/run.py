@@ -31,7 +31,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace) -> int:
     from tunefree.api import prepare, resume_command
     from tunefree.errors import WireError
-    from tunefree.progress import shown
+    from tunefree.progress import show_progress as shown
     from tunefree.run import how_to_go_on
 
     flags = {key: getattr(args, key) for key, *_ in config.flags()}

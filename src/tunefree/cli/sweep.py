@@ -38,11 +38,11 @@ def sweep_command(args: argparse.Namespace) -> int:
     from tunefree.experiments import arms
     from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
 
-    arm = arms.parsed(args.arm)
+    arm = arms.parse_arm(args.arm)
     if args.over in arm.options:
         raise ConfigError(f"{args.arm!r} fixes {args.over}, which is to be varied; leave it out")
     values = args.values or HALF_DECADES
-    config, _ = arms.configured(arm, base)
+    config, _ = arms.configure(arm, base)
     what = [args.over, values, args.seeds, config.asdict()]
     folder = settings.folder_of(args, f"sweep-{arm.name}-{args.over}", what)
     try:
@@ -60,7 +60,7 @@ def show(done: Sweep) -> None:
     accuracy = dict(done.curve)
     rows = []
     for results in done.results:
-        value = results[0].planned.config.algorithm.options[done.over]
+        value = results[0].run.config.algorithm.options[done.over]
         states = [result.state for result in results]
         bad = [state for state in states if state != "done"]
         accident = f", {len(bad)} of {len(states)} {bad[0]}" if bad else ""

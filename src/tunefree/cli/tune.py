@@ -10,7 +10,7 @@ from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from tunefree.experiments.tune import Grid, Trial, Tuned
+    from tunefree.experiments.tune import Grid, Trial, TuningResult
 
 SEEDS = (1000,)  # unlike those of comparisons, so that nothing is chosen by their luck
 
@@ -39,17 +39,17 @@ def tune_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
     from tunefree.errors import ConfigError
     from tunefree.experiments import arms
-    from tunefree.experiments.tune import declared, save, tune
+    from tunefree.experiments.tune import declared_grid, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
-    arm = arms.parsed(args.arm)
+    arm = arms.parse_arm(args.arm)
     if arm.tuned:
         raise ConfigError(f"{args.arm!r} is tuned already; give the name of a method alone")
-    own = declared(arm.name)
-    config, _ = arms.configured(arm, base)
+    own = declared_grid(arm.name)
+    config, _ = arms.configure(arm, base)
     rest = {key: values for key, values in own.items() if key not in arm.options}
-    grid = parsed_grid(args.grid) or rest
+    grid = parse_grid(args.grid) or rest
     if both := [key for key in grid if key in arm.options]:
         raise ConfigError(f"{args.arm!r} fixes {both[0]}, which is to be searched; leave it out")
     if not grid:
@@ -78,7 +78,7 @@ def tune_command(args: argparse.Namespace) -> int:
     return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
 
 
-def parsed_grid(given: list[str]) -> Grid:
+def parse_grid(given: list[str]) -> Grid:
     """`eta=0.01,0.1` as a parameter and its values."""
     from tunefree.errors import ConfigError
 
@@ -95,7 +95,7 @@ def parsed_grid(given: list[str]) -> Grid:
     return grid
 
 
-def show(tuned: Tuned) -> None:
+def show(tuned: TuningResult) -> None:
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)
     rows = [(*(f"{value:g}" for _, value in trial.point), words(trial)) for trial in ranked]

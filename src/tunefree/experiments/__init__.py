@@ -1,1 +1,1 @@
-"""Measurements and comparisons made of whole runs."""
+"""Many runs at once: methods compared, step sizes tuned and swept."""

@@ -22,7 +22,7 @@ COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others
 NO_TASK = ("data.dir", "data.validation")  # they do not change what is learned
 
 
-class Arm(NamedTuple):
+class ArmSpec(NamedTuple):
     """A method with its own settings."""
 
     name: str
@@ -35,7 +35,7 @@ class Arm(NamedTuple):
         return f"{self.name}{'@tuned' if self.tuned else ''}{':' if own else ''}{own}"
 
 
-def labels(choices: Sequence[Arm]) -> list[str]:
+def labels(choices: Sequence[ArmSpec]) -> list[str]:
     """A name for each arm; those tuned by several searches are told apart by their files."""
     count = Counter(arm.label for arm in choices)
     return [
@@ -44,12 +44,12 @@ def labels(choices: Sequence[Arm]) -> list[str]:
     ]
 
 
-def parsed(text: str) -> Arm:
+def parse_arm(text: str) -> ArmSpec:
     """An arm from its text; values may hold colons and commas.
 
-    >>> parsed("comparfrefl:compressor=top:0.05").options
+    >>> parse_arm("comparfrefl:compressor=top:0.05").options
     {'compressor': 'top:0.05'}
-    >>> parsed("fedavg@runs/tuned.json:s=2").label
+    >>> parse_arm("fedavg@runs/tuned.json:s=2").label
     'fedavg@tuned:s=2'
     """
     match = ARM.fullmatch(text)
@@ -67,10 +67,10 @@ def parsed(text: str) -> Arm:
             why = "is given twice" if key in options else "cannot be changed"
             raise ConfigError(f"arm {text!r}: {key} {why}; leave it out")
         options[key] = value
-    return Arm(name, options, Path(file) if file else None)
+    return ArmSpec(name, options, Path(file) if file else None)
 
 
-def configured(arm: Arm, base: Config) -> tuple[Config, dict[str, Any]]:
+def configure(arm: ArmSpec, base: Config) -> tuple[Config, dict[str, Any]]:
     """The arm's settings over those that all arms share, and what tuning it has cost."""
     shared = base.algorithm
     if shared.options or shared.explicit_steps:
@@ -81,9 +81,9 @@ def configured(arm: Arm, base: Config) -> tuple[Config, dict[str, Any]]:
         )
     tuned = read_tuned(arm) if arm.tuned else {}
     if tuned:
-        note_other_settings(arm, tuned, base)
+        warn_of_other_settings(arm, tuned, base)
     given = {**tuned.get("options", {}), **arm.options}
-    schedule = on_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
+    schedule = choose_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
     known = {"compressor": shared.compressor if arm.name in algorithms.COMPRESSING else ""}
     known |= {key: given.pop(key) for key in ("compressor", "explicit_steps") if key in given}
     chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
@@ -93,7 +93,7 @@ def configured(arm: Arm, base: Config) -> tuple[Config, dict[str, Any]]:
     return replace(base, algorithm=chosen, schedule=schedule), facts
 
 
-def on_schedule(name: str, shared: Schedule) -> Schedule:
+def choose_schedule(name: str, shared: Schedule) -> Schedule:
     """The shared schedule, or synchronous rounds on the same clock."""
     if name == shared.name:
         return shared
@@ -105,7 +105,7 @@ def on_schedule(name: str, shared: Schedule) -> Schedule:
     )
 
 
-def read_tuned(arm: Arm) -> dict[str, Any]:
+def read_tuned(arm: ArmSpec) -> dict[str, Any]:
     """What `tunefree tune` wrote, once it is about this method."""
     path = arm.tuned
     assert path is not None
@@ -123,7 +123,7 @@ def read_tuned(arm: Arm) -> dict[str, Any]:
     return tuned
 
 
-def note_other_settings(arm: Arm, tuned: Mapping[str, Any], base: Config) -> None:
+def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
     here, there = base.asdict(), tuned["settings"]
     other = [

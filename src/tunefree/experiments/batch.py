@@ -1,11 +1,11 @@
 """Many configured runs at once: a process each at a time, a run file each, all in one folder.
 
-Giving the same batch again plays only what is not finished, so an interrupted batch goes on.
+Giving the same batch again plays only what is not finished, from each run's last checkpoint, so an
+interrupted batch goes on.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,37 +13,40 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from filelock import FileLock, Timeout
 
 from tunefree.config import Config
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import cores
-from tunefree.record import Record, Row
+from tunefree.progress import BatchProgress, sentence
+from tunefree.record import Facts, Record, Row, held
 
 Role = Literal["arm", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
 
 WORKER = "tunefree.experiments.worker"
 TRIES = 2  # a run that has ended so many processes is not tried again
-ENDED = ("done", "diverged")
-PATIENCE = 10  # seconds for a process that hung up to end by itself
+SECONDS_TO_END = 10  # for a process that hung up, or whose batch was killed, to end by itself
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run to be played; made by `plan`."""
 
     label: str  # the arm
     config: Config
     role: Role
     path: Path
-    facts: Mapping[str, object] = {}  # kept in the run file beside the settings
+    facts: Mapping[str, object] = {}  # written in the run file beside the settings
     floors: Mapping[int, float] = {}  # pruned where its accuracy at t is below floors[t]
 
     @property
@@ -60,7 +63,7 @@ class Planned(NamedTuple):
 class Result(NamedTuple):
     """What came of a run. A run that diverged is a result too; one that failed says why."""
 
-    planned: Planned
+    run: PlannedRun
     state: State
     history: list[Row]
     reason: str = ""
@@ -70,15 +73,25 @@ class Result(NamedTuple):
         """The rows in which an evaluation was due."""
         return [row for row in self.history if "train_loss" in row]
 
+    @property
+    def outcome(self) -> str:
+        """It in a few words."""
+        if self.state == "done":
+            return sentence(self.scores[-1]) if self.scores else "done"
+        if self.state == "failed":
+            return f"failed: {self.reason}"
+        rounds = max(0, len(self.history) - 1)
+        return f"{self.state} after {rounds} of {self.run.config.system.T} rounds"
 
-class Heard(NamedTuple):
+
+class Progress(NamedTuple):
     """What a running run tells of itself."""
 
-    planned: Planned
+    run: PlannedRun
     row: Row
 
 
-Event: TypeAlias = Heard | Result | str  # a string is a note to the user
+Event: TypeAlias = Progress | Result | str  # a string is a note to the user
 
 
 def plan(
@@ -88,7 +101,7 @@ def plan(
     role: Role = "arm",
     facts: Mapping[str, object] = {},
     floors: Mapping[int, float] = {},
-) -> Planned:
+) -> PlannedRun:
     """The run of these settings, in a file whose name they decide, on one thread of one process."""
     alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
     stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
@@ -96,7 +109,7 @@ def plan(
     path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
     alone = replace(alone, run=replace(alone.run, out=str(path)))
     facts = {**facts, "arm": label, "role": role, "settings": mark}
-    return Planned(label, alone, role, path, facts, floors)
+    return PlannedRun(label, alone, role, path, facts, floors)
 
 
 def fingerprint(config: Config, floors: Mapping[int, float]) -> str:
@@ -105,83 +118,112 @@ def fingerprint(config: Config, floors: Mapping[int, float]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def play(runs: Sequence[Planned], workers: int = 0) -> list[Result]:
+def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
     """Play what is not finished yet, on so many processes (0: one per core), and show progress."""
-    from tunefree.experiments.watch import watched
-
-    finished = {result.planned.path: result for result in watched(runs, events(runs, workers))}
+    finished: dict[Path, Result] = {}
+    if not runs:
+        return []
+    rounds = sum(run.config.system.T for run in runs)
+    with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as news:
+        for event in news:
+            show(event, progress)
+            if isinstance(event, Result):
+                finished[event.run.path] = event
     return [finished[run.path] for run in runs]
 
 
-def events(runs: Sequence[Planned], workers: int = 0) -> Iterator[Event]:
+def show(event: Event, progress: BatchProgress) -> None:
+    if isinstance(event, str):
+        progress.note(event)
+        return
+    run = event.run.path, event.run.name, event.run.config.system.T
+    if isinstance(event, Result):
+        progress.end(*run, event.outcome)
+    else:
+        progress.row(*run, event.row)
+
+
+def run_groups(groups: Sequence[Sequence[PlannedRun]], workers: int = 0) -> list[list[Result]]:
+    """Play all of them side by side; the results in the same groups."""
+    results = iter(run_all([run for group in groups for run in group], workers))
+    return [[next(results) for _ in group] for group in groups]
+
+
+def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, None, None]:
     """All that is heard of the runs, each ending in its result; finished ones are read back."""
     for path, count in Counter(run.path for run in runs).items():
         if count > 1:
             raise ConfigError(f"the run '{path.stem}' is asked for {count} times; leave one out")
-    with ExitStack() as ends:
-        locks = []
+    with ExitStack() as locks:
         for folder in sorted({run.path.parent for run in runs}):
-            lock = ends.enter_context(lock_of(folder))
-            if not locked(lock, fcntl.LOCK_NB):
+            lock = FileLock(folder / ".lock", thread_local=False)
+            locks.callback(lock.release)
+            if not acquire(lock, folder, timeout=0):
                 yield f"another command is at work in '{folder}'; this one goes on after it"
-                locked(lock)
-            locks.append(lock.fileno())
-        waiting = deque[Planned]()
+                acquire(lock, folder)
+        wait_for_leftovers(runs)
+        waiting = deque[PlannedRun]()
         for run in runs:
-            result = kept(run)
+            result = saved_result(run)
             if result is None:
                 waiting.append(run)
             else:
                 yield result
-        crew = Crew(min(workers or cores(), len(waiting)), locks)
-        ends.callback(crew.end)
-        yield from played(waiting, crew)
+        yield from deal_out(waiting, min(workers or cores(), len(waiting)))
 
 
-def lock_of(folder: Path) -> IO[str]:
-    """A file that one command at a time may hold, and its workers with it, until all have ended."""
+def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
+    """Whether this command alone may work in the folder now; a negative timeout waits for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / ".lock").open("w")
+        lock.acquire(timeout)
+    except Timeout:
+        return False
     except OSError as error:
         raise ConfigError(
             f"--out '{folder}' cannot be written ({error.strerror}); choose a folder that you may "
             "write to"
         ) from error
-
-
-def locked(file: IO[str], way: int = 0) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | way)
-    except BlockingIOError:
-        return False
     return True
 
 
-def kept(run: Planned) -> Result | None:
+def wait_for_leftovers(runs: Sequence[PlannedRun]) -> None:
+    """Let the workers of a killed batch end, as they do by themselves, and release their runs."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while any(held(run.path) for run in runs) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def saved_result(run: PlannedRun) -> Result | None:
     """The result that the run's file holds, if it is finished."""
-    if not run.path.exists() or removed_if_empty(run.path):
+    if not run.path.exists() or remove_if_empty(run.path):
         return None
     with closing(Record.open(run.path)) as record:
         facts, history = record.facts(), record.history()
     if facts.settings != run.facts["settings"]:
         raise ConfigError(f"'{run.path}' holds another run; choose another folder (--out)")
-    if facts.state in ENDED:
-        return Result(run, facts.state, history, facts.reason)  # type: ignore[arg-type]
-    return Result(run, "pruned", history, facts.pruned) if facts.pruned else None
+    state = final_state(facts)
+    reason = facts.pruned if state == "pruned" else facts.reason
+    return Result(run, state, history, reason) if state else None
 
 
-def is_finished(run: Planned) -> bool:
+def is_finished(run: PlannedRun) -> bool:
     """Whether its file holds a result; looks only, for another command may be at work on it."""
     try:
         with closing(Record.open(run.path)) as record:
-            facts = record.facts()
+            return final_state(record.facts()) is not None
     except ConfigError:
         return False
-    return facts.state in ENDED or bool(facts.pruned)
 
 
-def removed_if_empty(path: Path) -> bool:
+def final_state(facts: Facts) -> State | None:
+    """How a run ended, if it did."""
+    if facts.state in ("done", "diverged"):
+        return cast(State, facts.state)
+    return "pruned" if facts.pruned else None
+
+
+def remove_if_empty(path: Path) -> bool:
     """Make way where a process was ended while it made the file, before it said anything in it."""
     try:
         with closing(sqlite3.connect(path)) as db:
@@ -197,33 +239,33 @@ def removed_if_empty(path: Path) -> bool:
 class Worker:
     """A process that plays one run after another; it ends when its standard input does."""
 
-    def __init__(self, locks: Sequence[int]) -> None:
+    def __init__(self) -> None:
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-m", WORKER, str(theirs.fileno())],
-            pass_fds=[theirs.fileno(), *locks],
+            pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
         )
         theirs.close()
 
-    def give(self, run: Planned) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # `hear` will notice
+    def send(self, run: PlannedRun) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # `receive` will notice
             self.pipe.send_bytes(json.dumps(run.job).encode())
 
-    def hear(self) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         """The next message, or nothing if the process has died."""
         try:
             return cast("dict[str, Any]", json.loads(self.pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):
             return None
 
-    def end(self, patience: float = 0) -> int:
+    def end(self, seconds: float = 0) -> int:
         """End the process, if it does not so by itself, whatever it is doing; its exit code."""
         self.pipe.close()
         try:
-            self.process.wait(patience)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.terminate()
         code = self.process.wait()
@@ -232,70 +274,58 @@ class Worker:
         return code
 
 
-class Crew:
-    """The workers of a batch."""
-
-    def __init__(self, size: int, locks: Sequence[int]) -> None:
-        self._locks = locks
-        self.workers = [Worker(locks) for _ in range(size)]
-
-    def replaced(self, dead: Worker) -> Worker:
-        fresh = Worker(self._locks)
-        self.workers[self.workers.index(dead)] = fresh
-        return fresh
-
-    def end(self) -> None:
-        for worker in self.workers:
+def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
+    """Deal the runs out to so many workers; replace a worker that dies."""
+    idle = [Worker() for _ in range(count)]
+    busy = dict[Connection, tuple[Worker, PlannedRun]]()
+    deaths = Counter[Path]()
+    try:
+        while waiting or busy:
+            while waiting and idle:
+                worker, run = idle.pop(), waiting.popleft()
+                worker.send(run)
+                busy[worker.pipe] = worker, run
+            for pipe in wait(list(busy)):
+                worker, run = busy[cast("Connection", pipe)]
+                message = worker.receive()
+                if message is None:
+                    del busy[worker.pipe]
+                    code = worker.end(SECONDS_TO_END)
+                    deaths[run.path] += 1
+                    idle.append(Worker())
+                    if deaths[run.path] < TRIES:
+                        waiting.append(run)
+                    else:
+                        how = f"its process ended {TRIES} times, {describe_exit(code)}"
+                        yield failure(run, how)
+                elif "note" in message:
+                    yield str(message["note"])
+                elif "row" in message:
+                    yield Progress(run, message["row"])
+                else:
+                    idle.append(busy.pop(worker.pipe)[0])
+                    if message["end"] == "refused":
+                        raise ConfigError(message["reason"])
+                    if message["end"] == "failed":
+                        yield failure(run, message["reason"])
+                    else:
+                        yield cast(Result, saved_result(run))
+    finally:
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
             worker.end()
 
 
-def played(waiting: deque[Planned], crew: Crew) -> Iterator[Event]:
-    """Deal the runs out to the workers; replace a worker that dies."""
-    idle, busy = list(crew.workers), dict[Connection, tuple[Worker, Planned]]()
-    deaths = Counter[Path]()
-    while waiting or busy:
-        while waiting and idle:
-            worker, run = idle.pop(), waiting.popleft()
-            worker.give(run)
-            busy[worker.pipe] = worker, run
-        for pipe in wait(list(busy)):
-            worker, run = busy[cast("Connection", pipe)]
-            message = worker.hear()
-            if message is None:
-                del busy[worker.pipe]
-                code = worker.end(PATIENCE)
-                deaths[run.path] += 1
-                idle.append(crew.replaced(worker))
-                if deaths[run.path] < TRIES:
-                    waiting.append(run)
-                else:
-                    yield failed(run, f"its process ended {TRIES} times, {ending(code)}")
-            elif "note" in message:
-                yield str(message["note"])
-            elif "row" in message:
-                yield Heard(run, message["row"])
-            else:
-                del busy[worker.pipe]
-                idle.append(worker)
-                if message["end"] == "refused":
-                    raise ConfigError(message["reason"])
-                if message["end"] == "failed":
-                    yield failed(run, message["reason"])
-                else:
-                    yield cast(Result, kept(run))
-
-
-def failed(run: Planned, reason: str) -> Result:
-    if not run.path.exists() or removed_if_empty(run.path):
+def failure(run: PlannedRun, reason: str) -> Result:
+    if not run.path.exists() or remove_if_empty(run.path):
         return Result(run, "failed", [], reason)
     with closing(Record.open(run.path)) as record:
         return Result(run, "failed", record.history(), reason)
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """How a process ended, in words.
 
-    >>> ending(-9), ending(1)
+    >>> describe_exit(-9), describe_exit(1)
     ('last by signal 9, perhaps for lack of memory', 'last with exit code 1')
     """
     if code < 0:

@@ -15,8 +15,8 @@ from tunefree.core import About
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.experiments import arms
-from tunefree.experiments.arms import Arm
-from tunefree.experiments.batch import Planned, Result, plan, play
+from tunefree.experiments.arms import ArmSpec
+from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
 from tunefree.record import Row
 
 
@@ -42,9 +42,9 @@ class Outcome(NamedTuple):
     runs: list[dict[str, Any]]
 
 
-def planned(
-    choices: Sequence[Arm], base: Config, seeds: Sequence[int], folder: Path
-) -> list[list[Planned]]:
+def plan_arms(
+    choices: Sequence[ArmSpec], base: Config, seeds: Sequence[int], folder: Path
+) -> list[list[PlannedRun]]:
     """The runs of each arm, one for each seed."""
     labels = arms.labels(choices)
     for kind, given in (("arm", labels), ("seed", map(str, seeds))):
@@ -53,17 +53,17 @@ def planned(
                 raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
     runs = []
     for arm, label in zip(choices, labels, strict=True):
-        config, facts = arms.configured(arm, base)
-        runs.append([plan(folder, label, seeded(config, s), "arm", facts) for s in seeds])
+        config, facts = arms.configure(arm, base)
+        runs.append([plan(folder, label, with_seed(config, s), "arm", facts) for s in seeds])
     return runs
 
 
-def seeded(config: Config, seed: int) -> Config:
+def with_seed(config: Config, seed: int) -> Config:
     return replace(config, run=replace(config.run, seed=seed))
 
 
 def compare(
-    choices: Sequence[Arm],
+    choices: Sequence[ArmSpec],
     base: Config,
     seeds: Sequence[int],
     folder: Path,
@@ -71,24 +71,20 @@ def compare(
     workers: int = 0,
 ) -> list[Outcome]:
     """Play all arms with all seeds, and sum up each arm."""
-    groups = planned(choices, base, seeds, folder)
-    results = {r.planned.path: r for r in play([run for runs in groups for run in runs], workers)}
-    return [
-        outcome(arm, [results[run.path] for run in runs], target)
-        for arm, runs in zip(choices, groups, strict=True)
-    ]
+    groups = run_groups(plan_arms(choices, base, seeds, folder), workers)
+    return [outcome(*each, target) for each in zip(choices, groups, strict=True)]
 
 
-def outcome(arm: Arm, results: Sequence[Result], target: float | None = None) -> Outcome:
+def outcome(arm: ArmSpec, results: Sequence[Result], target: float | None = None) -> Outcome:
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
-    config, facts = results[0].planned.config, results[0].planned.facts
+    config, facts = results[0].run.config, results[0].run.facts
     values = step_sizes(config)
     about: About = algorithms.REGISTRY[arm.name].about
     from_theory = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
     return Outcome(
-        arm=results[0].planned.label,
+        arm=results[0].run.label,
         algorithm=arm.name,
         steps="from theory" if from_theory else "tuned" if arm.tuned else "chosen",
         step_sizes=values,
@@ -111,13 +107,13 @@ def outcome(arm: Arm, results: Sequence[Result], target: float | None = None) ->
 def about_run(result: Result) -> dict[str, Any]:
     last = result.scores[-1] if result.scores else {}
     return {
-        "seed": result.planned.config.run.seed,
+        "seed": result.run.config.run.seed,
         "state": result.state,
         "reason": result.reason,
         "rounds": max(0, len(result.history) - 1),
         "accuracy": last.get("accuracy"),
         "loss": last.get("loss"),
-        "run": str(result.planned.path),
+        "run": str(result.run.path),
     }
 
 

@@ -13,8 +13,8 @@ from tunefree.config import Config
 from tunefree.core import About
 from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
-from tunefree.experiments.batch import Result, plan, play
-from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
+from tunefree.experiments.batch import Result, plan, run_groups
+from tunefree.experiments.compare import about_run, check_has_accuracy, with_seed
 from tunefree.report.width import WITHIN, Width, width
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
@@ -49,13 +49,12 @@ def sweep(
         facts = {"sweep": {"over": over, "value": value, "theory": theory}}
         with_value, label = replace(config, algorithm=steps), f"{chosen.name}:{over}={value:g}"
         groups.append(
-            [plan(folder, label, seeded(with_value, seed), "sweep", facts) for seed in seeds]
+            [plan(folder, label, with_seed(with_value, seed), "sweep", facts) for seed in seeds]
         )
-    played = {r.planned.path: r for r in play([run for each in groups for run in each], workers)}
-    results = [[played[run.path] for run in each] for each in groups]
+    results = run_groups(groups, workers)
     failures = [r for each in results for r in each if r.state == "failed"]
     curve = [
-        (value, statistics.fmean(final(r) for r in each if r.state != "failed"))
+        (value, statistics.fmean(last_accuracy(r) for r in each if r.state != "failed"))
         for value, each in zip(sorted(values), results, strict=True)
         if any(r.state != "failed" for r in each)
     ]
@@ -86,17 +85,15 @@ def theory_of(name: str, step: str, config: Config) -> float | None:
     return cast(float, getattr(algorithms.build(name, config.constants), step))
 
 
-def final(result: Result) -> float:
-    if result.state != "done":
-        return 0.0
-    return result.history[-1]["accuracy"]
+def last_accuracy(result: Result) -> float:
+    return result.history[-1]["accuracy"] if result.state == "done" else 0.0
 
 
 def as_dict(done: Sweep, name: str) -> dict[str, Any]:
     accuracy = dict(done.curve)
     points = []
     for results in done.results:
-        value = cast(float, results[0].planned.config.algorithm.options[done.over])
+        value = cast(float, results[0].run.config.algorithm.options[done.over])
         runs = [about_run(result) for result in results]
         points.append({"value": value, "accuracy": accuracy.get(value), "runs": runs})
     return {

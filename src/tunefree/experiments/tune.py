@@ -12,17 +12,18 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from tunefree import algorithms
 from tunefree.config import Config
 from tunefree.core import About, stream
 from tunefree.errors import ConfigError, FleetError
 from tunefree.experiments import atomic_file
-from tunefree.experiments.batch import Result, plan, play
-from tunefree.experiments.compare import about_run, check_has_accuracy, seeded
+from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
+from tunefree.experiments.compare import about_run, check_has_accuracy, with_seed
+from tunefree.record import Row
 
 Point: TypeAlias = tuple[tuple[str, float], ...]  # a value for each parameter of the grid
 Grid: TypeAlias = Mapping[str, tuple[float, ...]]
@@ -45,14 +46,14 @@ class Trial(NamedTuple):
         """Mean validation accuracy over the last rounds; none unless every seed came to its end."""
         if any(result.state != "done" for result in self.results):
             return None
-        return statistics.fmean(final(result) for result in self.results)
+        return statistics.fmean(late_mean(r.history, r.run.config.system.T) for r in self.results)
 
     @property
     def state(self) -> str:
         return next((r.state for r in self.results if r.state != "done"), "done")
 
 
-class Tuned(NamedTuple):
+class TuningResult(NamedTuple):
     """What the search found, and what it cost."""
 
     options: dict[str, object]
@@ -66,54 +67,92 @@ class Tuned(NamedTuple):
         """All that all trials used up, pruned and diverged ones too, and what came of it."""
         ends = [r.history[-1] for trial in self.trials for r in trial.results if r.history]
         rounds = sum(int(row["t"]) + 1 for row in ends)
-        sums = {
-            cost: sum(row[cost] for row in ends) for cost in ("samples", "bits_up", "bits_down")
-        }
-        seconds = sum(row["seconds"] for row in ends)
+        costs = ("samples", "bits_up", "bits_down", "seconds")
+        sums = {name: sum(row[name] for row in ends) for name in costs}
         chosen = {name: self.options[name] for name in self.grid}
-        spent = {"trials": len(self.trials), "rounds": rounds, **sums, "seconds": seconds}
-        return {**spent, "chosen": chosen}
+        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": chosen}
 
 
 class Search:
-    """Plays points of the grid and remembers them."""
+    """The grid of a method, as it grows, and the trials of its points so far."""
 
-    def __init__(self, config: Config, seeds: Sequence[int], folder: Path, workers: int) -> None:
-        self.config, self.seeds, self.folder, self.workers = config, seeds, folder, workers
+    def __init__(self, config: Config, grid: Grid, folder: Path) -> None:
+        self._config, self._given, self._folder = config, grid, folder
+        self.grid = {name: tuple(sorted(values)) for name, values in grid.items()}
+        self.points: list[Point] = [
+            tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
+        ]
         self.trials: dict[Point, Trial] = {}
 
-    def play(self, points: Iterable[Point], floors: Mapping[int, float]) -> None:
-        """Play new points; one that is pruned with its first seed is not played with the others."""
-        new = [point for point in points if point not in self.trials]
-        first = self._results(new, self.seeds[:1], floors)
-        alive = [point for point in new if first[point][0].state == "done"]
-        rest = self._results(alive, self.seeds[1:], {})
-        for point in new:
-            self.trials[point] = Trial(point, first[point] + rest.get(point, []))
+    def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
+        """The run that tries a point."""
+        method = replace(self._config.algorithm, options=self._options(point))
+        config = with_seed(replace(self._config, algorithm=method), seed)
+        label = f"{method.name}:" + ",".join(f"{key}={value:g}" for key, value in point)
+        return plan(self._folder, label, config, "trial", floors=floors)
 
-    def _results(
-        self, points: Sequence[Point], seeds: Sequence[int], floors: Mapping[int, float]
-    ) -> dict[Point, list[Result]]:
-        runs = {
-            point: [
-                plan(
-                    *(self.folder, label(self.config, point), seeded(with_point, seed), "trial"),
-                    floors=floors,
-                )
-                for seed in seeds
-            ]
-            for point in points
-            for with_point in [at(self.config, point)]
-        }
-        results = play([run for each in runs.values() for run in each], self.workers)
-        by_path = {result.planned.path: result for result in results}
-        return {point: [by_path[run.path] for run in each] for point, each in runs.items()}
+    def run(
+        self,
+        points: Sequence[Point],
+        seeds: Sequence[int],
+        floors: Mapping[int, float],
+        workers: int,
+    ) -> None:
+        """Try points; one that is pruned with its first seed is not played with the others."""
+        first = run_groups([[self.plan(point, seeds[0], floors)] for point in points], workers)
+        done = [p for p, (result,) in zip(points, first, strict=True) if result.state == "done"]
+        rest = run_groups([[self.plan(p, seed) for seed in seeds[1:]] for p in done], workers)
+        others = dict(zip(done, rest, strict=True))
+        for point, results in zip(points, first, strict=True):
+            self.trials[point] = Trial(point, results + others.get(point, []))
 
-    def best(self, order: Sequence[Point]) -> Trial | None:
+    @property
+    def best(self) -> Trial | None:
         """The best trial; of equals, the one that stands first in the grid."""
-        ranked = sorted(self.trials.values(), key=lambda trial: order.index(trial.point))
+        ranked = (self.trials[point] for point in self.points if point in self.trials)
         scored = [trial for trial in ranked if trial.score is not None]
         return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+
+    def grow(self, most: int | None = None) -> list[Point]:
+        """New points, so many at most, beyond the edges of the grid on which the best one lies."""
+        best, new = self.best, list[Point]()
+        if best is None:
+            return new
+        for name, value in islice(self._beyond(best.point), most):
+            self.grid[name] = tuple(sorted((*self.grid[name], value)))
+            new.append(tuple((k, value if k == name else v) for k, v in best.point))
+        self.points += new
+        return new
+
+    def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
+        """For each parameter at an edge, the next value on that side, if there may be one."""
+        for name, value in point:
+            values, given = self.grid[name], self._given[name]
+            if len(values) < 2 or value not in (values[0], values[-1]):
+                continue
+            up = value == values[-1]
+            added = sum(v > max(given) if up else v < min(given) for v in values)
+            further = next_value(value, values[-2] if up else values[1])
+            try:
+                algorithms.check(self._config.algorithm.name, {name: further})
+            except ConfigError:
+                continue  # a weight above 1, for example
+            if added < FURTHER:
+                yield name, further
+
+    def result(self) -> TuningResult | None:
+        """What was found, if any trial came to its end."""
+        best = self.best
+        return best and TuningResult(
+            options=self._options(best.point),
+            score=best.score or 0.0,
+            grid=self.grid,
+            edges=edges(best.point, tried_values(self.trials)),
+            trials=list(self.trials.values()),
+        )
+
+    def _options(self, point: Point) -> dict[str, object]:
+        return {**self._config.algorithm.options, **dict(point)}
 
 
 def tune(
@@ -126,52 +165,40 @@ def tune(
     pruning: bool = True,
     extend: bool = True,
     workers: int = 0,
-) -> Tuned:
+) -> TuningResult:
     """Search the grid, and beyond an edge where the best value lies on it."""
     config = replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
     check_has_accuracy(config)
     check_grid(config, grid)
-    points = [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    mixed = stream(0, "tuning").permutation(len(points))[: budget or len(points)]
-    chosen = [points[place] for place in mixed]
+    search = Search(config, grid, folder)
+    mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
+    chosen = [search.points[place] for place in mixed]
     few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
 
-    search = Search(config, seeds, folder, workers)
-    search.play(chosen[:few], {})
+    search.run(chosen[:few], seeds, {}, workers)
     floors = medians(search.trials.values(), config.system.T) if pruning else {}
-    search.play(chosen[few:], floors)
-    best = search.best(points)
-    grown = {name: tuple(sorted(values)) for name, values in grid.items()}
-    while extend and best is not None and len(search.trials) < (budget or math.inf):
-        new = next(beyond(config, best.point, grid, grown), None)
-        if new is None:
-            break
-        name, value = new
-        grown[name] = tuple(sorted((*grown[name], value)))
-        points.append(changed(best.point, name, value))
-        search.play(points[-1:], floors)
-        best = search.best(points)
-    if best is None or best.score is None:
-        results = [result for trial in search.trials.values() for result in trial.results]
-        if failed := [result for result in results if result.state == "failed"]:
-            raise FleetError(
-                f"no trial came to its end: {failed[0].planned.name} {failed[0].reason}"
-            )
-        states = sorted({trial.state for trial in search.trials.values()})
-        raise ConfigError(
-            f"no trial of {config.algorithm.name} came to its end (they {', '.join(states)}); give "
-            "smaller step sizes (--grid) or see the run files"
-        )
-    return Tuned(
-        options={**config.algorithm.options, **dict(best.point)},
-        score=best.score,
-        grid=grown,
-        edges=edges(best.point, tried(search.trials)),
-        trials=list(search.trials.values()),
+    search.run(chosen[few:], seeds, floors, workers)
+    while extend and len(search.trials) < (budget or math.inf) and (new := search.grow(1)):
+        search.run(new, seeds, floors, workers)
+    found = search.result()
+    if found is None:
+        refuse_to_choose(config.algorithm.name, list(search.trials.values()))
+    return found
+
+
+def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
+    """Say why nothing was found."""
+    results = [result for trial in trials for result in trial.results]
+    if failed := [result for result in results if result.state == "failed"]:
+        raise FleetError(f"no trial came to its end: {failed[0].run.name} {failed[0].reason}")
+    states = sorted({trial.state for trial in trials})
+    raise ConfigError(
+        f"no trial of {name} came to its end (they {', '.join(states)}); give smaller step sizes "
+        "(--grid) or see the run files"
     )
 
 
-def declared(name: str) -> Grid:
+def declared_grid(name: str) -> Grid:
     """The grid that a method brings along."""
     about: About = algorithms.REGISTRY[name].about
     if not about.grid:
@@ -190,24 +217,11 @@ def check_grid(config: Config, grid: Grid) -> None:
             algorithms.check(config.algorithm.name, {name: value}, config.algorithm.explicit_steps)
 
 
-def at(config: Config, point: Point) -> Config:
-    options = {**config.algorithm.options, **dict(point)}
-    return replace(config, algorithm=replace(config.algorithm, options=options))
-
-
-def changed(point: Point, name: str, value: float) -> Point:
-    return tuple((key, value if key == name else old) for key, old in point)
-
-
-def label(config: Config, point: Point) -> str:
-    return f"{config.algorithm.name}:" + ",".join(f"{key}={value:g}" for key, value in point)
-
-
-def final(result: Result) -> float:
-    """Mean accuracy over the evaluations in the last tenth of the rounds."""
-    T = result.planned.config.system.T
-    last = [row["accuracy"] for row in result.scores if row["t"] + 1 > (1 - LAST) * T]
-    return statistics.fmean(last)
+def late_mean(history: Sequence[Row], T: int, name: str = "accuracy") -> float:
+    """The mean of a score over the evaluations in the last tenth of the rounds."""
+    return statistics.fmean(
+        row[name] for row in history if name in row and row["t"] + 1 > (1 - LAST) * T
+    )
 
 
 def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
@@ -220,23 +234,6 @@ def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
     ]
     times = sorted({t for curve in curves for t in curve if t + 1 > GRACE * T})
     return {t: statistics.median(curve.get(t, 0.0) for curve in curves) for t in times}
-
-
-def beyond(config: Config, point: Point, grid: Grid, grown: Grid) -> Iterator[tuple[str, float]]:
-    """For each parameter at an edge, the next value on that side, if there may be one."""
-    for name, value in point:
-        values = grown[name]
-        if len(values) < 2 or value not in (values[0], values[-1]):
-            continue
-        up = value == values[-1]
-        added = sum(v > max(grid[name]) if up else v < min(grid[name]) for v in values)
-        further = next_value(value, values[-2] if up else values[1])
-        try:
-            algorithms.check(config.algorithm.name, {name: further})
-        except ConfigError:
-            continue  # a weight above 1, for example
-        if added < FURTHER:
-            yield name, further
 
 
 def next_value(value: float, neighbour: float) -> float:
@@ -254,7 +251,7 @@ def next_value(value: float, neighbour: float) -> float:
     return float(f"{value * factor:.2g}")
 
 
-def tried(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
+def tried_values(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
     """The values of each parameter that were played; a budget may have left some out."""
     values: dict[str, set[float]] = {}
     for point in points:
@@ -263,18 +260,18 @@ def tried(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(sorted(each)) for name, each in values.items()}
 
 
-def edges(point: Point, played: Grid) -> list[str]:
+def edges(point: Point, tried: Grid) -> list[str]:
     """A sentence for each parameter whose best value has none beyond it."""
     found = []
     for name, value in point:
-        values = played[name]
+        values = tried[name]
         if len(values) > 1 and value in (values[0], values[-1]):
             side = "largest" if value == values[-1] else "smallest"
             found.append(f"the best {name} = {value:g} is the {side} that was tried")
     return found
 
 
-def save(tuned: Tuned, config: Config, seeds: Sequence[int], folder: Path) -> Path:
+def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path) -> Path:
     """All of it as JSON, for `tunefree compare NAME@FILE`."""
     chosen = config.algorithm
     compressor = {"compressor": chosen.compressor} if chosen.compressor else {}

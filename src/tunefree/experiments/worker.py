@@ -28,11 +28,11 @@ PAUSE = 0.2  # seconds between rows that are told only to show progress
 Tell = Callable[[dict[str, Any]], None]
 
 
-def play(job: Mapping[str, Any], tell: Tell) -> None:
-    """One run from its beginning, or from where it was interrupted, to its end."""
+def run_job(job: Mapping[str, Any], tell: Tell) -> None:
+    """Play one run from its beginning, or from where it was interrupted, to its end."""
     end, reason = "done", ""
     try:
-        run = begun(config_from(job["config"]), job["facts"])
+        run = open_run(config_from(job["config"]), job["facts"])
         with closing(run.record):
             if not finish(run, dict(job["floors"]), tell):
                 end = "pruned"
@@ -45,8 +45,8 @@ def play(job: Mapping[str, Any], tell: Tell) -> None:
     tell({"end": end, "reason": reason})
 
 
-def begun(chosen: Config, facts: Mapping[str, object]) -> Run:
-    """A new run, or the rest of one that was interrupted."""
+def open_run(chosen: Config, facts: Mapping[str, object]) -> Run:
+    """A new run, or the rest of one that was interrupted, from its last checkpoint."""
     path = Path(chosen.run.out)
     return resume_command(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
 
@@ -90,7 +90,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: tell({"note": str(message)})
     try:
         while True:
-            play(json.loads(pipe.recv_bytes()), tell)
+            run_job(json.loads(pipe.recv_bytes()), tell)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

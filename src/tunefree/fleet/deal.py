@@ -78,6 +78,6 @@ def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[J
 
 def deadly(job: Job) -> str:
     return (
-        f"client {job.client} ended {TRIES} worker processes in {job}, perhaps for lack of memory; use "
-        "fewer workers or a smaller model"
+        f"client {job.client} ended {TRIES} worker processes in {job}, perhaps for lack of memory; "
+        "use fewer workers or a smaller model"
     )

@@ -11,18 +11,16 @@ import torch
 from tunefree.data.named.text import PAD
 from tunefree.data.samples import Dataset, Index
 from tunefree.errors import ConfigError
+from tunefree.plots.style import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
 SHOWN_CLIENTS = 100
 INK = "#1f2933"
 
 
-def draw_counts(
-    counts: Index, path: str | Path, names: tuple[str, ...] = (), title: str = ""
-) -> Path:
+def draw_counts(counts: Index, path: Path, names: tuple[str, ...] = (), title: str = "") -> Path:
     """A PNG of the client-by-class counts: one column per client, its size above it."""
     shown = counts[:SHOWN_CLIENTS]
     clients, classes = shown.shape
@@ -51,7 +49,7 @@ def draw_counts(
 
     more = f" (the first {clients} of {len(counts)} clients)" if len(counts) > clients else ""
     figure.suptitle(f"{title or 'Samples by client and class'}{more}", color=INK, fontsize=11)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def root_scale(counts: Index) -> PowerNorm:
@@ -61,7 +59,7 @@ def root_scale(counts: Index) -> PowerNorm:
     return PowerNorm(gamma=0.5, vmin=0, vmax=max(1, int(counts.max(initial=0))))
 
 
-def draw_samples(data: Dataset, path: str | Path, columns: int = 10) -> Path:
+def draw_samples(data: Dataset, path: Path, columns: int = 10) -> Path:
     """A PNG with a row of training images for each class."""
     x, y = data.train.x, data.train.y
     if data.classes is None or data.words or x.dim() not in (3, 4):
@@ -87,7 +85,7 @@ def draw_samples(data: Dataset, path: str | Path, columns: int = 10) -> Path:
         axis.tick_params(length=0, colors=INK)
         axis.spines[:].set_visible(False)
     figure.suptitle(f"{data.name}: the first training images of each class", color=INK, fontsize=11)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def first_words(data: Dataset, rows: int = 3, words: int = 12) -> list[tuple[str, str]]:
@@ -112,25 +110,3 @@ def row_of(x: torch.Tensor, chosen: list[int], columns: int) -> np.ndarray:
     paper = 0 if images.ndim == 3 else 255
     frame = [(0, columns - len(images)), (1, 1), (1, 1), (0, 0)][: images.ndim]
     return np.concatenate(list(np.pad(images, frame, constant_values=paper)), axis=1)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """A figure of its own, outside pyplot's global state."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "pictures need matplotlib, which is not installed; pip install 'tunefree[report]'"
-        ) from None
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Figure, path: str | Path) -> Path:
-    """The figure as a PNG at this path, its folder made if need be."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, format="png", dpi=130)
-    return target

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tunefree.errors import ConfigError
-from tunefree.plots.style import COLOURS, dressed, line_look, named
+from tunefree.plots.style import (
+    COLOURS,
+    add_legend,
+    label_axes,
+    line_style,
+    new_figure,
+    save_figure,
+)
 from tunefree.report.arms import AXES, Content
 
 if TYPE_CHECKING:
@@ -30,29 +37,16 @@ class Sheet(NamedTuple):
 
 def write(content: Content, folder: Path) -> list[Path]:
     """Every figure as .svg, .png and .csv in this folder."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "--figures needs matplotlib, which is not installed; pip install 'tunefree[report]'"
-        ) from None
     files = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Text stays text, and the same runs give the same bytes.
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tunefree"}):
-            for sheet in sheets(content):
-                figure = Figure(figsize=(7.2, sheet.high), layout="constrained", facecolor="white")
-                FigureCanvasAgg(figure)
-                sheet.draw(figure)
-                svg, png, table = (folder / f"{sheet.name}.{end}" for end in ("svg", "png", "csv"))
-                figure.savefig(svg, metadata={"Date": None})
-                figure.savefig(png, dpi=160)
-                with table.open("w", newline="", encoding="utf-8") as file:
-                    csv.writer(file, lineterminator="\n").writerows(sheet.table)
-                files += [svg, png, table]
+        for sheet in sheets(content):
+            figure = new_figure(7.2, sheet.high)
+            sheet.draw(figure)
+            svg, png, table = (folder / f"{sheet.name}.{end}" for end in ("svg", "png", "csv"))
+            files += [save_figure(figure, svg), save_figure(figure, png, dpi=160), table]
+            with table.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(sheet.table)
     except OSError as error:
         raise ConfigError(
             f"--figures = '{folder}' cannot be written ({error.strerror}); choose another folder"
@@ -87,7 +81,7 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
         for arm in arms:
             points = zip(arm["x"][x], *arm["y"][y].values(), arm["seeds_at"], strict=True)
             state = "" if arm["state"] == "done" else f" ({arm['state']})"
-            look: dict[str, Any] = line_look(arm["style"]) | {"label": arm["label"] + state}
+            look: dict[str, Any] = line_style(arm["style"]) | {"label": arm["label"] + state}
             measured = [point for point in points if point[1] is not None]
             for seeds, piece in groupby(measured, key=lambda point: point[-1]):
                 at, mean, low, high, _ = zip(*piece, strict=True)
@@ -98,7 +92,7 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
                 look["label"] = "_"  # one entry for all pieces
         if x.startswith("bits"):
             axes.set_xscale("log")  # whole and compressed messages side by side
-        named(figure, axes)
+        add_legend(figure, axes)
 
     table: Table = [("arm", x, f"{y} mean", "lowest", "highest", "seeds")]
     for arm in arms:
@@ -112,7 +106,7 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
         axes = plain_axes(figure, sweep["key"], score, f"Sensitivity to {sweep['title']}")
         axes.set_xscale("log")
         for line in sweep["lines"]:
-            look = line_look(line["style"])
+            look = line_style(line["style"])
             points = [point for point in line["points"] if point["mean"] is not None]
             at, mean, low, high = (
                 [point[key] for point in points] for key in ("x", "mean", "low", "high")
@@ -128,9 +122,9 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
             if line["theory"]:
                 axes.axvline(line["theory"], color=look["color"], linewidth=1, linestyle=":")
         for level in sweep["level"]:
-            look = line_look(level["style"]) | {"marker": ""}
+            look = line_style(level["style"]) | {"marker": ""}
             axes.axhline(level["value"], **look, label=level["label"])
-        named(figure, axes)
+        add_legend(figure, axes)
 
     head = (sweep["key"], f"{sweep['measure']} mean", "lowest", "highest", "seeds", "diverged")
     table: Table = [("arm", *head)]
@@ -159,7 +153,7 @@ def traffic(name: str, rows: Sequence[Content]) -> Sheet:
                 axes.barh(place + shift, whole - bare, left=bare, **hatched)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
         axes.invert_yaxis()
-        named(figure, axes)
+        add_legend(figure, axes)
 
     table: Table = [("arm", *(key.replace("_", " ") for key in keys))]
     table += [(row["label"], *(row[key] for key in keys)) for row in rows]
@@ -209,5 +203,5 @@ def classes(name: str, picture: Content) -> Sheet:
 
 def plain_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
     axes: Axes = figure.subplots()
-    dressed(axes, x, y, title)
+    label_axes(axes, x, y, title)
     return axes

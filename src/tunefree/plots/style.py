@@ -1,8 +1,11 @@
-"""How drawn lines look: they differ by colour, dashes and marks, and any one of these is enough."""
+"""What all pictures share: a figure, its file, and lines told apart by colour, dashes or marks."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +23,32 @@ DASHES = (
 MARKS = "os^Dv+xd"
 
 
-def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of so many inches, outside pyplot's global state."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "pictures need matplotlib, which is not installed; pip install 'tunefree[report]'"
+        ) from None
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 130) -> Path:
+    """The figure as a PNG or an SVG; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    how: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {"dpi": dpi}
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tunefree"}):  # text stays text
+        figure.savefig(path, **how)
+    return path
+
+
+def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10, loc="left")
@@ -29,7 +57,7 @@ def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-def line_look(style: int) -> dict[str, Any]:
+def line_style(style: int) -> dict[str, Any]:
     """Colour, dashes and marks, as on the page: any one of them is enough."""
     return {
         "color": COLOURS[style % len(COLOURS)],
@@ -40,7 +68,7 @@ def line_look(style: int) -> dict[str, Any]:
     }
 
 
-def named(figure: Figure, *panels: Axes, **where: Any) -> None:
+def add_legend(figure: Figure, *panels: Axes, **where: Any) -> None:
     """One legend for all panels, each name once; beside them, or elsewhere."""
     found = {
         label: line

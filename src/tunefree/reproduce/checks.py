@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from tunefree.experiments.compare import rounds_to
-from tunefree.experiments.tune import LAST
+from tunefree.experiments.tune import late_mean
 from tunefree.record import Row
 from tunefree.report.width import width
-from tunefree.reproduce.recipes import swept
+from tunefree.reproduce.recipes import arms_at
 from tunefree.reproduce.verdicts import Part, Verdict, above, below, decide, exact, fact, within
 
 
@@ -44,15 +44,11 @@ LOST = 10.0  # the difference of losses, or of logarithms, that stands for a div
 NEVER = 2.0  # the share of the rounds that stands for a target not reached
 
 
-def final(curve: Curve, name: str = "accuracy") -> float:
+def late_score(curve: Curve, name: str = "accuracy") -> float:
     """The mean of a score over the last tenth of the rounds; a diverged run has accuracy 0."""
     if curve.diverged:
         return 0.0 if name == "accuracy" else math.inf
-    return fmean(row[name] for row in curve.history if name in row and late(row, curve.T))
-
-
-def late(row: Row, T: int) -> bool:
-    return row["t"] + 1 > (1 - LAST) * T
+    return late_mean(curve.history, curve.T, name)
 
 
 def throughout(curve: Curve) -> float:
@@ -61,11 +57,11 @@ def throughout(curve: Curve) -> float:
     return 0.0 if curve.diverged or not found else fmean(found)
 
 
-def scores(table: Table, where: str, arm: str, score: Score = final) -> dict[int, float]:
+def scores(table: Table, where: str, arm: str, score: Score = late_score) -> dict[int, float]:
     return {seed: score(curve) for seed, curve in table.get((where, arm), {}).items()}
 
 
-def gaps(table: Table, where: str, arm: str, other: str, score: Score = final) -> list[float]:
+def gaps(table: Table, where: str, arm: str, other: str, score: Score = late_score) -> list[float]:
     """How far an arm is ahead of another, seed by seed."""
     ours, theirs = scores(table, where, arm, score), scores(table, where, other, score)
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
@@ -88,7 +84,7 @@ def haste(table: Table, where: str, arm: str, others: Sequence[str]) -> list[flo
     shares = []
     for seed, ahead in margin.items():
         curve = curves[seed]
-        reached = rounds_to(final(curve) - ahead, curve.history)
+        reached = rounds_to(late_score(curve) - ahead, curve.history)
         shares.append(NEVER if reached is None else reached / curve.T)
     return shares
 
@@ -153,7 +149,7 @@ def whole_range_above(where: str, limit: float) -> Check:
         parts = [
             above(f"{arm} accuracy", list(scores(table, where, arm).values()), limit)
             for step in ("gamma", "eta")
-            for arm in swept("padamfed", step, EMNIST_RATES)
+            for arm in arms_at("padamfed", step, EMNIST_RATES)
         ]
         return decide(parts)
 
@@ -164,7 +160,7 @@ def widths(
     table: Table, where: str, arm: str, step: str, rates: Sequence[float]
 ) -> dict[int, float]:
     """Decades of step sizes as good as the best, seed by seed; 0 where none works."""
-    curves = [scores(table, where, each) for each in swept(arm, step, rates)]
+    curves = [scores(table, where, each) for each in arms_at(arm, step, rates)]
     seeds = set.intersection(*(set(curve) for curve in curves))
     found = {
         seed: width([(rate, curve[seed]) for rate, curve in zip(rates, curves, strict=True)])
@@ -261,8 +257,8 @@ def above_on_text(table: Table) -> Verdict:
     for kind in ("iid", "skew"):
         for rate in EMNIST_RATES:
             (ours,), (theirs,) = (
-                swept("padamfed", "gamma", [rate]),
-                swept("scaffold_m", "eta", [rate]),
+                arms_at("padamfed", "gamma", [rate]),
+                arms_at("scaffold_m", "eta", [rate]),
             )
             ahead = gaps(table, f"imdb-{kind}", ours, theirs)
             parts.append(above(f"imdb-{kind}: padamfed ahead of scaffold_m at {rate:g}", ahead, 0))
@@ -325,7 +321,7 @@ def both_above_fedavg(table: Table) -> Verdict:
         above(f"{where}: {arm} ahead of fedavg {when}", gaps(table, where, arm, "fedavg", score), 0)
         for where in PICTURES
         for arm in ("parfrefl", "padamfed")
-        for when, score in (("at the end", final), ("over all evaluations", throughout))
+        for when, score in (("at the end", late_score), ("over all evaluations", throughout))
     ]
     return decide(parts)
 
@@ -367,7 +363,7 @@ def fewer_bits(table: Table) -> Verdict:
         full, small = table.get((where, "parfrefl"), {}), table.get((where, TOP_5), {})
         for seed in full:
             if seed in small:
-                target = 0.95 * final(full[seed])
+                target = 0.95 * late_score(full[seed])
                 for found, opening in ((ratios, False), (whole, True)):
                     ratio = bits_to(target, small[seed], opening) / bits_to(
                         target, full[seed], opening
@@ -393,7 +389,7 @@ def faster_per_bit(table: Table) -> Verdict:
 
 def ranges(table: Table, where: str, arm: str, step: str) -> dict[int, float]:
     """Best minus worst accuracy over the step sizes, seed by seed."""
-    curves = [scores(table, where, each) for each in swept(arm, step, IMAGE_RATES)]
+    curves = [scores(table, where, each) for each in arms_at(arm, step, IMAGE_RATES)]
     seeds = set.intersection(*(set(curve) for curve in curves))
     return {s: max(c[s] for c in curves) - min(c[s] for c in curves) for s in sorted(seeds)}
 
@@ -443,7 +439,7 @@ def loss_follows(table: Table) -> Verdict:
         ):
             score = above("", gaps(table, where, ours, theirs), 0)
             for name in ("loss", "train_loss"):
-                differences = gaps(table, where, ours, theirs, partial(final, name=name))
+                differences = gaps(table, where, ours, theirs, partial(late_score, name=name))
                 loss = below(
                     f"{where}: {name} of {ours} minus {theirs}",
                     bounded(differences),
@@ -515,9 +511,8 @@ def staleness_follows(levels: Sequence[int], S: int) -> Check:
                 if found
                 else above(f"{jobs} jobs out", [], 0)
             )
-            times += (
-                [fmean(c.history[-1]["virtual_seconds"] / c.T for c in curves)] if curves else []
-            )
+            if curves:
+                times.append(fmean(c.history[-1]["virtual_seconds"] / c.T for c in curves))
         for (a, b), (slow, fast) in zip(pairwise(levels), pairwise(times), strict=False):
             parts.append(fact(f"seconds a step, {b} over {a} jobs", fast / slow, 1, "below"))
         return decide(parts)

@@ -24,7 +24,7 @@ from tunefree.reproduce.checks import (
     WIDE_RATES,
     Check,
 )
-from tunefree.reproduce.recipes import LEVELS, Scale, settings, swept
+from tunefree.reproduce.recipes import LEVELS, Scale, arms_at, settings
 
 Needs = Mapping[str, Sequence[str]]  # setting -> arms
 
@@ -57,20 +57,20 @@ def staleness(scale: Scale) -> Check:
     )
 
 
-EMNIST_SWEEP = [a for step in ("gamma", "eta") for a in swept("padamfed", step, EMNIST_RATES)]
+EMNIST_SWEEP = [a for step in ("gamma", "eta") for a in arms_at("padamfed", step, EMNIST_RATES)]
 WIDE_SWEEP = [
-    *(a for step in ("gamma", "eta") for a in swept("padamfed", step, WIDE_RATES)),
-    *(a for name in BASELINES for a in swept(name, "eta", WIDE_RATES)),
+    *(a for step in ("gamma", "eta") for a in arms_at("padamfed", step, WIDE_RATES)),
+    *(a for name in BASELINES for a in arms_at(name, "eta", WIDE_RATES)),
 ]
 TEXT_SWEEP = [
-    *swept("padamfed", "gamma", EMNIST_RATES),
-    *swept("scaffold_m", "eta", EMNIST_RATES),
+    *arms_at("padamfed", "gamma", EMNIST_RATES),
+    *arms_at("scaffold_m", "eta", EMNIST_RATES),
 ]
 IMAGE_SWEEP = [
-    *(a for step in ("gamma", "eta") for a in swept("parfrefl", step, IMAGE_RATES)),
-    *(a for name in ("fedavg", SCAFCOM_5) for a in swept(name, "eta", IMAGE_RATES)),
+    *(a for step in ("gamma", "eta") for a in arms_at("parfrefl", step, IMAGE_RATES)),
+    *(a for name in ("fedavg", SCAFCOM_5) for a in arms_at(name, "eta", IMAGE_RATES)),
 ]
-COMPRESSED_SWEEP = [a for arm in (TOP_10, TOP_5) for a in swept(arm, "gamma", IMAGE_RATES)]
+COMPRESSED_SWEEP = [a for arm in (TOP_10, TOP_5) for a in arms_at(arm, "gamma", IMAGE_RATES)]
 SKEWED = ("mnist-skew", "fashion-skew")
 WIRE_PADAMFED = ("padamfed", "scaffold:eta=0.1", "padamfed_vr:momentum=ema", "padamfed_vr")
 WIRE_PARFREFL = ("parfrefl", "padamfed")
@@ -316,10 +316,10 @@ def study_of(number: int) -> str:
     return CLAIMS[number].study if number in CLAIMS else "theory"
 
 
-def chosen(words: Sequence[str]) -> list[int]:
+def choose(words: Sequence[str]) -> list[int]:
     """The claims meant by numbers, ranges, figures, studies or `all`.
 
-    >>> chosen(["24", "37-39", "padamfed-ablation"])
+    >>> choose(["24", "37-39", "padamfed-ablation"])
     [20, 24, 37, 38, 39]
     """
     found: set[int] = set()

@@ -19,12 +19,12 @@ from tunefree.models.objective import EVALUATION_BATCH, Objective, default_loss
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.reproduce import theory
-from tunefree.reproduce.theory import Play
+from tunefree.reproduce.theory import Case
 
 TIMES = 5
 
 
-class Stopwatch:
+class Estimator:
     """Seconds of a gradient and of evaluating a sample, measured once for each kind of run."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Stopwatch:
     def _seconds(self, config: Config) -> float:
         kind = repr((config.data.name, config.data.options, config.model, config.data.batch_size))
         if kind not in self._known:
-            self._known[kind] = measured(config)
+            self._known[kind] = time_kind(config)
         gradient, evaluation, held = self._known[kind]
         batch = config.data.batch_size
         looks = -(-config.system.T // config.run.eval_every)
@@ -54,7 +54,7 @@ def gradients(config: Config) -> int:
     return T * S * K * a_step + (N * K if algo.opening() else 0)
 
 
-def measured(config: Config) -> tuple[float, float, int]:
+def time_kind(config: Config) -> tuple[float, float, int]:
     """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
     data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
     module = tunefree.models.build(
@@ -69,12 +69,12 @@ def measured(config: Config) -> tuple[float, float, int]:
     theta, test = objective.theta0, data.test.batch(slice(0, EVALUATION_BATCH))
     keep_memory()
     with one_thread():
-        gradient = quickest(lambda: F.grad(theta, F.draw()))
-        evaluation = quickest(lambda: scores_on(objective, theta, [test], data.classes))
+        gradient = fastest(lambda: F.grad(theta, F.draw()))
+        evaluation = fastest(lambda: scores_on(objective, theta, [test], data.classes))
     return gradient, evaluation / len(test[1]), len(data.test)
 
 
-def quickest(action: Callable[[], object]) -> float:
+def fastest(action: Callable[[], object]) -> float:
     """Seconds it takes, the first time left out."""
     action()
     times = []
@@ -85,15 +85,15 @@ def quickest(action: Callable[[], object]) -> float:
     return min(times)
 
 
-def of_theory(plays: Iterable[Play]) -> float:
-    """Seconds of all these plays, one after the other."""
-    short = Play("padamfed", theory.constants(64))
-    step = quickest(lambda: theory.trajectory(short, 0)) / steps_of(short)
-    return step * sum(map(steps_of, plays))
+def theory_seconds(cases: Iterable[Case]) -> float:
+    """Seconds of all these cases, one after the other."""
+    short = Case("padamfed", theory.constants(64))
+    step = fastest(lambda: theory.trajectory(short, 0)) / steps_of(short)
+    return step * sum(map(steps_of, cases))
 
 
-def steps_of(play: Play) -> int:
-    return play.sys.T * play.sys.S * play.sys.K * (2 if play.algorithm == "padamfed_vr" else 1)
+def steps_of(case: Case) -> int:
+    return case.sys.T * case.sys.S * case.sys.K * (2 if case.algorithm == "padamfed_vr" else 1)
 
 
 def in_words(seconds: float) -> str:

@@ -115,7 +115,7 @@ def section(row: Mapping[str, Any]) -> str:
     else:
         blocks.append(sentence(str(row["why"])))
     named = {part["what"] for part in parts}
-    numbers = [f"{k}: {shown(v)}" for k, v in row["numbers"].items() if k not in named]
+    numbers = [f"{k}: {number(v)}" for k, v in row["numbers"].items() if k not in named]
     if numbers:
         blocks.append(bullets(numbers))
     if row.get("finals"):
@@ -154,7 +154,7 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def shown(value: object) -> str:
+def number(value: object) -> str:
     if value is None:
         return "nothing"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,42 +1,17 @@
-"""The papers' figures, drawn from what was played: one panel for each setting or law."""
+"""The papers' figures as panels, made of what was played: one for each setting or law."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import ceil
-from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tunefree.experiments import arms
-from tunefree.plots.style import dressed, line_look, named
+from tunefree.plots.panels import Panel, Points
 from tunefree.record import Row
 from tunefree.reproduce import recipes
-from tunefree.reproduce.checks import Curve, Table, final
-from tunefree.reproduce.theory import Found
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-WIDE, HIGH, DPI = 4.2, 2.9, 110  # inches of a panel, dots of an inch
-FEW = 8  # values on an axis that each get a label
-
-Points: TypeAlias = Mapping[float, Sequence[float]]  # x -> one value per seed
-
-
-class Panel(NamedTuple):
-    """What is drawn on one pair of axes."""
-
-    title: str
-    lines: Mapping[str, Points]
-    x: str
-    y: str
-    log_x: bool = False
-    log_y: bool = False
-    slopes: Mapping[str, float] = {}  # of the theorem, dotted from a line's first point
-    note: str = ""
+from tunefree.reproduce.checks import Curve, Table, late_score
+from tunefree.reproduce.theory import Measurement
 
 
 def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "t") -> list[Panel]:
@@ -85,11 +60,11 @@ def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (where, arm), curves in table.items():
         if step := recipes.swept_step(arm):
-            parsed = arms.parsed(arm)
-            own = {k: v for k, v in parsed.options.items() if k not in (step, "explicit_steps")}
-            label = f"{parsed._replace(options=own).label}, {step}"
+            spec = arms.parse_arm(arm)
+            own = {k: v for k, v in spec.options.items() if k not in (step, "explicit_steps")}
+            label = f"{spec._replace(options=own).label}, {step}"
             line = panels.setdefault(where, {}).setdefault(label, {})
-            line[float(str(parsed.options[step]))] = [final(curve) for curve in curves.values()]
+            line[float(str(spec.options[step]))] = [late_score(curve) for curve in curves.values()]
     return [
         Panel(title(where, scale), lines, "step size", "accuracy", log_x=True)
         for where, lines in panels.items()
@@ -103,7 +78,7 @@ def by_jobs(table: Table, scale: recipes.Scale) -> list[Panel]:
     stale: dict[str, dict[float, list[float]]] = {}
     for (where, arm), curves in table.items():
         jobs = levels[int(where.removeprefix("late-"))]
-        ends.setdefault(arm, {})[jobs] = [final(curve) for curve in curves.values()]
+        ends.setdefault(arm, {})[jobs] = [late_score(curve) for curve in curves.values()]
         stale.setdefault(arm, {})[jobs] = [
             fmean(row["tau_mean"] for row in curve.history if row["t"] >= 0)
             for curve in curves.values()
@@ -132,7 +107,7 @@ KINDS: dict[str, Callable[[Table, recipes.Scale], list[Panel]]] = {
 }
 
 
-def of_laws(laws: Sequence[Found]) -> list[Panel]:
+def of_laws(laws: Sequence[Measurement]) -> list[Panel]:
     """What was measured for theorems, with the slopes they promise; one panel for each x."""
     lines: dict[str, dict[str, Points]] = {}
     slopes: dict[str, dict[str, float]] = {}
@@ -151,61 +126,3 @@ def title(where: str, scale: recipes.Scale) -> str:
     if where.startswith("late-"):
         return f"{recipes.LEVELS[scale][int(where.removeprefix('late-'))]} jobs out at a time"
     return where
-
-
-def save(panels: Sequence[Panel], path: Path) -> str:
-    """Write the picture and say where it is, or why there is none."""
-    if not panels:
-        return f"  no picture of {path.stem}: nothing was played"
-    try:
-        figure = picture(panels)
-    except ImportError:
-        return "  no picture: matplotlib is not installed; pip install 'tunefree[report]'"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI)
-    return f"  picture in {path}"
-
-
-def picture(panels: Sequence[Panel]) -> Figure:
-    """All panels with one legend."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(len(panels), 3 if len(panels) > 4 else 2)
-    rows = ceil(len(panels) / columns)
-    labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))
-    size = max(2, columns) * WIDE, rows * HIGH + 0.15 * len(labels)
-    figure = Figure(size, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel, axes in zip(panels, grid, strict=False):
-        draw(panel, axes, labels)
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
-    named(figure, *grid, loc="outside lower left", ncols=2)
-    return figure
-
-
-def draw(panel: Panel, axes: Axes, labels: Sequence[str]) -> None:
-    """Mean over seeds, with a band from the lowest to the highest."""
-    dressed(axes, panel.x, panel.y, panel.title)
-    for label, line in panel.lines.items():
-        look = line_look(labels.index(label))
-        at = sorted(line)
-        mean = [fmean(line[x]) for x in at]
-        low, high = [min(line[x]) for x in at], [max(line[x]) for x in at]
-        axes.plot(at, mean, **look, linewidth=1.6, label=label, markevery=max(1, len(at) // 9))
-        axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
-        if label in panel.slopes:
-            fall = [mean[0] * (x / at[0]) ** panel.slopes[label] for x in at]
-            axes.plot(at, fall, ":", color="#3d4852", linewidth=1.2, label="the theorem's slope")
-    if panel.log_x:
-        axes.set_xscale("log")
-        values = sorted({x for line in panel.lines.values() for x in line})
-        if len(values) <= FEW:
-            axes.set_xticks(values, [f"{value:g}" for value in values])
-            axes.minorticks_off()
-    if panel.log_y:
-        axes.set_yscale("log")
-    corner: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 7}
-    axes.text(0.99, 0.02, panel.note, **corner)

@@ -187,17 +187,17 @@ def grid_of(name: str, scale: Scale) -> Grid:
 
 def is_tuned(arm: str) -> bool:
     """Whether the arm's steps have to be searched for."""
-    parsed = arms.parsed(arm)
-    return bool(set(algorithms.REGISTRY[parsed.name].about.grid)) and "eta" not in parsed.options
+    spec = arms.parse_arm(arm)
+    return bool(algorithms.REGISTRY[spec.name].about.grid) and "eta" not in spec.options
 
 
 def swept_step(arm: str) -> str:
     """The step size of which the arm stands for one value of many; empty if it does not."""
-    options = arms.parsed(arm).options
+    options = arms.parse_arm(arm).options
     return next((step for step in ("gamma", "eta") if step in options), "")
 
 
-def swept(arm: str, step: str, values: Sequence[float]) -> list[str]:
+def arms_at(arm: str, step: str, values: Sequence[float]) -> list[str]:
     """The arm at each of these step sizes."""
     name, _, options = arm.partition(":")
     free = "" if algorithms.REGISTRY[name].about.grid else ",explicit_steps=true"

@@ -11,8 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple, TypeAlias
@@ -21,17 +20,20 @@ from tunefree import config
 from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.experiments import arms, atomic_file, tune
-from tunefree.experiments.batch import Planned, Result, Role, is_finished, plan, play
-from tunefree.experiments.compare import seeded
+from tunefree.experiments.batch import PlannedRun, Result, Role, is_finished, plan, run_all
+from tunefree.experiments.compare import with_seed
 from tunefree.experiments.sweep import theory_of
-from tunefree.experiments.tune import Point, Trial, Tuned
+from tunefree.experiments.tune import Search, Trial, TuningResult
 from tunefree.fleet.pool import cores
+from tunefree.plots.panels import Panel
+from tunefree.plots.panels import save as save_panels
 from tunefree.reproduce import estimate, figures, recipes, theory
-from tunefree.reproduce.checks import Curve, Table, final
+from tunefree.reproduce.checks import Curve, Table, late_score
 from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, study_of
-from tunefree.reproduce.estimate import Stopwatch, in_words
+from tunefree.reproduce.estimate import Estimator, in_words
 from tunefree.reproduce.folder import PICTURES, Row, keep
 from tunefree.reproduce.recipes import TUNING_SEED, Scale, Setting
+from tunefree.reproduce.theory import Law, Measurement
 from tunefree.reproduce.verdicts import Verdict
 
 THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
@@ -42,6 +44,7 @@ THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
 }
 
 Key: TypeAlias = tuple[str, str]  # setting and arm
+Failures: TypeAlias = list[tuple[Key, str]]
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -69,10 +72,10 @@ class Order(NamedTuple):
     def theory_seeds(self) -> tuple[int, ...]:
         return self.seeds or THEORY_SEEDS[self.scale]
 
-    def laws(self, claim: int) -> tuple[Path, list[theory.Law]]:
+    def laws(self, claim: int) -> tuple[Path, list[Law]]:
         """What a theorem promises, and the file that holds what was measured of it."""
         rows = theory.laws(claim, THEORY_ROUNDS[self.scale])
-        what = json.dumps([claim, self.theory_seeds, [repr(row) for row in rows]])
+        what = json.dumps([claim, self.theory_seeds, rows], default=asdict)
         mark = hashlib.sha256(what.encode()).hexdigest()[:12]
         return self.runs / f"theory-{claim}-{mark}.json", rows
 
@@ -98,7 +101,9 @@ def reproduce(order: Order, say: Say) -> Iterator[Row]:
             own, all_left = left.get(study, 0.0), sum(left.values())
             say(f"  about {in_words(own)}; {in_words(all_left)} left with what comes after it")
         verdicts = (
-            theorems(order, claims, say) if study == "theory" else decided(order, claims, say)
+            decide_theorems(order, claims, say)
+            if study == "theory"
+            else decide_study(order, claims, say)
         )
         for row in verdicts:
             keep(order.folder, row)
@@ -111,16 +116,16 @@ def estimates(order: Order) -> dict[str, float]:
 
     A study whose data are not at hand has none.
     """
-    watch, found = Stopwatch(), {}
+    estimator, found = Estimator(), {}
     for study, claims in order.studies().items():
         try:
             if study == "theory":
                 laws = (order.laws(claim) for claim in claims)
                 rows = [row for path, rows in laws if not path.exists() for row in rows]
-                plays = [play for row in rows for play in row.plays.values()]
-                seconds = estimate.of_theory(plays) * len(order.theory_seeds)
+                cases = [case for row in rows for case in row.cases.values()]
+                seconds = estimate.theory_seconds(cases) * len(order.theory_seeds)
             else:
-                seconds = watch.seconds(Plans(order, union(claims)).unfinished())
+                seconds = estimator.seconds(Plans(order, union(claims)).unfinished())
         except ConfigError:
             continue  # it will be said when its turn comes
         found[study] = seconds / (order.workers or cores())
@@ -149,14 +154,14 @@ def known(value: float | str) -> float | str | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
+def decide_study(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     """The verdicts of one study."""
     needs = union(claims)
     try:
         plans = Plans(order, needs)
         say(f"  {plans.size}")
         found, lost = search(plans, say)
-        table, failures = played(plans, found)
+        table, failures = run_arms(plans, found)
         failures += lost
     except (ConfigError, FleetError, RecordError, WireError, OSError) as error:
         say(f"  failed: {error}")
@@ -182,7 +187,18 @@ def decided(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     for name, own in wholly(claims).items():
         if name in figures.KINDS:
             part = {key: table[key] for key in union(own) if key in table}
-            say(figures.save(figures.KINDS[name](part, order.scale), order.picture(name)))
+            draw(figures.KINDS[name](part, order.scale), order.picture(name), say)
+
+
+def draw(panels: Sequence[Panel], path: Path, say: Say) -> None:
+    """Save a picture and say where it is, or why there is none."""
+    if not panels:
+        say(f"  no picture of {path.stem}: nothing was played")
+        return
+    try:
+        say(f"  picture in {save_panels(panels, path)}")
+    except ConfigError as error:
+        say(f"  no picture: {error}")
 
 
 def wholly(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -196,7 +212,7 @@ def finals(table: Table) -> list[Row]:
     for (where, arm), curves in table.items():
         scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]
         if scored and not recipes.swept_step(arm):
-            ends = [final(curve) for curve in scored]
+            ends = [late_score(curve) for curve in scored]
             spread = stdev(ends) if len(ends) > 1 else 0.0
             lost = sum(curve.diverged for curve in scored)
             rows.append(
@@ -225,40 +241,42 @@ class Plans:
             if recipes.is_tuned(arm)
         }
 
-    def configured(self, where: str, arm: str) -> Config:
+    def configure(self, where: str, arm: str) -> Config:
         """The arm's settings, steps that are to be tuned left out."""
         if (where, arm) not in self._configs:
-            self._configs[where, arm] = self._configured(where, arm)
+            self._configs[where, arm] = self._configure(where, arm)
         return self._configs[where, arm]
 
-    def _configured(self, where: str, arm: str) -> Config:
+    def _configure(self, where: str, arm: str) -> Config:
         keys = dict(self.settings[where].settings)
-        parsed = arms.parsed(arm)
-        if parsed.name == "defedavg_niid":
+        spec = arms.parse_arm(arm)
+        if spec.name == "defedavg_niid":
             keys["schedule.dispatch"] = "queue"  # the method's own rule
         if recipes.swept_step(arm):
             keys["run.eval_every"] = keys["system.T"]  # only its end is looked at
-        return arms.configured(parsed, config.load(None, keys))[0]
+        return arms.configure(spec, config.load(None, keys))[0]
 
-    def trial(self, where: str, arm: str) -> Config:
-        """The same with samples held out, scored once at the end."""
-        full = self.configured(where, arm)
-        return replace(
+    def search(self, where: str, arm: str) -> Search:
+        """The search for an arm's steps, on samples held out, scored once at the end."""
+        full = self.configure(where, arm)
+        trial = replace(
             full,
             data=replace(full.data, validation=tune.SHARE),
-            run=replace(full.run, seed=TUNING_SEED, eval_every=full.system.T),
+            run=replace(full.run, eval_every=full.system.T),
         )
+        grid = recipes.grid_of(arms.parse_arm(arm).name, self.order.scale)
+        return Search(trial, grid, self.order.runs)
 
     def seeds(self, where: str, arm: str) -> tuple[int, ...]:
         setting: Setting = self.settings[where]
         few = setting.sweep_seeds if recipes.swept_step(arm) else setting.seeds
         return self.order.arm_seeds[:few]
 
-    def runs(self, found: Mapping[Key, Tuned]) -> dict[Key, list[Planned]]:
+    def runs(self, found: Mapping[Key, TuningResult]) -> dict[Key, list[PlannedRun]]:
         """The runs of every arm whose steps are known."""
-        planned: dict[Key, list[Planned]] = {}
+        planned: dict[Key, list[PlannedRun]] = {}
         for where, arm in self.needs:
-            full, facts = self.configured(where, arm), dict[str, object]()
+            full, facts = self.configure(where, arm), dict[str, object]()
             if recipes.is_tuned(arm):
                 tuned = found.get((self.settings[where].tuned_in or where, arm))
                 if tuned is None:
@@ -267,23 +285,19 @@ class Plans:
                 facts["tuning"] = tuned.bill
             step = recipes.swept_step(arm)
             if step:
-                facts["sweep"] = swept_fact(full, step)
+                facts["sweep"] = sweep_fact(full, step)
             role: Role = "sweep" if step else "arm"
             planned[where, arm] = [
-                plan(self.order.runs, arm, seeded(full, seed), role, facts)
+                plan(self.order.runs, arm, with_seed(full, seed), role, facts)
                 for seed in self.seeds(where, arm)
             ]
         return planned
 
-    def grid(self, arm: str) -> tune.Grid:
-        return recipes.grid_of(arms.parsed(arm).name, self.order.scale)
-
-    def trials(self) -> Iterator[Planned]:
+    def trials(self) -> Iterator[PlannedRun]:
         """The searches before they grow."""
-        for where, arm in self.searches:
-            grid, trial = self.grid(arm), self.trial(where, arm)
-            for values in product(*grid.values()):
-                yield planned_trial(self.order, trial, tuple(zip(grid, values, strict=True)))
+        for key in self.searches:
+            search = self.search(*key)
+            yield from (search.plan(point, TUNING_SEED) for point in search.points)
 
     def unfinished(self) -> list[Config]:
         """The settings of trials and runs that are not there yet, for an estimate.
@@ -293,7 +307,7 @@ class Plans:
         known = (run for runs in self.runs({}).values() for run in runs)
         left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
         tuned = ((where, arm) for where, arm in self.needs if recipes.is_tuned(arm))
-        return left + [self.configured(*key) for key in tuned for _ in self.seeds(*key)]
+        return left + [self.configure(*key) for key in tuned for _ in self.seeds(*key)]
 
     @property
     def size(self) -> str:
@@ -301,79 +315,47 @@ class Plans:
         return f"{len(list(self.trials()))} tuning trials or more, {finals} runs"
 
 
-def planned_trial(order: Order, config: Config, point: Point) -> Planned:
-    return plan(order.runs, tune.label(config, point), tune.at(config, point), "trial")
-
-
-def swept_fact(config: Config, step: str) -> dict[str, object]:
+def sweep_fact(config: Config, step: str) -> dict[str, object]:
     """Which step size a run stands for, and what the formulas would give."""
     chosen = config.algorithm
     theory = theory_of(chosen.name, step, config)
     return {"over": step, "value": chosen.options[step], "theory": theory}
 
 
-def search(plans: Plans, say: Say) -> tuple[dict[Key, Tuned], list[tuple[Key, str]]]:
+def search(plans: Plans, say: Say) -> tuple[dict[Key, TuningResult], Failures]:
     """Tune all arms of a study that need it, their trials side by side; and what went wrong."""
-    failures: list[tuple[Key, str]] = []
-    configs = {key: plans.trial(*key) for key in plans.searches}
-    grids = {key: plans.grid(key[1]) for key in configs}
-    grown = {key: {k: tuple(sorted(v)) for k, v in grid.items()} for key, grid in grids.items()}
-    trials: dict[Key, dict[Point, Trial]] = {key: {} for key in configs}
-    new: dict[Key, list[Point]] = {
-        key: [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
-        for key, grid in grids.items()
-    }
+    failures: Failures = []
+    searches = {key: plans.search(*key) for key in plans.searches}
+    new = {key: search.points for key, search in searches.items()}
     while any(new.values()):
         runs = {
-            (key, point): planned_trial(plans.order, configs[key], point)
+            (key, point): searches[key].plan(point, TUNING_SEED)
             for key, points in new.items()
             for point in points
         }
         say(f"  tuning: {len(runs)} trials")
-        results = play_once(runs.values(), plans.order.workers)
+        results = run_once(runs.values(), plans.order.workers)
         for (key, point), run in runs.items():
             result = results[run.path]
-            trials[key][point] = Trial(point, [result])
+            searches[key].trials[point] = Trial(point, [result])
             if result.state == "failed":
                 failures.append((key, f"{run.name}: {result.reason}"))
-        new = {key: [] for key in configs}
-        for key, played in trials.items():
-            best = best_of(played)
-            if best is None or plans.order.scale == "smoke":
-                continue
-            for name, value in tune.beyond(configs[key], best.point, grids[key], grown[key]):
-                grown[key][name] = tuple(sorted((*grown[key][name], value)))
-                further = tune.changed(best.point, name, value)
-                new[key] += [] if further in played else [further]
-    found = {
-        key: Tuned(
-            {**configs[key].algorithm.options, **dict(best.point)},
-            best.score or 0.0,
-            grown[key],
-            tune.edges(best.point, grown[key]),
-            list(played.values()),
-        )
-        for key, played in trials.items()
-        if (best := best_of(played)) is not None
-    }
-    return found, failures
+        grows = plans.order.scale != "smoke"
+        new = {key: search.grow() if grows else [] for key, search in searches.items()}
+    found = {key: search.result() for key, search in searches.items()}
+    return {key: result for key, result in found.items() if result}, failures
 
 
-def best_of(trials: Mapping[Point, Trial]) -> Trial | None:
-    scored = [trial for trial in trials.values() if trial.score is not None]
-    return max(scored, key=lambda trial: trial.score or 0.0, default=None)
-
-
-def play_once(runs: Iterable[Planned], workers: int) -> dict[Path, Result]:
+def run_once(runs: Iterable[PlannedRun], workers: int) -> dict[Path, Result]:
     """Play runs of which several may be the same."""
     different = {run.path: run for run in runs}
-    return {r.planned.path: r for r in play(list(different.values()), workers)}
+    return dict(zip(different, run_all(list(different.values()), workers), strict=True))
 
 
-def played(plans: Plans, found: Mapping[Key, Tuned]) -> tuple[Table, list[tuple[Key, str]]]:
+def run_arms(plans: Plans, found: Mapping[Key, TuningResult]) -> tuple[Table, Failures]:
     """The curves of all arms, and what went wrong."""
     planned = plans.runs(found)
-    results = play_once((run for runs in planned.values() for run in runs), plans.order.workers)
+    results = run_once((run for runs in planned.values() for run in runs), plans.order.workers)
     table: dict[Key, dict[int, Curve]] = {}
     failures = [(key, "no trial came to its end") for key in plans.needs if key not in planned]
     for key, runs in planned.items():
@@ -388,7 +370,7 @@ def played(plans: Plans, found: Mapping[Key, Tuned]) -> tuple[Table, list[tuple[
     return table, failures
 
 
-def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str, str]:
+def bills(found: Mapping[Key, TuningResult], mine: set[Key], plans: Plans) -> dict[str, str]:
     """For each tuned arm the values found and what finding them took."""
     said = {}
     for where, arm in sorted(mine):
@@ -403,30 +385,30 @@ def bills(found: Mapping[Key, Tuned], mine: set[Key], plans: Plans) -> dict[str,
     return said
 
 
-def theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
+def decide_theorems(order: Order, claims: Sequence[int], say: Say) -> Iterator[Row]:
     """The verdicts on theorems; what was measured is kept and not measured again."""
-    laws: dict[int, list[theory.Found]] = {}
+    laws: dict[int, list[Measurement]] = {}
     for claim in claims:
         path, rows = order.laws(claim)
         if path.exists():
-            found = [theory.Found(**each) for each in json.loads(path.read_text())]
+            found = [Measurement(**each) for each in json.loads(path.read_text())]
         else:
-            found = measured(claim, rows, order, say)
+            found = measure(claim, rows, order, say)
             atomic_file.write(path, json.dumps([each._asdict() for each in found]))
         laws[claim] = found
-        yield row_of(order, claim, theory.decided(claim, found), order.theory_seeds)
+        yield row_of(order, claim, theory.verdict(claim, found), order.theory_seeds)
     for name, own in wholly(claims).items():
         shown = [law for claim in own for law in laws[claim] if law.power is not None]
-        say(figures.save(figures.of_laws(shown), order.picture(name)))
+        draw(figures.of_laws(shown), order.picture(name), say)
 
 
-def measured(claim: int, rows: Sequence[theory.Law], order: Order, say: Say) -> list[theory.Found]:
+def measure(claim: int, rows: Sequence[Law], order: Order, say: Say) -> list[Measurement]:
     told = 0
-    for news in theory.find(rows, order.theory_seeds, order.workers or cores()):
+    for news in theory.measure_laws(rows, order.theory_seeds, order.workers or cores()):
         if isinstance(news, list):
             return news
         done, of = news
         if done * 4 // of > told:
             told = done * 4 // of
             say(f"  claim {claim}: {done} of {of} plays")
-    raise AssertionError("find ends with what was found")
+    raise AssertionError("measure_laws ends with what was measured")

@@ -111,7 +111,7 @@ class BowlOracle:
         return self._problem.grad(self._client, theta)
 
 
-class Play(NamedTuple):
+class Case(NamedTuple):
     """One algorithm on one problem; the seed comes later."""
 
     algorithm: str
@@ -121,37 +121,37 @@ class Play(NamedTuple):
     schedule: Schedule = Schedule()
 
 
-def trajectory(play: Play, seed: int) -> tuple[Bowls, Vec]:
+def trajectory(case: Case, seed: int) -> tuple[Bowls, Vec]:
     """The problem, and θ^0, ..., θ^T on it."""
-    problem = bowls(play.sys.N, seed, **play.problem)
-    algo = build(play.algorithm, play.sys, play.options)
+    problem = bowls(case.sys.N, seed, **case.problem)
+    algo = build(case.algorithm, case.sys, case.options)
     fleet = Serial(algo, problem.theta0, lambda job: BowlOracle(problem, job))
-    steps = simulate(algo, fleet, problem.theta0, seed, play.schedule)
+    steps = simulate(algo, fleet, problem.theta0, seed, case.schedule)
     return problem, torch.stack([step.server.theta for step in steps])
 
 
-def measured(play: Play, seed: int, measure: Measure) -> float:
-    """One number of one play."""
-    problem, thetas = trajectory(play, seed)
-    if measure == "shift":
-        other = play._replace(problem={**play.problem, "scale": 1000.0})
+def measure(case: Case, seed: int, what: Measure) -> float:
+    """One number of one case."""
+    problem, thetas = trajectory(case, seed)
+    if what == "shift":
+        other = case._replace(problem={**case.problem, "scale": 1000.0})
         return float((trajectory(other, seed)[1] - thetas).norm(dim=1).max())
     norms = problem.norms(thetas)
-    if measure == "late":
-        return float(norms[-max(1, play.sys.T // 10) :].mean())
-    return float((norms[:-1] ** (2 if measure == "square" else 1)).mean())
+    if what == "late":
+        return float(norms[-max(1, case.sys.T // 10) :].mean())
+    return float((norms[:-1] ** (2 if what == "square" else 1)).mean())
 
 
 class Law(NamedTuple):
-    """A row of plays; with a power, the measure should fall along it like x^power, or faster."""
+    """A row of cases; with a power, the measure should fall along it like x^power, or faster."""
 
     label: str
     power: float | None
-    plays: Mapping[int, Play]  # by x
+    cases: Mapping[int, Case]  # by x
     measure: Measure = "mean"
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """What was measured along a law."""
 
     label: str
@@ -175,17 +175,17 @@ def constants(T: int, S: int = 4, K: int = 2) -> System:
 
 def in_rounds(
     name: str, rounds: Sequence[int], options: Mapping[str, Any] = {}, **more: Any
-) -> dict[int, Play]:
-    """The same play for ever more rounds, N = 16, S = 4, K = 2."""
-    return {T: Play(name, constants(T), options, **more) for T in rounds}
+) -> dict[int, Case]:
+    """The same case for ever more rounds, N = 16, S = 4, K = 2."""
+    return {T: Case(name, constants(T), options, **more) for T in rounds}
 
 
-def masfl(T: int) -> Play:
+def masfl(T: int) -> Case:
     """MasFL with its theorem's steps, which need L: γ = β / (4 L), η well below its bound."""
     sys = constants(T, S=2, K=1)
     beta = (sys.S * sys.K / T) ** 0.5
     options = {"gamma": beta / (4 * SMOOTHNESS), "eta": 1 / (16 * 5**0.5 * np.e * SMOOTHNESS)}
-    return Play("masfl", sys, options, schedule=Schedule("buffered", concurrency=4))
+    return Case("masfl", sys, options, schedule=Schedule("buffered", concurrency=4))
 
 
 def laws(claim: int, most: int) -> list[Law]:
@@ -204,7 +204,7 @@ def laws(claim: int, most: int) -> list[Law]:
                     f"{title} against {letter}",
                     power,
                     {
-                        x: Play(name, constants(middle, **{"S": 2, "K": 1, letter: x}))
+                        x: Case(name, constants(middle, **{"S": 2, "K": 1, letter: x}))
                         for x in (1, 2, 4, 8)
                     },
                 )
@@ -222,7 +222,7 @@ def laws(claim: int, most: int) -> list[Law]:
                     "PAdaMFed against T, S K = T^(1/3)",
                     -1 / 3,
                     {
-                        t: Play("padamfed", constants(t, 2, SK // 2))
+                        t: Case("padamfed", constants(t, 2, SK // 2))
                         for t, SK in cubes.items()
                         if t <= most and (t >= 64 or most < 512)
                     },
@@ -231,7 +231,7 @@ def laws(claim: int, most: int) -> list[Law]:
                     "PAdaMFed-VR against T, S K = T^(1/2)",
                     -1 / 2,
                     {
-                        t: Play("padamfed_vr", constants(t, 4, SK // 4))
+                        t: Case("padamfed_vr", constants(t, 4, SK // 4))
                         for t, SK in squares.items()
                         if t <= most
                     },
@@ -244,7 +244,7 @@ def laws(claim: int, most: int) -> list[Law]:
                     "ParFreFL against T, S K = T / 4",
                     -1 / 2,
                     {
-                        t: Play("parfrefl", constants(t, 4, t // 16))
+                        t: Case("parfrefl", constants(t, 4, t // 16))
                         for t in (32, 128, 512)
                         if t <= max(most, 128)
                     },
@@ -277,7 +277,7 @@ def laws(claim: int, most: int) -> list[Law]:
                 Law(
                     label,
                     None,
-                    {T[-1]: Play(name, constants(min(T[-1], 64)), options, {}, schedule)},
+                    {T[-1]: Case(name, constants(min(T[-1], 64)), options, {}, schedule)},
                     "shift",
                 )
                 for label, name, options, schedule in SCALE_FREE
@@ -309,7 +309,7 @@ def far_apart(rounds: Sequence[int]) -> list[Law]:
         ("AdaMasFL", "adamasfl", -1 / 4, Schedule("buffered", concurrency=12)),
     ):
         far = {
-            spread: Play(name, constants(rounds[-1]), {}, {"ripple": 0.0, "spread": spread}, late)
+            spread: Case(name, constants(rounds[-1]), {}, {"ripple": 0.0, "spread": spread}, late)
             for spread in (1, 10, 100)
         }
         more = {T: far[100]._replace(sys=constants(T)) for T in rounds}
@@ -319,27 +319,27 @@ def far_apart(rounds: Sequence[int]) -> list[Law]:
         ]
     exact = {"ripple": 0.0, "noise": 0.0, "spread": 10}
     fedavg = {
-        T: Play("fedavg", System(16, 16, 8, T), {"eta": 0.1}, exact)
+        T: Case("fedavg", System(16, 16, 8, T), {"eta": 0.1}, exact)
         for T in (rounds[0], rounds[-1])
     }
     return [*rows, Law("FedAvg, K = 8, no noise, against T", None, fedavg, "late")]
 
 
-Task: TypeAlias = tuple[Law, int, Play, int]  # a law, the place in its row, the play, the seed
+Task: TypeAlias = tuple[Law, int, Case, int]  # a law, the place in its row, the case, the seed
 Value: TypeAlias = tuple[tuple[str, int, int], float]  # by label, seed and place
 
 
 def one_by_one(tasks: Sequence[Task]) -> Iterator[Value]:
-    for row, place, play, seed in tasks:
-        yield (row.label, seed, place), measured(play, seed, row.measure)
+    for row, place, case, seed in tasks:
+        yield (row.label, seed, place), measure(case, seed, row.measure)
 
 
 def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[Value]:
     crew = ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,))
     try:
         waiting = {
-            crew.submit(measured, play, seed, row.measure): (row.label, seed, place)
-            for row, place, play, seed in tasks
+            crew.submit(measure, case, seed, row.measure): (row.label, seed, place)
+            for row, place, case, seed in tasks
         }
         for done in as_completed(waiting):
             yield waiting[done], done.result()
@@ -347,14 +347,14 @@ def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[Value]:
         crew.shutdown(cancel_futures=True)
 
 
-def find(
+def measure_laws(
     rows: Sequence[Law], seeds: Sequence[int], workers: int
-) -> Iterator[tuple[int, int] | list[Found]]:
+) -> Iterator[tuple[int, int] | list[Measurement]]:
     """Play all rows with all seeds: (done, of all) as it goes on, and last what was found."""
     tasks = [
-        (row, place, play, seed)
+        (row, place, case, seed)
         for row in rows
-        for place, play in enumerate(row.plays.values())
+        for place, case in enumerate(row.cases.values())
         for seed in seeds
     ]
     tasks.sort(key=lambda task: -task[2].sys.T * task[2].sys.S * task[2].sys.K)
@@ -363,17 +363,17 @@ def find(
         values[key] = value
         yield len(values), len(tasks)
     yield [
-        Found(
+        Measurement(
             row.label,
             row.power,
-            list(row.plays),
-            {s: [values[row.label, s, place] for place in range(len(row.plays))] for s in seeds},
+            list(row.cases),
+            {s: [values[row.label, s, place] for place in range(len(row.cases))] for s in seeds},
         )
         for row in rows
     ]
 
 
-def slope_part(found: Found) -> Part:
+def slope_part(found: Measurement) -> Part:
     """Whether the 95 % interval of the slope is below the power, but for the tolerance."""
     slopes, limit = found.slopes(), (found.power or 0.0) + TOLERANCE
     n = len(slopes)
@@ -387,7 +387,7 @@ def slope_part(found: Found) -> Part:
     )
 
 
-def decided(claim: int, found: Sequence[Found]) -> Verdict:
+def verdict(claim: int, found: Sequence[Measurement]) -> Verdict:
     """The verdict on a theorem."""
     if claim == 44:
         return decide([shift_part(each) for each in found])
@@ -405,14 +405,14 @@ def decided(claim: int, found: Sequence[Found]) -> Verdict:
     return decide(parts, {**intervals, **numbers})
 
 
-def shift_part(found: Found) -> Part:
+def shift_part(found: Measurement) -> Part:
     values = [y[0] for y in found.values.values()]
     if found.label == "FedAvg":
         return above("FedAvg moves by", values, 0.01)
     return below(f"{found.label} moves by", values, 1e-6)
 
 
-def distance_part(found: Found) -> Part:
+def distance_part(found: Measurement) -> Part:
     if found.label.startswith("FedAvg"):
         return above("FedAvg, K = 8: gradient, many rounds over few", found.ratios(), 0.9)
     if found.power is not None:
