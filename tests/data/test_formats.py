@@ -10,16 +10,16 @@ import pytest
 
 from tests.data import files
 from tunefree.data.named import formats
-from tunefree.data.named.fetch import File, Found
+from tunefree.data.named.fetch import File, LocalFile
 from tunefree.data.named.official import EMNIST_SUMS
 from tunefree.errors import ConfigError
 
 
-def one(path: Path, raw: bytes, name: str = "") -> list[Found]:
+def one(path: Path, raw: bytes, name: str = "") -> list[LocalFile]:
     """A file with this content, and its own checksum as the expected one."""
     path.write_bytes(raw)
     content = gzip.decompress(raw) if path.suffix == ".gz" and not name else raw
-    return [Found(File(name or path.name.removesuffix(".gz"), files.sum_of(content)), path)]
+    return [LocalFile(File(name or path.name.removesuffix(".gz"), files.sum_of(content)), path)]
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 2, 5)])
@@ -58,15 +58,15 @@ def test_emnist_zip_is_read_and_turned_upright(tmp_path: Path) -> None:
         f"gzip/{name}.gz": files.packed(files.idx_bytes(array))
         for name, array in zip(names, arrays, strict=True)
     }
-    found = one(tmp_path / "gzip.zip", files.zip_bytes(members))
-    back = formats.read_idx(found, names, inside="gzip/", transposed=True)
+    local = one(tmp_path / "gzip.zip", files.zip_bytes(members))
+    back = formats.read_idx(local, names, inside="gzip/", transposed=True)
     np.testing.assert_array_equal(back["x_train"], x.swapaxes(1, 2))
     np.testing.assert_array_equal(back["y_test"], files.labels(2, 3))
     with pytest.raises(ConfigError, match=r"gzip.zip lacks gzip/another"):
-        formats.read_idx(found, [*names[:3], "another"], inside="gzip/")
+        formats.read_idx(local, [*names[:3], "another"], inside="gzip/")
 
 
-def emnist_part_files(folder: Path) -> list[Found]:
+def emnist_part_files(folder: Path) -> list[LocalFile]:
     """Characters '0', 'C', 'c', 'a': four classes in ByClass, of which ByMerge joins C and c."""
     byclass, bymerge = files.pixels(12, 4, 4), files.pixels(8, 4, 4, seed=1)
     overlap = np.array([1, 0, 0, 0, 1, 0, 0, 0], np.uint8)
@@ -79,15 +79,15 @@ def emnist_part_files(folder: Path) -> list[Found]:
         b"0 48\n1 67\n2 99\n3 97\n",
         b"0 48\n1 67\n2 97\n",
     )
-    found = []
+    local = []
     for name, raw in zip(EMNIST_SUMS, raws, strict=True):
         (folder / name).write_bytes(raw)
-        found.append(Found(File(name, files.sum_of(raw)), folder / name))
-    return found
+        local.append(LocalFile(File(name, files.sum_of(raw)), folder / name))
+    return local
 
 
 def test_emnist_part_is_disjoint_and_merges_cases(tmp_path: Path) -> None:
-    arrays = formats.read_emnist_part(emnist_part_files(tmp_path), tuple(EMNIST_SUMS), held_out=4)
+    arrays = formats.read_emnist_part(emnist_part_files(tmp_path), tuple(EMNIST_SUMS), test_size=4)
     byclass, bymerge = files.pixels(12, 4, 4), files.pixels(8, 4, 4, seed=1)
     new = [1, 2, 3, 5, 6, 7]
     np.testing.assert_array_equal(
@@ -100,7 +100,7 @@ def test_emnist_part_is_disjoint_and_merges_cases(tmp_path: Path) -> None:
 
 def test_emnist_part_balanced_draws_as_many_of_each_class(tmp_path: Path) -> None:
     arrays = formats.read_emnist_part(
-        emnist_part_files(tmp_path), tuple(EMNIST_SUMS), held_out=4, per_class=(3, 2)
+        emnist_part_files(tmp_path), tuple(EMNIST_SUMS), test_size=4, per_class=(3, 2)
     )
     assert np.bincount(np.asarray(arrays["y_train"], np.int64)).tolist() == [3, 3, 3]
     assert np.bincount(np.asarray(arrays["y_test"], np.int64)).tolist() == [2, 2, 2]

@@ -201,23 +201,23 @@ def test_a_thousand_clients_are_quick() -> None:
 
 def test_heterogeneity_by_hand() -> None:
     parts = Partition([np.array([0, 1, 2, 3]), np.array([4, 5]), np.array([6, 7])])
-    found = heterogeneity(parts, np.array([0, 0, 1, 1, 0, 0, 1, 1]), classes=3)
-    assert found.counts.tolist() == [[2, 2, 0], [2, 0, 0], [0, 2, 0]]
-    assert (found.smallest, found.median, found.largest) == (2, 2.0, 4)
-    assert found.classes_per_client == pytest.approx(4 / 3)
-    assert found.distance == pytest.approx((0 + 0.5 + 0.5) / 3)
+    measure = heterogeneity(parts, np.array([0, 0, 1, 1, 0, 0, 1, 1]), classes=3)
+    assert measure.counts.tolist() == [[2, 2, 0], [2, 0, 0], [0, 2, 0]]
+    assert (measure.smallest, measure.median, measure.largest) == (2, 2.0, 4)
+    assert measure.classes_per_client == pytest.approx(4 / 3)
+    assert measure.distance == pytest.approx((0 + 0.5 + 0.5) / 3)
 
 
 def test_heterogeneity_of_a_million_clients() -> None:
     n = 1_000_000
     parts = from_spec("iid", digits(n), n, 0)
-    found = heterogeneity(parts, digits(n))
-    assert found.counts.shape == (n, 10)
-    assert (found.smallest, found.largest, found.classes_per_client) == (1, 1, 1.0)
+    measure = heterogeneity(parts, digits(n))
+    assert measure.counts.shape == (n, 10)
+    assert (measure.smallest, measure.largest, measure.classes_per_client) == (1, 1, 1.0)
 
 
 def test_heterogeneity_without_classes() -> None:
     parts = Partition([np.array([0, 1, 2]), np.array([3])])
-    found = heterogeneity(parts, np.zeros((4, 2)))
-    assert found.counts.tolist() == [[3], [1]]
-    assert found.distance == 0
+    measure = heterogeneity(parts, np.zeros((4, 2)))
+    assert measure.counts.tolist() == [[3], [1]]
+    assert measure.distance == 0

@@ -81,7 +81,7 @@ def test_imdb_from_kept_arrays() -> None:
         tokens, starts = text.encode(texts, arrays["words"].tolist())
         arrays |= {f"x_{split}": tokens, f"starts_{split}": starts}
         arrays[f"y_{split}"] = np.array([0, 1], np.uint8)
-    cache.keep(cache.arrays_folder(official.IMDB), arrays)
+    cache.save_arrays(cache.arrays_folder(official.IMDB), arrays)
     data = sources.load("imdb", length=2)
     assert data.train.x.tolist() == [[2, 3], [3, 0]]
     assert data.train.x.dtype == torch.int16
@@ -91,12 +91,12 @@ def test_imdb_from_kept_arrays() -> None:
 
 
 def test_importing_stays_light() -> None:
-    modules = "sources partition heterogeneity clients picture synthetic"
+    modules = "data.named.sources data.partition data.heterogeneity data.clients plots.data"
     program = (
         f"import sys, importlib\nfor m in {modules.split()!r}:\n"
-        "    importlib.import_module('tunefree.data.' + m)\n"
+        "    importlib.import_module('tunefree.' + m)\n"
         "heavy = {'sklearn', 'PIL', 'pooch', 'matplotlib', 'requests'} & set(sys.modules)\n"
         "sys.exit(repr(heavy) if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

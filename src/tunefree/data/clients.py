@@ -16,8 +16,8 @@ from tunefree.data.samples import (
     Samples,
     check_federation,
     check_sizes,
+    identity,
     starts_of,
-    unchanged,
 )
 from tunefree.errors import ConfigError
 
@@ -70,22 +70,22 @@ def federation_from(
         parts = Partition([])
         parts.order = np.arange(len(whole.y), dtype=np.int64)
         parts.starts = starts_of([len(pair.y) for pair in pairs])
-    held_out = None if test is None else pair_of(test, "the test set")
-    if held_out is not None:
-        check_alike([whole, held_out], ["the training data", "the test set"])
-    chosen = prepare or whole.prepare or (scaled(whole.x) if whole.pictures else unchanged)
+    test_pair = None if test is None else pair_of(test, "the test set")
+    if test_pair is not None:
+        check_alike([whole, test_pair], ["the training data", "the test set"])
+    prepare = prepare or whole.prepare or (pixels_to_unit(whole.x) if whole.pictures else identity)
     return check_federation(
         Federation(
-            train=Samples(whole.x, whole.y, chosen),
+            train=Samples(whole.x, whole.y, prepare),
             parts=parts,
-            test=held_out and Samples(held_out.x, held_out.y, chosen),
+            test=test_pair and Samples(test_pair.x, test_pair.y, prepare),
             classes=classes,
             name=name,
         )
     )
 
 
-def scaled(x: torch.Tensor) -> Images:
+def pixels_to_unit(x: torch.Tensor) -> Images:
     """Pixels from 0 to 1, as many channels as these images have."""
     channels = x.shape[1] if x.dim() == 4 else 1
     return Images(white=255, mean=(0.0,) * channels, std=(1.0,) * channels)
@@ -107,12 +107,12 @@ def pair_of(data: Data, who: str) -> Pair:
         x, y = (tensor[at] for tensor in tensors)
     elif names := column_names(data):
         first, label = input_and_label(names, who)
-        x, pictures = stacked(data[first], f"{who}, column {first!r}")
-        y, _ = stacked(data[label], f"{who}, column {label!r}")
+        x, pictures = stack(data[first], f"{who}, column {first!r}")
+        y, _ = stack(data[label], f"{who}, column {label!r}")
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         items = [checked_item(data[i], i, who) for i in range(len(data))]
-        x, pictures = stacked([item[0] for item in items], who)
-        y, _ = stacked([item[1] for item in items], who)
+        x, pictures = stack([item[0] for item in items], who)
+        y, _ = stack([item[1] for item in items], who)
     else:
         raise ConfigError(
             f"{who} is of type {type(data).__name__}; give a pair (x, y), a torch Dataset with a "
@@ -166,7 +166,7 @@ def checked_item(item: Any, i: int, who: str) -> Any:
     return item
 
 
-def stacked(values: Any, who: str) -> tuple[torch.Tensor, bool]:
+def stack(values: Any, who: str) -> tuple[torch.Tensor, bool]:
     """The values as one tensor, and whether they were PIL images (whose channels go first)."""
     if isinstance(values, torch.Tensor | np.ndarray):
         return tensor_of(values, who), False

@@ -35,15 +35,15 @@ def heterogeneity(parts: Partition, y: ArrayLike, classes: int | None = None) ->
     place = np.repeat(np.arange(clients) * classes, sizes) + labels[parts.order]
     counts = np.bincount(place, minlength=clients * classes).reshape(clients, classes)
     overall = counts.sum(axis=0) / max(1, counts.sum())
-    apart, held = np.zeros(clients), np.zeros(clients)
+    distance, classes_held = np.zeros(clients), np.zeros(clients)
     for column, share in zip(counts.T, overall, strict=True):  # by class: clients may be a million
-        apart += np.abs(column / np.maximum(sizes, 1) - share) / 2
-        held += column > 0
+        distance += np.abs(column / np.maximum(sizes, 1) - share) / 2
+        classes_held += column > 0
     return Heterogeneity(
         counts=counts,
         smallest=int(sizes.min()),
         median=float(np.median(sizes)),
         largest=int(sizes.max()),
-        classes_per_client=float(held.mean()),
-        distance=float(apart.mean()),
+        classes_per_client=float(classes_held.mean()),
+        distance=float(distance.mean()),
     )

@@ -15,7 +15,7 @@ from tunefree.errors import ConfigError
 Index: TypeAlias = NDArray[np.int64]
 
 
-def unchanged(x: torch.Tensor) -> torch.Tensor:
+def identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
@@ -25,7 +25,7 @@ class Samples:
 
     x: torch.Tensor
     y: torch.Tensor
-    prepare: Callable[[torch.Tensor], torch.Tensor] = unchanged  # a raw batch -> network input
+    prepare: Callable[[torch.Tensor], torch.Tensor] = identity  # a raw batch -> network input
 
     def __len__(self) -> int:
         return len(self.y)

@@ -238,8 +238,10 @@ def options(name: str) -> tuple[str, ...]:
     >>> options("imdb")
     ('length',)
     """
-    taken = inspect.signature(source_of(name).build).parameters
-    return tuple(key for key, p in taken.items() if p.kind != p.VAR_KEYWORD and key != "data_dir")
+    parameters = inspect.signature(source_of(name).build).parameters
+    return tuple(
+        key for key, p in parameters.items() if p.kind != p.VAR_KEYWORD and key != "data_dir"
+    )
 
 
 def at_hand(name: str, data_dir: str | Path | None = None) -> bool:

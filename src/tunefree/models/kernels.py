@@ -221,8 +221,8 @@ class Chain:
         views, x = self._views(theta), self._enter(x)
         saved = []
         for layer in self.layers:
-            x, kept = layer.forward(x, views)
-            saved.append(kept)
+            x, for_backward = layer.forward(x, views)
+            saved.append(for_backward)
         return x, saved
 
     def _backward(self, theta: Vec, p: torch.Tensor, saved: list[Saved], y: torch.Tensor) -> Vec:

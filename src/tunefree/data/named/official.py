@@ -144,7 +144,7 @@ EMNIST_BYMERGE = emnist("emnist-bymerge", "bymerge", 697_932, 116_323, 47)
 def emnist_part(name: str, train: int, test: int, per_class: tuple[int, int] | None) -> FileSet:
     """What the two official test splits with 62 and 47 classes give, made disjoint."""
     read = partial(
-        formats.read_emnist_part, names=tuple(EMNIST_SUMS), held_out=16_323, per_class=per_class
+        formats.read_emnist_part, names=tuple(EMNIST_SUMS), test_size=16_323, per_class=per_class
     )
     files = tuple(File(each, checksum) for each, checksum in EMNIST_SUMS.items())
     return FileSet(name, EMNIST_FOLDERS, (Form(files, read),), train, test, classes=47)

@@ -36,11 +36,11 @@ def quadratic(
     b = centre + heterogeneity / np.sqrt(dimension) * rng.standard_normal((clients, dimension))
     root = curvature ** rng.uniform(-0.25, 0.25, (clients, dimension))  # a^½, so a spans curvature
     groups = np.repeat(np.arange(clients), samples)
-    held_out = np.repeat(np.arange(clients), max(1, samples // 5))
+    test_groups = np.repeat(np.arange(clients), max(1, samples // 5))
     return Dataset(
         name="synthetic-quadratic",
         train=scatter(b, root, groups, noise, rng),
-        test=scatter(b, root, held_out, noise, rng),
+        test=scatter(b, root, test_groups, noise, rng),
         classes=None,
         model="quadratic",
         groups=groups,
