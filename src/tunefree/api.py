@@ -137,6 +137,11 @@ def resume(
         )
     settings = with_fleet(config_from(facts.config), path, fleet, workers)
     federation = federation_from(clients, test)
+    if len(federation) != settings.system.N:
+        raise ConfigError(
+            f"'{path}' was begun with {settings.system.N} clients, and now there are "
+            f"{len(federation)}; give those it began with"
+        )
     return finish(own_data(settings, model, federation, algorithm, loss, resume=True), progress)
 
 

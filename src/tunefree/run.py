@@ -64,6 +64,7 @@ class Run:
             end = {"state": "diverged", "reason": str(error)}
             raise
         except RecordError as error:
+            uncommitted.clear()  # they follow a step that is not in the file
             raise RecordError(f"{error}; go on with: {how_to_go_on(self.record)}") from error
         finally:
             self._fleet.close()

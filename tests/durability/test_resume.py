@@ -218,7 +218,7 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
     ("given", "sentence"),
     [
         ({"model": nn.Linear(4, 3)}, "its first model was"),
-        ({"clients": data()[:5]}, "its algorithm was PAdaMFed\\(sys=System\\(N=6"),
+        ({"clients": data()[:5]}, "was begun with 6 clients, and now there are 5"),
         ({"clients": [(x[:9], y[:9]) for x, y in data()]}, "its clients' data was"),
         ({"model": None}, "give them again: tunefree.resume\\(path, model, clients\\)"),
     ],
