@@ -23,7 +23,7 @@ import torch
 from tunefree import algorithms, models
 from tunefree.bench import bare_loop
 from tunefree.bench.workloads import IMAGE, Workload, federation
-from tunefree.core import System, Vec
+from tunefree.core import System
 from tunefree.fleet.pool import cores
 from tunefree.models.objective import Objective
 from tunefree.run import FleetName, Run
@@ -158,29 +158,21 @@ def shares(w: Workload, rounds: int) -> Shares:
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
         clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
-        objective, samples = run.objective, run.federation.train
-        gradient, batch, commit = objective.grad, type(samples).batch, run.record.commit
+        objective, samples = run.objective, type(run.federation.train)
+        batch = samples.batch
 
-        def timed_gradient(*args: Any) -> Vec:
-            began = time.perf_counter()
-            result = gradient(*args)
-            clock["gradients"] += time.perf_counter() - began
-            return result
+        def timed(name: str, function: Callable[..., Any]) -> Any:
+            def timing(*args: Any, **more: Any) -> Any:
+                began = time.perf_counter()
+                result = function(*args, **more)
+                clock[name] += time.perf_counter() - began
+                return result
 
-        def timed_batch(self: Any, index: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            began = time.perf_counter()
-            result = batch(self, index)
-            clock["batches"] += time.perf_counter() - began
-            return result
+            return timing
 
-        def timed_commit(*args: Any, **more: Any) -> None:
-            began = time.perf_counter()
-            commit(*args, **more)
-            clock["commit"] += time.perf_counter() - began
-
-        run.record.commit = timed_commit  # type: ignore[method-assign]
-        objective.grad = timed_gradient  # type: ignore[method-assign, assignment]
-        type(samples).batch = timed_batch  # type: ignore[method-assign]
+        run.record.commit = timed("commit", run.record.commit)  # type: ignore[method-assign]
+        objective.grad = timed("gradients", objective.grad)  # type: ignore[method-assign]
+        samples.batch = timed("batches", batch)  # type: ignore[method-assign]
         try:
             steps = iter(run)
             next(steps)
@@ -192,7 +184,7 @@ def shares(w: Workload, rounds: int) -> Shares:
             whole = time.perf_counter() - began
             steps.close()  # type: ignore[attr-defined]
         finally:
-            type(samples).batch = batch  # type: ignore[method-assign]
+            samples.batch = batch  # type: ignore[method-assign]
     used = {name: seconds / whole for name, seconds in clock.items()}
     return Shares(**used, rest=1 - sum(used.values()))
 
