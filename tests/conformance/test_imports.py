@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Set
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,7 @@ ALLOWED["api"] = ALLOWED["run"] | {"algorithms", "run", "progress"}
 ALLOWED["flower"] = ALLOWED["api"] | {"api"}
 ALLOWED["experiments"] = ALLOWED["api"] | {"api", "report"}
 ALLOWED["reproduce"] = ALLOWED["experiments"] | {"experiments", "plots"}
-ALLOWED["bench"] = ALLOWED["api"] | {"plots"}
+ALLOWED["bench"] = ALLOWED["api"]
 ALLOWED["__init__"] = {"api", "conformance", "core", "data", "config", "schedule"}
 ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED)
 for below in ALLOWED.values():
@@ -102,6 +104,51 @@ def test_the_order_has_no_circle() -> None:
     }:
         seen |= ready
     assert seen == set(ALLOWED)
+
+
+def module_of(file: Path) -> str:
+    """tunefree/wire/message.py is tunefree.wire.message; a package is its __init__."""
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_used(source: str, known: Set[str]) -> set[str]:
+    """Which of the known modules a source imports, whole or something of them."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            below = {f"{node.module}.{alias.name}": str(node.module) for alias in node.names}
+            found |= {name if name in known else module for name, module in below.items()}
+    return found & known
+
+
+PACKAGES = sorted(file.parent for file in FILES if file.name == "__init__.py")
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda f: str(f.relative_to(ROOT.parent)))
+def test_no_package_has_a_circle_of_imports(folder: Path) -> None:
+    sources = {module_of(file): file.read_text() for file in folder.glob("*.py")}
+    everywhere = {module_of(file) for file in FILES}
+    graph = {
+        name: modules_used(text, everywhere) & sources.keys() for name, text in sources.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_circle_is_found_however_it_is_written() -> None:
+    known = {"tunefree.a", "tunefree.a.b", "tunefree.a.c"}
+    later = "def f():\n    from tunefree.a import b, name"
+    assert modules_used(later, known) == {"tunefree.a.b", "tunefree.a"}
+    assert modules_used("import tunefree.a.c, os", known) == {"tunefree.a.c"}
+    with pytest.raises(CycleError, match="cycle"):
+        TopologicalSorter({"b": {"c"}, "c": {"b"}}).prepare()
+
+
+def test_matplotlib_is_used_by_plots_alone() -> None:
+    users = {file.parent for file in FILES if "matplotlib" in others(file.read_text())}
+    assert users == {ROOT / "plots"}
 
 
 def test_imports_are_seen_in_every_form() -> None:

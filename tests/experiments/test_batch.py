@@ -206,6 +206,21 @@ def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.M
     assert [event.state for event in events if isinstance(event, Result)] == ["done"]
 
 
+def test_workers_of_a_killed_batch_may_end_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, "arm", settings())
+    looks, pauses = iter([True, True, False]), list[float]()
+    monkeypatch.setattr(batch, "held", lambda _: next(looks))
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    batch.wait_for_leftovers([run])
+    assert len(pauses) == 2
+    monkeypatch.setattr(batch, "held", lambda _: True)
+    monkeypatch.setattr(batch, "SECONDS_TO_END", -1)
+    batch.wait_for_leftovers([run])  # but not for ever
+    assert len(pauses) == 2
+
+
 def test_lines_for_a_log_and_bars_for_a_terminal(played: list[Result]) -> None:
     first, _, bad = (r.run for r in played)
 

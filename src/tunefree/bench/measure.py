@@ -25,7 +25,7 @@ from tunefree.api import simulation
 from tunefree.bench import bare_loop
 from tunefree.bench.workloads import IMAGE, Workload, federation
 from tunefree.config import FleetName, at_door
-from tunefree.core import System, Vec
+from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
 from tunefree.models.objective import Objective
@@ -158,29 +158,20 @@ def shares(w: Workload, rounds: int) -> Shares:
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
         clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
-        objective = run.objective
-        gradient, batch, commit = objective.grad, Samples.batch, run.record.commit
+        objective, batch = run.objective, Samples.batch
 
-        def timed_gradient(*args: Any) -> Vec:
-            began = time.perf_counter()
-            result = gradient(*args)
-            clock["gradients"] += time.perf_counter() - began
-            return result
+        def timed(name: str, function: Callable[..., Any]) -> Any:
+            def timing(*args: Any, **more: Any) -> Any:
+                began = time.perf_counter()
+                result = function(*args, **more)
+                clock[name] += time.perf_counter() - began
+                return result
 
-        def timed_batch(self: Any, index: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            began = time.perf_counter()
-            result = batch(self, index)
-            clock["batches"] += time.perf_counter() - began
-            return result
+            return timing
 
-        def timed_commit(*args: Any, **more: Any) -> None:
-            began = time.perf_counter()
-            commit(*args, **more)
-            clock["commit"] += time.perf_counter() - began
-
-        run.record.commit = timed_commit  # type: ignore[method-assign]
-        objective.grad = timed_gradient  # type: ignore[method-assign, assignment]
-        Samples.batch = timed_batch  # type: ignore[method-assign]
+        run.record.commit = timed("commit", run.record.commit)  # type: ignore[method-assign]
+        objective.grad = timed("gradients", objective.grad)  # type: ignore[method-assign]
+        Samples.batch = timed("batches", batch)  # type: ignore[method-assign]
         try:
             steps = iter(run)
             next(steps)

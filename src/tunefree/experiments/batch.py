@@ -120,9 +120,9 @@ def fingerprint(config: Config, floors: Mapping[int, float]) -> str:
 
 def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
     """Play what is not finished yet, on so many processes (0: one per core), and show progress."""
-    finished: dict[Path, Result] = {}
     if not runs:
         return []
+    finished: dict[Path, Result] = {}
     rounds = sum(run.config.system.T for run in runs)
     with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as news:
         for event in news:

@@ -8,7 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tunefree.plots.style import add_legend, label_axes, line_style, new_figure, save_figure
+from tunefree.plots.style import (
+    add_legend,
+    draw_line,
+    label_axes,
+    line_style,
+    new_figure,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,14 +64,12 @@ def draw_panel(panel: Panel, axes: Axes, labels: Sequence[str]) -> None:
     """Mean over seeds, with a band from the lowest to the highest."""
     label_axes(axes, panel.x, panel.y, panel.title)
     for label, line in panel.lines.items():
-        look = line_style(labels.index(label))
-        at = sorted(line)
-        mean = [fmean(line[x]) for x in at]
-        low, high = [min(line[x]) for x in at], [max(line[x]) for x in at]
-        axes.plot(at, mean, **look, linewidth=1.6, label=label, markevery=max(1, len(at) // 9))
-        axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
+        points = [(x, fmean(y), min(y), max(y)) for x, y in sorted(line.items())]
+        every = {"linewidth": 1.6, "label": label, "markevery": max(1, len(points) // 9)}
+        draw_line(axes, points, line_style(labels.index(label)) | every)
         if label in panel.slopes:
-            fall = [mean[0] * (x / at[0]) ** panel.slopes[label] for x in at]
+            (start, mean, *_), at = points[0], sorted(line)
+            fall = [mean * (x / start) ** panel.slopes[label] for x in at]
             axes.plot(at, fall, ":", color="#3d4852", linewidth=1.2, label="the theorem's slope")
     if panel.log_x:
         axes.set_xscale("log")

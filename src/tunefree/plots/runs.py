@@ -12,6 +12,7 @@ from tunefree.errors import ConfigError
 from tunefree.plots.style import (
     COLOURS,
     add_legend,
+    draw_line,
     label_axes,
     line_style,
     new_figure,
@@ -84,11 +85,9 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
             look: dict[str, Any] = line_style(arm["style"]) | {"label": arm["label"] + state}
             measured = [point for point in points if point[1] is not None]
             for seeds, piece in groupby(measured, key=lambda point: point[-1]):
-                at, mean, low, high, _ = zip(*piece, strict=True)
-                every = max(1, len(at) // 9)
-                width = 1.8 if seeds == arm["seeds"] else 0.9
-                axes.plot(at, mean, **look, linewidth=width, markevery=every)
-                axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
+                line = [point[:-1] for point in piece]
+                look["linewidth"] = 1.8 if seeds == arm["seeds"] else 0.9
+                draw_line(axes, line, look | {"markevery": max(1, len(line) // 9)})
                 look["label"] = "_"  # one entry for all pieces
         if x.startswith("bits"):
             axes.set_xscale("log")  # whole and compressed messages side by side
@@ -108,11 +107,8 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
         for line in sweep["lines"]:
             look = line_style(line["style"])
             points = [point for point in line["points"] if point["mean"] is not None]
-            at, mean, low, high = (
-                [point[key] for point in points] for key in ("x", "mean", "low", "high")
-            )
-            axes.plot(at, mean, **look, linewidth=1.8, label=line["label"])
-            axes.fill_between(at, low, high, color=look["color"], alpha=0.14, linewidth=0)
+            drawn = [[point[key] for key in ("x", "mean", "low", "high")] for point in points]
+            draw_line(axes, drawn, look | {"linewidth": 1.8, "label": line["label"]})
             lost = [point["x"] for point in line["points"] if point["diverged"]]
             axes.plot(
                 *(lost, [0.03] * len(lost), "x"),

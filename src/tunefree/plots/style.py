@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,13 @@ def line_style(style: int) -> dict[str, Any]:
         "markersize": 5,
         "markerfacecolor": "white" if style % 2 else None,
     }
+
+
+def draw_line(axes: Axes, points: Sequence[Sequence[Any]], style: dict[str, Any]) -> None:
+    """A line of means with a band from lowest to highest; points are (x, mean, low, high)."""
+    at, mean, low, high = zip(*points, strict=True) if points else ((),) * 4
+    axes.plot(at, mean, **style)
+    axes.fill_between(at, low, high, color=style["color"], alpha=0.14, linewidth=0)
 
 
 def add_legend(figure: Figure, *panels: Axes, **where: Any) -> None:

@@ -63,8 +63,19 @@ def scores(table: Table, where: str, arm: str, score: Score = late_score) -> dic
 
 def gaps(table: Table, where: str, arm: str, other: str, score: Score = late_score) -> list[float]:
     """How far an arm is ahead of another, seed by seed."""
-    ours, theirs = scores(table, where, arm, score), scores(table, where, other, score)
-    return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return minus(scores(table, where, arm, score), scores(table, where, other, score))
+
+
+def by_kind(
+    table: Table, short: str, arm: str, score: Score = late_score
+) -> list[dict[int, float]]:
+    """The scores where clients are alike, and where they differ."""
+    return [scores(table, f"{short}-{kind}", arm, score) for kind in ("iid", "skew")]
+
+
+def minus(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    """The differences, for each seed that both have."""
+    return [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
 
 
 def margins(table: Table, where: str, arm: str, others: Sequence[str]) -> dict[int, float]:
@@ -135,8 +146,7 @@ def wider_margin(table: Table, short: str) -> list[Part]:
     for arm in OURS:
         iid = margins(table, f"{short}-iid", arm, BASELINES)
         skew = margins(table, f"{short}-skew", arm, BASELINES)
-        growth = [skew[seed] - iid[seed] for seed in skew if seed in iid]
-        parts.append(above(f"{short}: lead of {arm}, skewed minus iid", growth, 0))
+        parts.append(above(f"{short}: lead of {arm}, skewed minus iid", minus(skew, iid), 0))
     return parts
 
 
@@ -179,23 +189,18 @@ def wider_range(table: Table) -> Verdict:
                 numbers[f"{where}: decades of padamfed {name}"] = round(fmean(found.values()), 3)
         for baseline in BASELINES:
             theirs = widths(table, where, baseline, "eta", WIDE_RATES)
-            more = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-            parts.append(above(f"{where}: decades of padamfed gamma minus {baseline} eta", more, 0))
+            what = f"{where}: decades of padamfed gamma minus {baseline} eta"
+            parts.append(above(what, minus(ours, theirs), 0))
     return decide(parts, numbers)
 
 
 def skew_costs(table: Table) -> Verdict:
     parts = []
     for arm in (*OURS, *BASELINES):
-        iid, skew = scores(table, "cifar-iid", arm), scores(table, "cifar-skew", arm)
-        lost = [iid[seed] - skew[seed] for seed in iid if seed in skew]
-        parts.append(above(f"{arm}: accuracy lost to skew", lost, 0))
-        calm, wild = (
-            scores(table, "cifar-iid", arm, swings),
-            scores(table, "cifar-skew", arm, swings),
-        )
-        more = [wild[seed] - calm[seed] for seed in wild if seed in calm]
-        parts.append(above(f"{arm}: growth of swings by skew", more, 0))
+        iid, skew = by_kind(table, "cifar", arm)
+        parts.append(above(f"{arm}: accuracy lost to skew", minus(iid, skew), 0))
+        calm, wild = by_kind(table, "cifar", arm, swings)
+        parts.append(above(f"{arm}: growth of swings by skew", minus(wild, calm), 0))
     for arm in OURS:
         ahead = list(margins(table, "cifar-skew", arm, BASELINES).values())
         parts.append(above(f"cifar-skew: {arm} ahead of the best baseline", ahead, 0))
@@ -215,7 +220,7 @@ def log_gradient(curve: Curve) -> float:
     return fmean(found) if found and not curve.diverged else math.inf
 
 
-def bounded(gaps: Sequence[float]) -> list[float]:
+def clip(gaps: Sequence[float]) -> list[float]:
     """A run that diverged counts against its arm; where both did, there is no difference."""
     return [0.0 if math.isnan(gap) else max(-LOST, min(LOST, gap)) for gap in gaps]
 
@@ -224,7 +229,7 @@ def momentum_flattens(table: Table) -> Verdict:
     parts = [
         below(
             f"{where}: log gradient norm, {arm} minus {other}",
-            bounded(gaps(table, where, arm, other, log_gradient)),
+            clip(gaps(table, where, arm, other, log_gradient)),
             0,
         )
         for where in ("cifar-iid", "cifar-skew")
@@ -263,8 +268,7 @@ def above_on_text(table: Table) -> Verdict:
             ahead = gaps(table, f"imdb-{kind}", ours, theirs)
             parts.append(above(f"imdb-{kind}: padamfed ahead of scaffold_m at {rate:g}", ahead, 0))
     for arm in ("padamfed", "scaffold_m"):
-        iid, skew = scores(table, "imdb-iid", arm), scores(table, "imdb-skew", arm)
-        lost = [iid[seed] - skew[seed] for seed in iid if seed in skew]
+        lost = minus(*by_kind(table, "imdb", arm))
         parts += within(f"{arm}: accuracy lost to skew", lost, 0.03)
     return decide(parts)
 
@@ -406,8 +410,7 @@ def steps_matter_little(table: Table) -> Verdict:
         )
         for arm in ("fedavg", SCAFCOM_5):
             theirs = ranges(table, where, arm, "eta")
-            more = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
-            parts.append(above(f"{where}: how much more {arm} loses", more, 0))
+            parts.append(above(f"{where}: how much more {arm} loses", minus(theirs, ours), 0))
         by_eta = ranges(table, where, "parfrefl", "eta")
         if by_eta:
             numbers[f"{where}: best minus worst of parfrefl eta"] = round(fmean(by_eta.values()), 4)
@@ -442,7 +445,7 @@ def loss_follows(table: Table) -> Verdict:
                 differences = gaps(table, where, ours, theirs, partial(late_score, name=name))
                 loss = below(
                     f"{where}: {name} of {ours} minus {theirs}",
-                    bounded(differences),
+                    clip(differences),
                     0,
                 )
                 if score.holds is not None and loss.holds is not None:
@@ -485,9 +488,7 @@ def staleness_matters_little(table: Table) -> Verdict:
     ours = drops(table, "adamasfl")
     parts = [below("accuracy adamasfl loses", list(ours.values()), 0.02)]
     for arm in LATE_BASELINES:
-        theirs = drops(table, arm)
-        more = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]
-        parts.append(above(f"how much more {arm} loses", more, 0))
+        parts.append(above(f"how much more {arm} loses", minus(drops(table, arm), ours), 0))
     return decide(parts)
 
 

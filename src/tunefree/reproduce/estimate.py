@@ -49,9 +49,12 @@ class Estimator:
 def gradients(config: Config) -> int:
     """How many a run computes: two a step where a method needs two, and those of the opening."""
     (N, S, K, T), name = config.constants, config.algorithm.name
-    a_step = 2 if name == "padamfed_vr" else 1
     algo = algorithms.build(name, config.constants._replace(T=S * K + 1))
-    return T * S * K * a_step + (N * K if algo.opening() else 0)
+    return T * S * K * per_step(name) + (N * K if algo.opening() else 0)
+
+
+def per_step(name: str) -> int:
+    return 2 if name == "padamfed_vr" else 1
 
 
 def time_kind(config: Config) -> tuple[float, float, int]:
@@ -93,7 +96,7 @@ def theory_seconds(cases: Iterable[Case]) -> float:
 
 
 def steps_of(case: Case) -> int:
-    return case.sys.T * case.sys.S * case.sys.K * (2 if case.algorithm == "padamfed_vr" else 1)
+    return case.sys.T * case.sys.S * case.sys.K * per_step(case.algorithm)
 
 
 def in_words(seconds: float) -> str:

@@ -29,7 +29,7 @@ def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "
             y.replace("_", " "),
             log_x=x == "bits_up",
             log_y=y == "grad_norm",
-            note=diverged(own),
+            note=divergence_note(own),
         )
         for where, own in panels.items()
     ]
@@ -48,7 +48,7 @@ def points(curves: Iterable[Curve], x: str, y: str) -> Points:
     }
 
 
-def diverged(arms_: Mapping[str, Mapping[int, Curve]]) -> str:
+def divergence_note(arms_: Mapping[str, Mapping[int, Curve]]) -> str:
     """Which arms lost how many of their runs."""
     lost = {arm: sum(c.diverged for c in curves.values()) for arm, curves in arms_.items()}
     lines = [f"{arm}: {n} of {len(arms_[arm])} diverged" for arm, n in lost.items() if n]

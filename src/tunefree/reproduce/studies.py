@@ -140,8 +140,8 @@ def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> 
         "claim": claim,
         "sentence": SENTENCES[claim],
         "verdict": "not decided" if smoke else verdict.word,
-        "parts": [{**part._asdict(), "value": known(part.value)} for part in verdict.parts],
-        "numbers": {what: known(value) for what, value in verdict.numbers.items()},
+        "parts": [{**part._asdict(), "value": json_value(part.value)} for part in verdict.parts],
+        "numbers": {what: json_value(value) for what, value in verdict.numbers.items()},
         "seeds": list(seeds),
         "scale": order.scale,
         "command": order.command(claim),
@@ -149,7 +149,7 @@ def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> 
     }
 
 
-def known(value: float | str) -> float | str | None:
+def json_value(value: float | str) -> float | str | None:
     """The same, or nothing in place of what JSON has no word for."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
