@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.record import Facts, Line, Record
+from tunefree.record import Facts, Line, Record, Row, Rows
 from tunefree.record.file import VERSION
 
 
@@ -61,6 +61,49 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
     assert theta.tolist() == [2, 2, 2]
     assert c_7.dtype == np.float64
     assert c_7.tolist() == [-2, -2, -2]
+
+
+LINES = [
+    Line(-1, 40, 0.1, 0.0, [(c, 0) for c in range(5)], {"loss": 2.0}, [(0, "up", 5, 50, 40)], []),
+    Line(0, 10, 0.2, 1.5, [], {}, [(0, "down", 2, 64, 64)], [(0, 1, "late"), (0, 2, "lost")]),
+    Line(
+        *(1, 12, 0.3, 2.5, [(1, 0), (2, 1), (4, 4)], {"loss": 1.0, "accuracy": 0.5}),
+        [(0, "down", 3, 96, 96), (0, "up", 3, 30, 20), (1, "down", 3, 9, 9), (1, "up", 2, 7, 7)],
+        [(1, 4, "late")],
+    ),
+    Line(2, 0, 0.7, 2.5, [(3, 2)], {}, [], []),
+]
+
+
+@pytest.mark.parametrize("resumed_at", range(len(LINES)))
+def test_a_row_is_told_at_once_as_the_history_will_tell_it(resumed_at: int) -> None:
+    record = Record.create(None, Facts())
+    record.commit(LINES[:resumed_at], {})
+    told: list[Row] = record.history()
+    rows = Rows(told[-1] if told else None)
+    told += [rows.add(line) for line in LINES[resumed_at:]]
+    record.commit(LINES[resumed_at:], {})
+    history = record.history()
+    assert told == history
+    assert history[2] == {
+        **{"t": 1, "samples": 62, "seconds": pytest.approx(0.6), "virtual_seconds": 2.5},
+        **{"clients": 3, "absent": 1, "tau_mean": 5 / 3, "tau_max": 4},
+        **{"bits_up": 87, "bits_down": 169, "value_bits_up": 67, "value_bits_down": 169},
+        **{"loss": 1.0, "accuracy": 0.5},
+    }
+
+
+def test_only_known_facts_are_noted(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run.sqlite", Facts(title="Mine", parameters=3))
+    record.note(state="done", label_counts=[[1, 2]])
+    with pytest.raises(TypeError, match="stat"):
+        record.note(stat="done")
+    facts = record.facts()
+    assert (facts.title, facts.parameters, facts.state) == ("Mine", 3, "done")
+    assert facts.told().keys() >= {"title", "parameters", "state", "label_counts", "writer"}
+    assert "paper" not in facts.told()
+    record.note(state="unknown")  # what is noted is written, also where it is the default
+    assert record.facts().state == "unknown"
 
 
 def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
 Tree: TypeAlias = Mapping[str, Mapping[str, Any]]
+SCHEDULE = {  # of older runs, in which not all of it could be chosen
+    **{"name": "synchronous", "concurrency": 0, "dispatch": "flush", "delays": ""},
+    **{"dropout": 0.0, "timeout": 0.0, "opening": "gradients"},
+}
 RUN_KEYS = ("seed", "eval_every", "commit_every", "grad_norm", "device", "kernels", "out")
+
+
+class Setting(Generic[V]):
+    """One of the settings of a run; the default stands for what is missing or of another type."""
+
+    def __init__(self, section: str, key: str, default: V) -> None:
+        self._section, self._key, self._default = section, key, default
+
+    def __get__(self, facts: Facts, owner: object = None) -> V:
+        value = facts.config.get(self._section, {}).get(self._key)
+        return value if isinstance(value, type(self._default)) else self._default
 
 
 class StepSize(NamedTuple):
@@ -50,6 +66,14 @@ class Facts:
     tuning: Mapping[str, Any] = field(default_factory=dict)  # the bill of a search
     sweep: Mapping[str, Any] = field(default_factory=dict)  # over what, and which value
 
+    algorithm = Setting("algorithm", "name", "")
+    options = Setting("algorithm", "options", dict[str, Any]())  # what was set of the method
+    data = Setting("data", "name", "")  # empty where the caller brought the data
+    partition = Setting("data", "partition", "")
+    batch_size = Setting("data", "batch_size", 0)
+    validation = Setting("data", "validation", 0.0)  # the share scored on; 0 is the test set
+    model = Setting("model", "name", "")
+
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
         """The facts among these; what is unknown or of another type is left out."""
@@ -78,48 +102,6 @@ class Facts:
             for f in fields(self)
             if (value := getattr(self, f.name)) != getattr(usual, f.name)
         }
-
-    def _setting(self, section: str, key: str, default: Any) -> Any:
-        value = self.config.get(section, {}).get(key)
-        return value if isinstance(value, type(default)) else default
-
-    @property
-    def algorithm(self) -> str:
-        name: str = self._setting("algorithm", "name", "")
-        return name
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """What was set of the method."""
-        options: Mapping[str, Any] = self._setting("algorithm", "options", {})
-        return options
-
-    @property
-    def data(self) -> str:
-        """The name of the data set; empty where the caller brought the data."""
-        name: str = self._setting("data", "name", "")
-        return name
-
-    @property
-    def partition(self) -> str:
-        spec: str = self._setting("data", "partition", "")
-        return spec
-
-    @property
-    def batch_size(self) -> int:
-        size: int = self._setting("data", "batch_size", 0)
-        return size
-
-    @property
-    def validation(self) -> float:
-        """The share of the clients' samples it was scored on; 0 where the test set was used."""
-        share: float = self._setting("data", "validation", 0.0)
-        return share
-
-    @property
-    def model(self) -> str:
-        name: str = self._setting("model", "name", "")
-        return name
 
     @property
     def seed(self) -> int | None:
@@ -178,10 +160,11 @@ def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
     """
     if not isinstance(kept, dict):
         return {}
-    options, schedule = dict(kept.get("options") or {}), kept.get("schedule")
+    options, schedule = kept.get("options"), kept.get("schedule")
+    options = dict(options) if isinstance(options, dict) else {}
     compressor = options.pop("compressor", "") or kept.get("compressor", "")
-    if not isinstance(schedule, dict):
-        schedule = {"name": schedule or "synchronous", **chosen(kept, "concurrency", "opening")}
+    if isinstance(schedule, str):
+        schedule = {"name": schedule, **chosen(kept, "concurrency", "opening")}
     letters = {"S": "per_round", "K": "local_steps", "T": "rounds"}
     name = kept.get("algorithm") or ""  # none if it was a function
     return {
@@ -192,7 +175,7 @@ def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
         },
         "data": {"name": "", "partition": "", "validation": 0.0, **chosen(kept, "batch_size")},
         "model": {"name": ""},
-        "schedule": schedule,
+        "schedule": SCHEDULE | (schedule if isinstance(schedule, dict) else {}),
         "run": chosen(kept, *RUN_KEYS),
     }
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tunefree.errors import ConfigError
 from tunefree.record import store
 from tunefree.record.facts import Facts
-from tunefree.record.rows import Line, Row, Rows, Sums
+from tunefree.record.rows import Line, Row, Rows
 from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Summary
 
@@ -309,14 +309,11 @@ class Record:
         scores: dict[int, dict[str, float]] = defaultdict(dict)
         for t, name, value in ask("SELECT t, name, value FROM score"):
             scores[t][name] = value
-        rows, history = Rows(), []
-        steps = ask("SELECT t, drawn, seconds, time FROM step ORDER BY t")
-        for t, samples, seconds, virtual_seconds in steps:
-            clients, mean, most = replies.get(t, (0, 0.0, 0))
-            taus = {"tau_mean": mean, "tau_max": most} if clients else {}
-            counts = clients, absent.get(t, 0), taus, bits[t], scores[t]
-            history.append(rows.add_sums(Sums(t, samples, seconds, virtual_seconds, *counts)))
-        return history
+        rows, steps = Rows(), ask("SELECT t, drawn, seconds, time FROM step ORDER BY t")
+        return [
+            rows.add_counts((t, *costs), replies.get(t, (0,)), absent.get(t, 0), bits[t], scores[t])
+            for t, *costs in steps
+        ]
 
 
 def summarise(path: Path) -> Summary:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 Row: TypeAlias = dict[str, float]
+COSTS = ("t", "samples", "seconds", "virtual_seconds")
 BITS = ("bits_up", "bits_down", "value_bits_up", "value_bits_down")
+CUMULATIVE = ("samples", "seconds", *BITS)
 
 
 class Line(NamedTuple):
@@ -22,20 +24,6 @@ class Line(NamedTuple):
     absent: Sequence[tuple[int, int, str]]  # (exchange, client, reason)
 
 
-class Sums(NamedTuple):
-    """A line with its replies, messages and absences counted."""
-
-    t: int
-    samples: int
-    seconds: float
-    virtual_seconds: float
-    clients: int
-    absent: int
-    taus: Mapping[str, float]  # tau_mean and tau_max, where anybody replied
-    bits: Mapping[str, int]
-    scores: Mapping[str, float]
-
-
 class Rows:
     """Rows of a history, one for each line: costs since the start, the opening included.
 
@@ -47,26 +35,26 @@ class Rows:
 
     def add(self, line: Line) -> Row:
         """The row of a step, as the history will have it."""
-        taus = [tau for _, tau in line.replies]
-        bits = dict.fromkeys(BITS, 0)
+        taus, bits = [tau for _, tau in line.replies], dict.fromkeys(BITS, 0)
         for _, direction, _, whole, values in line.traffic:
             bits[f"bits_{direction}"] += whole
             bits[f"value_bits_{direction}"] += values
-        late = {"tau_mean": sum(taus) / len(taus), "tau_max": max(taus)} if taus else {}
-        counts = len(taus), len(line.absent)
-        return self.add_sums(Sums(*line[:4], *counts, late, bits, line.scores))
+        late = (sum(taus) / len(taus), max(taus)) if taus else ()
+        return self.add_counts(line[:4], (len(taus), *late), len(line.absent), bits, line.scores)
 
-    def add_sums(self, new: Sums) -> Row:
-        before = self._last.get
-        self._last = {
-            "t": new.t,
-            "samples": before("samples", 0) + new.samples,
-            "seconds": before("seconds", 0.0) + new.seconds,
-            "virtual_seconds": new.virtual_seconds,
-            "clients": new.clients,
-            "absent": new.absent,
-            **new.taus,
-            **{kind: before(kind, 0) + new.bits.get(kind, 0) for kind in BITS},
-            **new.scores,
-        }
+    def add_counts(
+        self,
+        costs: Sequence[float],
+        replies: Sequence[float],
+        absent: int,
+        bits: Mapping[str, int],
+        scores: Mapping[str, float],
+    ) -> Row:
+        """The same of a line whose replies (how many, mean and largest tau) are counted."""
+        row: Row = dict(zip(COSTS, costs, strict=True))
+        row |= {"clients": replies[0], "absent": absent}
+        row |= dict(zip(("tau_mean", "tau_max"), replies[1:], strict=False))
+        row |= bits
+        row |= {cost: self._last.get(cost, 0) + row.get(cost, 0) for cost in CUMULATIVE}
+        self._last = row | dict(scores)
         return self._last
