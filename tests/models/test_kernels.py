@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from tunefree.config import Kernels
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models import build
 from tunefree.models.kernels import Conv, WideConv, chain_of
-from tunefree.models.objective import Kernels, Objective
+from tunefree.models.objective import Objective
 
 IMAGE = (1, 28, 28)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
 
+from tunefree.config import Kernels
 from tunefree.core import Vec
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.models.kernels import Chain, chain_of
 
-Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 EVALUATION_BATCH = 200  # larger ones leave the caches
 
