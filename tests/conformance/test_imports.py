@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,33 +16,33 @@ import tunefree.core
 
 ROOT = Path(tunefree.core.__file__).parent
 
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "config": {"core"},
-    "core": set(),
-    "wire": {"core"},
-    "algorithms": {"core", "wire", "config"},
-    "data": {"core"},
-    "models": {"core", "config", "data"},
-    "fleet": {"core", "config", "wire", "data", "models"},
-    "schedule": {"core", "wire", "fleet", "config"},
-    "record": {"core", "config", "data", "models"},
-    "evaluate": {"core", "data", "models"},
-    "report": {"record"},
-    "plots": {"data", "report", "core"},
-    "conformance": {"core", "config", "wire", "algorithms", "fleet", "schedule"},
-    "run": {"core", "wire", "data", "models", "fleet", "schedule", "record", "evaluate", "config"},
-    "progress": {"record", "run"},
-}
-ALLOWED["api"] = ALLOWED["run"] | {"algorithms", "run", "progress"}
-ALLOWED["flower"] = ALLOWED["api"] | {"api"}
-ALLOWED["experiments"] = ALLOWED["api"] | {"api", "report"}
-ALLOWED["reproduce"] = ALLOWED["experiments"] | {"experiments", "plots"}
-ALLOWED["bench"] = ALLOWED["api"] | {"api"}
-ALLOWED["__init__"] = {"api", "conformance", "core", "data", "config"}
-ALLOWED["cli"] = ALLOWED["__main__"] = set(ALLOWED)
-for below in ALLOWED.values():
-    below.add("errors")
+MAP = ROOT.parents[1] / "CONTRIBUTING.md"
+
+
+class Place(NamedTuple):
+    """A row of the map."""
+
+    modules: set[str]  # named there; of a folder
+    below: set[str]  # what it may import
+
+
+def places(text: str) -> dict[str, Place]:
+    """Every row of the table `where | what it holds | modules | may import`."""
+    table = text.split("| where | what it holds | modules | may import |\n|---|---|---|---|\n")[1]
+    rows = (row.strip("|").split("|") for row in table.split("\n\n")[0].splitlines())
+    return {
+        words(where).pop().rstrip("/"): Place(words(modules), words(below) | {"errors"})
+        for where, _, modules, below in rows
+    }
+
+
+def words(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+PLACES = places(MAP.read_text(encoding="utf-8"))
+ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
+MANY = ("algorithms", "cli")  # a file per method, a file per command
 
 FORBIDDEN_OUTSIDE = {"algorithms": {"numpy", "torch"}, "report": {"torch"}}
 
@@ -80,11 +82,28 @@ every_file = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative
 @every_file
 def test_imports_point_down(file: Path) -> None:
     here = file.relative_to(ROOT).with_suffix("").parts[0]
-    assert here in ALLOWED, f"{here} has no place in the order of packages; give it one above"
+    assert here in ALLOWED, f"{here} is not on the map in CONTRIBUTING.md; give it a row"
     source = file.read_text()
     above = own(source) - ALLOWED[here] - {here}
     assert not above, f"{here} must not use {', '.join(sorted(above))}"
     assert not others(source) & FORBIDDEN_OUTSIDE.get(here, set())
+
+
+def test_the_map_shows_every_module_and_none_besides() -> None:
+    found: dict[str, set[str]] = {}
+    for file in FILES:
+        place, *rest = file.relative_to(ROOT).with_suffix("").parts
+        inside = found.setdefault(place, set())
+        if rest and rest[-1] != "__init__" and place not in MANY:
+            inside.add("/".join(rest))
+    assert found == {name: place.modules for name, place in PLACES.items()}
+
+
+def test_the_map_runs_from_the_bottom_to_the_top() -> None:
+    seen = set[str]()
+    for name, below in ALLOWED.items():
+        assert below <= seen, f"{name} imports what stands above it"
+        seen.add(name)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "algorithms").glob("*.py")), ids=lambda f: f.stem)
@@ -95,15 +114,6 @@ def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
         assert own(source) <= {"core", "errors", "wire", "algorithms"}
         siblings = {name for name in imports(source) if package(name) == "algorithms"}
         assert siblings <= {"tunefree.algorithms.local_sgd"}  # shared functions, not a method
-
-
-def test_the_order_has_no_circle() -> None:
-    seen: set[str] = set()
-    while ready := {
-        name for name in ALLOWED if name not in seen and ALLOWED[name] - {name} <= seen
-    }:
-        seen |= ready
-    assert seen == set(ALLOWED)
 
 
 def module_of(file: Path) -> str:
