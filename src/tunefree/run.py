@@ -77,7 +77,7 @@ class Run:
         if go_on and out is not None:
             self.record = continued(out, identity)
         else:
-            about = describe(algo, objective, federation).told()
+            about = describe(algo, objective, federation).as_dict()
             more = {"state": "running", "fleet": fleet, "identity": identity}
             self.record = Record.create(out, Facts.read({**about, **facts, **more}))
         self._after = last_step(self.record, algo, objective.theta0)

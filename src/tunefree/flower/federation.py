@@ -79,7 +79,7 @@ class Federated:
         )
         self._live = Live(self._post, builds, theta0, settings)
         self._after = last_step(self.record, algo, theta0)
-        self.record.note(**describe(algo, self._objective).told())
+        self.record.note(**describe(algo, self._objective).as_dict())
 
     def _open(self, path: Path, choice: Choice | None) -> None:
         settings = self._settings
@@ -184,7 +184,7 @@ class Federated:
         self._books.written()
         self.theta = step.server.theta
         if self.record.facts().system["N"] != self._books.N:
-            self.record.note(**describe(self._post.algo, self._objective).told())
+            self.record.note(**describe(self._post.algo, self._objective).as_dict())
 
     @property
     def theta_sha256(self) -> str:
