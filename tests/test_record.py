@@ -100,8 +100,8 @@ def test_only_known_facts_are_noted(tmp_path: Path) -> None:
         record.note(stat="done")
     facts = record.facts()
     assert (facts.title, facts.parameters, facts.state) == ("Mine", 3, "done")
-    assert facts.told().keys() >= {"title", "parameters", "state", "label_counts", "writer"}
-    assert "paper" not in facts.told()
+    assert facts.as_dict().keys() >= {"title", "parameters", "state", "label_counts", "writer"}
+    assert "paper" not in facts.as_dict()
     record.note(state="unknown")  # what is noted is written, also where it is the default
     assert record.facts().state == "unknown"
 

@@ -76,7 +76,7 @@ def write_safetensors(record: Record, path: Path) -> int:
     vectors = record.vectors()
     if not vectors:
         raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
-    facts = record.facts().told()
+    facts = record.facts().as_dict()
     about = {key: json.dumps(facts[key]) for key in ("title", "system", "versions") if key in facts}
     needed("safetensors.numpy").save_file(vectors, fresh(path), metadata=about)
     return len(vectors)

@@ -28,10 +28,12 @@ def show_command(args: argparse.Namespace) -> int:
 
 def overview(record: Record) -> dict[str, Any]:
     run = record.summary()
-    scored: Sequence[Mapping[str, float] | None] = run.scored or [None]
+    scored: Sequence[Mapping[str, float] | None] = run.scored_rows or [None]
     return {
         **run.as_dict(),
-        "facts": {name: fact for name, fact in run.facts.told().items() if name != "label_counts"},
+        "facts": {
+            name: fact for name, fact in run.facts.as_dict().items() if name != "label_counts"
+        },
         "round": run.rounds,
         "first": scored[0],
         "last": scored[-1],
@@ -61,8 +63,8 @@ def page(run: Summary) -> str:
         data = f"{facts.data}, {facts.partition}" if facts.data else "of the caller"
         model = f"; model {facts.model}" if facts.model else ""
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
-    if run.scored:
-        for when, row in (("first", run.scored[0]), ("last", run.scored[-1])):
+    if run.scored_rows:
+        for when, row in (("first", run.scored_rows[0]), ("last", run.scored_rows[-1])):
             lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row)}")
     if run.rows:
         lines += [

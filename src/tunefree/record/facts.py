@@ -85,16 +85,16 @@ class Facts:
         }
         if not all(isinstance(row, list) and row for row in found.get("label_counts", ())):
             del found["label_counts"]
-        old: Door | None = (
-            "train" if "train" in stored else "flower" if "flower" in stored else None
-        )
+        old = next((door for door in ("train", "flower") if door in stored), None)
         if "config" not in found and old is not None:
             found = {"door": old, "config": older_config(stored[old], found.get("system"))} | found
         config = {k: v for k, v in found.get("config", {}).items() if isinstance(v, dict)}
-        system = found.get("system") or config.get("system", {})
-        return cls(**found | {"config": {"system": system} | config, "system": system})
+        if system := found.get("system") or config.get("system"):
+            found["system"] = system
+            config = {"system": system} | config
+        return cls(**found | {"config": config})
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Every fact that is not at its default."""
         usual = Facts()
         return {
@@ -164,7 +164,7 @@ def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
     options = dict(options) if isinstance(options, dict) else {}
     compressor = options.pop("compressor", "") or kept.get("compressor", "")
     if isinstance(schedule, str):
-        schedule = {"name": schedule, **chosen(kept, "concurrency", "opening")}
+        schedule = {"name": schedule, **pick(kept, "concurrency", "opening")}
     letters = {"S": "per_round", "K": "local_steps", "T": "rounds"}
     name = kept.get("algorithm") or ""  # none if it was a function
     return {
@@ -173,14 +173,14 @@ def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
             **{"name": name, "compressor": compressor, "explicit_steps": False},
             "options": options,
         },
-        "data": {"name": "", "partition": "", "validation": 0.0, **chosen(kept, "batch_size")},
+        "data": {"name": "", "partition": "", "validation": 0.0, **pick(kept, "batch_size")},
         "model": {"name": ""},
         "schedule": SCHEDULE | (schedule if isinstance(schedule, dict) else {}),
-        "run": chosen(kept, *RUN_KEYS),
+        "run": pick(kept, *RUN_KEYS),
     }
 
 
-def chosen(kept: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def pick(kept: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: kept[key] for key in keys if key in kept}
 
 

@@ -121,7 +121,7 @@ class Record:
             connection.execute(f"PRAGMA page_size = {PAGE}")
             use_wal(connection)
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
-            connection.executemany(NOTE, stored(replace(facts, writer=this_process()).told()))
+            connection.executemany(NOTE, json_rows(replace(facts, writer=this_process()).as_dict()))
             connection.execute("COMMIT")
         except (OSError, sqlite3.OperationalError) as error:
             raise ConfigError(
@@ -167,7 +167,7 @@ class Record:
         facts = replace(Facts(), **changes)
         self.settle()
         with self._store.transaction():
-            self._db.executemany(NOTE, stored({name: getattr(facts, name) for name in changes}))
+            self._db.executemany(NOTE, json_rows({name: getattr(facts, name) for name in changes}))
 
     def facts(self) -> Facts:
         """Everything that is known about the run."""
@@ -325,7 +325,7 @@ def summarise(path: Path) -> Summary:
             raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
 
 
-def stored(facts: Mapping[str, object]) -> list[tuple[str, str]]:
+def json_rows(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name, json.dumps(value)) for name, value in facts.items()]
 
 

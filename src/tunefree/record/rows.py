@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -35,7 +36,7 @@ class Rows:
 
     def add(self, line: Line) -> Row:
         """The row of a step, as the history will have it."""
-        taus, bits = [tau for _, tau in line.replies], dict.fromkeys(BITS, 0)
+        taus, bits = [tau for _, tau in line.replies], Counter[str]()
         for _, direction, _, whole, values in line.traffic:
             bits[f"bits_{direction}"] += whole
             bits[f"value_bits_{direction}"] += values
@@ -54,7 +55,7 @@ class Rows:
         row: Row = dict(zip(COSTS, costs, strict=True))
         row |= {"clients": replies[0], "absent": absent}
         row |= dict(zip(("tau_mean", "tau_max"), replies[1:], strict=False))
-        row |= bits
-        row |= {cost: self._last.get(cost, 0) + row.get(cost, 0) for cost in CUMULATIVE}
+        row |= {kind: bits.get(kind, 0) for kind in BITS}
+        row |= {cost: self._last.get(cost, 0) + row[cost] for cost in CUMULATIVE}
         self._last = row | dict(scores)
         return self._last

@@ -49,7 +49,7 @@ class Summary:
         return "validation" if self.facts.validation else "test"
 
     @property
-    def scored(self) -> list[Mapping[str, float]]:
+    def scored_rows(self) -> list[Mapping[str, float]]:
         """The rows with scores."""
         return [row for row in self.rows if any(score in row for score in SCORES)]
 
