@@ -53,18 +53,15 @@ def sweep_command(args: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(folder), **as_dict(done, arm.name)}))
     else:
         show(done)
-    return 1 if any(r.state == "failed" for results in done.results for r in results) else 0
+    return 1 if any(r.state == "failed" for point in done.points for r in point.results) else 0
 
 
 def show(done: Sweep) -> None:
-    accuracy = dict(done.curve)
     rows = []
-    for results in done.results:
-        value = results[0].run.config.algorithm.options[done.over]
-        states = [result.state for result in results]
-        bad = [state for state in states if state != "done"]
-        accident = f", {len(bad)} of {len(states)} {bad[0]}" if bad else ""
-        score = f"{accuracy[value]:.4f}" if value in accuracy else "-"
+    for value, accuracy, results in done.points:
+        bad = [result.state for result in results if result.state != "done"]
+        accident = f", {len(bad)} of {len(results)} {bad[0]}" if bad else ""
+        score = "-" if accuracy is None else f"{accuracy:.4f}"
         rows.append((f"{value:g}", f"{score}{accident}"))
     print_table((done.over, "final accuracy"), rows, right=(done.over,))
     if done.width is None:

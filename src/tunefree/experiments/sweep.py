@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,19 +13,26 @@ from tunefree.core import About
 from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.experiments.batch import Result, plan, run_groups
-from tunefree.experiments.compare import about_run, check_has_accuracy, with_seed
+from tunefree.experiments.compare import about_run, check_has_accuracy, mean, with_seed
 from tunefree.report.width import WITHIN, Width, width
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 
 
+class SweepPoint(NamedTuple):
+    """A step size, the mean accuracy it led to, unless all runs failed, and those runs."""
+
+    value: float
+    accuracy: float | None
+    results: list[Result]
+
+
 class Sweep(NamedTuple):
-    """The curve: a mean accuracy for each value, and the results it came from."""
+    """A point for each value, and how wide the range is that works."""
 
     over: str
     theory: float | None  # the value that the formulas give, for a method that has them
-    curve: list[tuple[float, float]]
-    results: list[list[Result]]
+    points: list[SweepPoint]
     width: Width | None  # none where no value works
 
 
@@ -52,16 +58,13 @@ def sweep(
             [plan(folder, label, with_seed(with_value, seed), "sweep", facts) for seed in seeds]
         )
     results = run_groups(groups, workers)
-    failures = [r for each in results for r in each if r.state == "failed"]
-    curve = [
-        (value, statistics.fmean(last_accuracy(r) for r in each if r.state != "failed"))
-        for value, each in zip(sorted(values), results, strict=True)
-        if any(r.state != "failed" for r in each)
-    ]
+    means = [mean([last_accuracy(r) for r in each if r.state != "failed"]) for each in results]
+    points = [SweepPoint(*each) for each in zip(sorted(values), means, results, strict=True)]
+    curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
-        raise ConfigError(f"no run could be played: {failures[0].reason}")
+        raise ConfigError(f"no run could be played: {results[0][0].reason}")
     classes = sources.source_of(config.data.name).classes or 1
-    return Sweep(over, theory, curve, results, width(curve, chance=1 / classes))
+    return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 
 def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
@@ -90,17 +93,14 @@ def last_accuracy(result: Result) -> float:
 
 
 def as_dict(done: Sweep, name: str) -> dict[str, Any]:
-    accuracy = dict(done.curve)
-    points = []
-    for results in done.results:
-        value = cast(float, results[0].run.config.algorithm.options[done.over])
-        runs = [about_run(result) for result in results]
-        points.append({"value": value, "accuracy": accuracy.get(value), "runs": runs})
     return {
         "algorithm": name,
         "over": done.over,
         "theory": done.theory,
         "within": WITHIN,
         "width": done.width and {**done.width._asdict(), "decades": done.width.decades},
-        "points": points,
+        "points": [
+            {"value": value, "accuracy": accuracy, "runs": [about_run(each) for each in results]}
+            for value, accuracy, results in done.points
+        ],
     }
