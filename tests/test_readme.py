@@ -14,18 +14,20 @@ from tunefree.cli import main, parser
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^tunefree (.+?)(?: {2,}#.*)?$", README, flags=re.MULTILINE)
+BLOCKS = README.split("```")[1::2]
+COMMAND = re.compile(r"^tunefree (.+?)(?: {2,}#.*)?$", flags=re.MULTILINE)
+SESSIONS = [commands for commands in map(COMMAND.findall, BLOCKS) if commands]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
-
-FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12"]
+FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12", "--workers", "1"]
 SHORTER = {  # what makes a command quick, by how it begins; a longer beginning wins
-    "run": ["--rounds", "21", "--local-steps", "1"],
+    "run": ["--rounds", "21", "--local-steps", "1", "--fleet", "serial"],
+    "run --fleet pool": ["--rounds", "12", "--local-steps", "1"],
     "run --resume": [],
     "compare": [*FEW, "--seeds", "0"],
     "tune": [*FEW, "--grid", "eta=0.1,0.3", "--no-extend"],
     "sweep": [*FEW, "--seeds", "0"],
-    "reproduce": ["--scale", "smoke"],
+    "reproduce": ["--scale", "smoke", "--workers", "1"],
 }
 # No end, or too long, or played by tests of their own: only read.
 NOT_PLAYED = ("watch", "flower up", "bench", "reproduce parfrefl-bits")
@@ -36,16 +38,20 @@ def shorter(command: str) -> list[str]:
     return SHORTER[max(begins, key=len)] if begins else []
 
 
-def test_commands_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one folder: later ones use what earlier ones have left there."""
+@pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: f"tunefree {commands[0]}"[:30])
+def test_commands(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a block in one folder: later ones use what earlier ones have left there."""
     monkeypatch.chdir(tmp_path)
-    for command in COMMANDS:
+    if "runs" in commands:  # it lists what the first block has left
+        assert main(["run", *SHORTER["run"]]) == 0
+    for command in commands:
         words = [*shlex.split(command), *shorter(command)]
         if command.startswith(NOT_PLAYED):
             parser().parse_args(words)
         else:
             assert main(words) == 0, command
-    assert (tmp_path / "report.html").stat().st_size > 10_000
+    pages = [words.split()[-1] for words in commands if words.startswith("report")]
+    assert all((tmp_path / page).stat().st_size > 10_000 for page in pages)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -56,7 +62,8 @@ def test_examples(example: str) -> None:
 
 
 def test_there_are_commands_and_examples() -> None:
-    assert len(COMMANDS) >= 5
+    assert sum(map(len, SESSIONS)) == len(COMMAND.findall(README)) >= 20
+    assert any(command.startswith("report") for commands in SESSIONS for command in commands)
     assert EXAMPLES
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +17,15 @@ import pytest
 
 pytest.importorskip("flwr")
 
-import torch
-
 import tunefree
-from tunefree.core import stream
 from tunefree.flower.local.certificates import node_key
 from tunefree.flower.local.federation import Local, end_group
 from tunefree.flower.new_app import new_app
+from tunefree.models import seeded
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
-slow = pytest.mark.slow
+slow = pytest.mark.slow  # a round takes about 10 s, as every message starts a process
 
 WRONG = """
 import numpy as np
@@ -49,15 +47,16 @@ def load_data(context):
 class Federation:
     """A federation of the template's app, and what came of its run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.app = folder, folder / "digits"
+    def __init__(self, folder: Path, nodes: int = NODES) -> None:
+        self.folder, self.app, self.nodes = folder, folder / "digits", nodes
         new_app(self.app)
-        self.local = Local(folder / "federation", NODES, tls=True, auth=True)
+        self.local = Local(folder / "federation", nodes, tls=True, auth=True)
         self.out = self.local.folder / "superlink" / "federation.sqlite"
         self.runs: list[subprocess.Popen[bytes]] = []
 
     def run(self, **settings: Any) -> subprocess.Popen[bytes]:
-        usual = {"clients": NODES, "rounds": 2, "local-steps": 2, "deadline": 300.0, "wait": 600.0}
+        usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local-steps": 2}
+        usual |= {"deadline": 300.0, "wait": 600.0}
         given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
         words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]
         self.runs.append(self.local.run(self.app, " ".join(words)))
@@ -93,27 +92,38 @@ class Federation:
             }
 
 
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Federation]:
-    made = Federation(tmp_path)
-    with made.local:
-        yield made
-        for run in made.runs:
+@contextmanager
+def running(federation: Federation) -> Iterator[Federation]:
+    """Nothing of it is left afterwards."""
+    with federation.local:
+        yield federation
+        for run in federation.runs:
             end_group(run, signal.SIGKILL)
             run.wait(10)
 
 
-def simulated(app: Path, algorithm: str, rounds: int) -> Any:
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with running(Federation(tmp_path)) as one:
+        yield one
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Federation]:
+    """The smallest that shows all: two nodes, which start their processes side by side."""
+    with running(Federation(tmp_path, nodes=2)) as one:
+        yield one
+
+
+def simulate(federation: Federation, algorithm: str, rounds: int) -> Any:
     """The same federation in the simulator."""
     task: dict[str, Any] = {}
-    exec((app / "digits" / "task.py").read_text(), task)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(0, "model").integers(2**31)))
-        model = task["build_model"]()
-    places = [{"partition-id": i, "num-partitions": NODES} for i in range(NODES)]
+    exec((federation.app / "digits" / "task.py").read_text(), task)
+    nodes = federation.nodes
+    places = [{"partition-id": i, "num-partitions": nodes} for i in range(nodes)]
     clients = [task["load_data"](SimpleNamespace(node_config=place)) for place in places]
     return tunefree.train(
-        model,
+        seeded(task["build_model"], seed=0),
         clients,
         task["load_test"](None),
         algorithm=algorithm,
@@ -125,21 +135,29 @@ def simulated(app: Path, algorithm: str, rounds: int) -> Any:
     )
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    ["padamfed", pytest.param("comparfrefl", marks=slow), pytest.param("adamasfl", marks=slow)],
-)
-@pytest.mark.filterwarnings("ignore:beta =")
-def test_the_same_bits_as_the_simulator(algorithm: str, federation: Federation) -> None:
+def assert_same_bits(federation: Federation, algorithm: str, rounds: int) -> None:
     federation.local.start()
-    federation.run(algorithm=algorithm)
+    federation.run(algorithm=algorithm, rounds=rounds)
     result = federation.finish()
-    expected = simulated(federation.app, algorithm, rounds=2)
+    expected = simulate(federation, algorithm, rounds)
     assert result["state"] == "done"
     assert not result["absent"]
     assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
     for kind in ("bits_up", "bits_down", "accuracy", "samples"):
         assert result["history"][-1][kind] == expected.history[-1][kind]
+
+
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_the_same_bits_as_the_simulator(pair: Federation) -> None:
+    """The opening writes each client's c_i to its disk, and the round uses it from there."""
+    assert_same_bits(pair, "padamfed", rounds=1)
+
+
+@slow
+@pytest.mark.parametrize("algorithm", ["padamfed", "comparfrefl", "adamasfl"])
+@pytest.mark.filterwarnings("ignore:beta =")
+def test_the_same_bits_over_rounds(algorithm: str, federation: Federation) -> None:
+    assert_same_bits(federation, algorithm, rounds=2)
 
 
 @slow
@@ -173,7 +191,7 @@ def test_a_killed_superlink_and_server_go_on(federation: Federation) -> None:
     federation.run(rounds=3)
     result = federation.finish()
     assert result["state"] == "done"
-    expected = simulated(federation.app, "padamfed", rounds=3)
+    expected = simulate(federation, "padamfed", rounds=3)
     assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
 
 

@@ -20,9 +20,11 @@ from tunefree.record import Facts, Summary
 from tunefree.report.content import content
 from tunefree.report.page import page as html
 
-pytestmark = pytest.mark.skipif(
-    not INSTALLED, reason="needs a browser: apt-get install chromium chromium-driver"
-)
+if not INSTALLED:
+    pytest.skip(
+        "the page in a browser; to have these tests: apt-get install chromium chromium-driver",
+        allow_module_level=True,
+    )
 CURVES = "document.getElementById('w0-curves')"
 ARMS = f"[...{CURVES}.querySelectorAll('svg g.arm')].map(g => g.dataset.arm)"
 TICKS = f"[...{CURVES}.querySelectorAll('.plot text.soft')].map(t => t.textContent)"
