@@ -31,7 +31,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace) -> int:
     from tunefree.api import prepare, resume_command
     from tunefree.errors import WireError
-    from tunefree.progress import show_progress as shown
+    from tunefree.progress import show_progress
     from tunefree.run import how_to_go_on
 
     flags = {key: getattr(args, key) for key, *_ in config.flags()}
@@ -48,7 +48,7 @@ def run_command(args: argparse.Namespace) -> int:
     stop = Stop()
     try:
         with stop:
-            for _ in shown(run):
+            for _ in show_progress(run):
                 if stop.asked:
                     break
     except KeyboardInterrupt:

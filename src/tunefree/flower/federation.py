@@ -66,7 +66,7 @@ def federation(
         return algorithms.configure(settings.at(N), objective.sizes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).told(), "config": settings.at(algo.sys.N).asdict()}
+        return {**describe(algo, objective).as_dict(), "config": settings.at(algo.sys.N).asdict()}
 
     record = open_file(settings, objective, make)
     facts = record.facts()
