@@ -65,7 +65,8 @@ class Run:
             raise
         except RecordError as error:
             uncommitted.clear()  # they follow a step that is not in the file
-            raise RecordError(f"{error}; go on with: {how_to_go_on(self.record)}") from error
+            how = self.record.facts().how_to_resume(self.record.path)
+            raise RecordError(f"{error}; go on with: {how}") from error
         finally:
             self._fleet.close()
             with suppress(RecordError):  # the first failure has been told already
@@ -194,12 +195,3 @@ def open_record(path: Path | None, facts: Facts, resume: bool) -> Record:
                 "began with"
             )
     return Record.resume(path)
-
-
-def how_to_go_on(record: Record) -> str:
-    """The command or the call that continues an unfinished run."""
-    return {
-        "command": f"tunefree run --resume {record.path}",
-        "train": f"tunefree.resume({str(record.path)!r}, model, clients)",
-        "flower": "flwr run, with the same app",
-    }[record.facts().door]

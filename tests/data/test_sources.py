@@ -91,7 +91,7 @@ def test_imdb_from_kept_arrays() -> None:
 
 
 def test_importing_stays_light() -> None:
-    modules = "data.named.sources data.partition data.heterogeneity data.clients plots.data"
+    modules = "data.sources data.partition data.heterogeneity data.clients plots.data"
     program = (
         f"import sys, importlib\nfor m in {modules.split()!r}:\n"
         "    importlib.import_module('tunefree.' + m)\n"

@@ -32,7 +32,6 @@ def run_command(args: argparse.Namespace) -> int:
     from tunefree.api import prepare, resume_command
     from tunefree.errors import WireError
     from tunefree.progress import show_progress
-    from tunefree.run import how_to_go_on
 
     flags = {key: getattr(args, key) for key, *_ in config.flags()}
     given = {key: value for key, value in flags.items() if value is not None}
@@ -59,7 +58,7 @@ def run_command(args: argparse.Namespace) -> int:
     if stop.asked and run.record.state != "done":
         print(
             f"\ninterrupted; what was done is kept in {run.record.path}\n"
-            f"go on with: {how_to_go_on(run.record)}",
+            f"go on with: {run.record.facts().how_to_resume(run.record.path)}",
             file=sys.stderr,
         )
         return 130
