@@ -29,17 +29,17 @@ slow = pytest.mark.slow  # a round takes about 10 s, as every message starts a p
 
 WRONG = """
 import numpy as np
-from tunefree.flower import job
+from tunefree.flower import client_work
 
-right_data, right_encode = load_data, job.encode
+right_data, right_encode = load_data, client_work.encode
 
 
 def load_data(context):
     place = context.node_config["partition-id"]
     if place == 1:
-        job.encode = lambda up: right_encode(up)[:-4] + np.float32(np.nan).tobytes()
+        client_work.encode = lambda up: right_encode(up)[:-4] + np.float32(np.nan).tobytes()
     if place == 2:
-        job.encode = lambda up: right_encode(up)[:-4]
+        client_work.encode = lambda up: right_encode(up)[:-4]
     return right_data(context)
 """
 
