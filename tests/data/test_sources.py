@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.data import files
-from tunefree.data.named import cache, official, sources, text
+from tunefree.data import sources
+from tunefree.data.named import cache, official, text
 from tunefree.data.samples import Images
 from tunefree.errors import ConfigError
 from tunefree.models import MODELS
