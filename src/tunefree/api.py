@@ -36,7 +36,7 @@ from tunefree.evaluate import Evaluator
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
-from tunefree.models.objective import Loss, Objective, default_loss, is_label, outputs
+from tunefree.models.objective import Loss, Objective, classes_of, default_loss
 from tunefree.progress import show_progress
 from tunefree.record import Record
 from tunefree.record.provenance import describe, identify
@@ -172,8 +172,7 @@ def own_data(
     resume: bool = False,
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
-    train = federation.train
-    classes = outputs(model, train) if is_label(train.y) else None
+    classes = classes_of(model, federation.train)
     federation = check_federation(replace(federation, classes=classes))
     objective = Objective(
         model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels

@@ -7,7 +7,9 @@ the TOML file, of `--set` and of the run file.
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
@@ -321,6 +323,20 @@ def check_option(key: str, value: object, hint: object) -> None:
         raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
     elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
         raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")
+
+
+def import_name(key: str, path: str) -> Any:
+    """What `package.module:name` names; modules in the current folder are found too."""
+    module, _, name = path.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{key} = {path!r} could not be imported: {error}; write it as package.module:name and "
+            "start where the package can be imported"
+        ) from error
 
 
 def parsed(assignment: str) -> tuple[str, object]:

@@ -6,7 +6,6 @@ An algorithm is a frozen value with pure functions; it never sees a clock, a fil
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
@@ -14,9 +13,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 Vec: TypeAlias = torch.Tensor
 Generator: TypeAlias = np.random.Generator
+Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are kept
 Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
@@ -178,17 +179,6 @@ def gradient_opening(
         return server(s, len(replies) / sys.N * mean(r.up.grad for r in replies))
 
     return Exchange(OpeningDown, OpeningUp, lambda s: OpeningDown(s.theta), work, up)
-
-
-def clip_momentum(beta: float, sys: System) -> float:
-    """min(1, beta), with a warning when nothing is left of the momentum."""
-    if beta >= 1:
-        warnings.warn(
-            f"beta = {beta:.3g} is used as 1, so there is no momentum: T = {sys.T} rounds are too "
-            f"few for S*K = {sys.S * sys.K}; more rounds, or a smaller S or K, bring it back",
-            stacklevel=3,
-        )
-    return min(1.0, beta)
 
 
 def stream(seed: int, purpose: str, *key: int) -> Generator:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from torch import nn
 
-from tunefree.core import Algorithm, Vec
+from tunefree.core import Algorithm, Vec, Vectors
 from tunefree.errors import ConfigError, RecordError, WireError
-from tunefree.fleet.job import Fleet, Vectors
+from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import arrays, restored
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread

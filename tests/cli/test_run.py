@@ -128,7 +128,7 @@ def test_a_compressed_run_counts_positions_too(capsys: pytest.CaptureFixture[str
 def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--rounds", "3"]) == 0
     err = capsys.readouterr().err
-    assert err.count("beta = 1.41 is used as 1, so there is no momentum") == 1
+    assert err.count("the formula gives beta = 1, no momentum, for T = 3 rounds") == 1
 
 
 @pytest.mark.parametrize(

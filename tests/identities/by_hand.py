@@ -10,7 +10,7 @@ import torch
 from tests.problem import Array, Problem, QuadraticOracle
 from tunefree.core import Algorithm, Client, Oracle, Reply, Server, Vec
 from tunefree.fleet.job import Job, Stage, exchanges
-from tunefree.schedule.cohort import cohort
+from tunefree.schedule.membership import cohort
 
 Call = Callable[..., Any]  # call(function, *given) -> result
 Accept = Callable[[int, list[Reply]], list[Reply]]  # what reaches the server at step t

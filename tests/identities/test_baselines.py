@@ -29,7 +29,7 @@ from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.slowmo import SlowMo
 from tunefree.core import Exchange, System
 from tunefree.errors import ConfigError
-from tunefree.schedule.cohort import cohort
+from tunefree.schedule.membership import cohort
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)

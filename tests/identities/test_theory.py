@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tunefree.algorithms import REGISTRY
+from tunefree.algorithms import REGISTRY, configure
+from tunefree.config import load
 from tunefree.core import System
 
 WITH_THEORY = [name for name, cls in REGISTRY.items() if cls.about.steps]
@@ -24,10 +25,12 @@ def systems(draw: st.DrawFn) -> System:
 
 
 def theory(name: str, sys: System) -> tuple[Any, list[str]]:
-    """The algorithm, and what it warned of."""
+    """The algorithm, and what a user is told of it."""
+    constants = {f"system.{letter}": value for letter, value in sys._asdict().items()}
+    settings = load(None, {"algorithm.name": name, **constants})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        algo = REGISTRY[name].theory(sys)
+        algo = configure(settings, [5])
     return algo, [str(warning.message) for warning in caught]
 
 
@@ -91,7 +94,7 @@ def test_beta_is_clipped_with_one_warning(name: str, power: int, sys: System) ->
     else:
         assert algo.beta == 1
         (message,) = messages
-        for part in ["no momentum", f"T = {sys.T}", f"S*K = {work}", "more rounds", "used as 1"]:
+        for part in ["no momentum", f"T = {sys.T}", f"S*K = {work}", "more rounds", "beta = 1"]:
             assert part in message
 
 

@@ -12,8 +12,8 @@ import pytest
 from tunefree.core import System
 from tunefree.fleet.job import Fleet
 from tunefree.schedule.clock import VirtualClock
-from tunefree.schedule.cohort import cohort
 from tunefree.schedule.delays import LAWS, Delays, Trace
+from tunefree.schedule.membership import cohort
 from tunefree.schedule.timeline import Arrivals, Timeline
 
 SYS = System(N=30, S=2, K=1, T=400)

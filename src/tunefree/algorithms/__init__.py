@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast, get_type_hints
@@ -39,7 +40,7 @@ from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
 from tunefree.config import AlgorithmSettings, Config, check_option
-from tunefree.core import About, Algorithm, System
+from tunefree.core import About, Algorithm, System, about
 from tunefree.errors import ConfigError, unknown
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import AnyOf, PerTensor
@@ -125,11 +126,19 @@ def configure(
     """The algorithm of these settings, or the one that a user's own function makes."""
     chosen, sys = settings.algorithm, settings.constants
     options = options_of(chosen)
-    if make is None:
-        return build(chosen.name, sys, options, chosen.explicit_steps, sizes)
-    if options:
+    if make is not None and options:
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
-    return over_tensors(make(sys), sizes)
+    if make is None:
+        algo = build(chosen.name, sys, options, chosen.explicit_steps, sizes)
+    else:
+        algo = over_tensors(make(sys), sizes)
+    if "beta" in about(algo).steps and "beta" not in options and getattr(algo, "beta", 0) >= 1:
+        warnings.warn(
+            f"the formula gives beta = 1, no momentum, for T = {sys.T} rounds and S*K = "
+            f"{sys.S * sys.K}; more rounds, or a smaller S or K, bring it back",
+            stacklevel=2,
+        )
+    return algo
 
 
 def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:
@@ -145,21 +154,21 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
     if name not in REGISTRY:
         raise unknown("algorithm.name", name, REGISTRY)
     cls = REGISTRY[name]
-    about: About = cls.about
-    tuning_free = bool(about.steps) and not about.grid
+    said: About = cls.about
+    tuning_free = bool(said.steps) and not said.grid
     hints = get_type_hints(cls)
     allowed = ["compressor" if f.name == "C" else f.name for f in fields(cls) if f.name != "sys"]
     for key, value in options.items():
-        step = key in about.steps or (key not in allowed and key in LEARNING_RATES)
+        step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
             raise ConfigError(
-                f"algorithm.{key} = {value!r} was given, but {about.title} takes no step size: its "
-                f"{', '.join(about.steps)} follow from N, S, K and T; leave it out, or set "
+                f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
+                f"{', '.join(said.steps)} follow from N, S, K and T; leave it out, or set "
                 "algorithm.explicit_steps = true to study what other steps would do"
             )
         if key == "compressor" and key not in allowed:
             raise ConfigError(
-                f"algorithm.compressor = {value!r} was given, but {about.title} sends whole "
+                f"algorithm.compressor = {value!r} was given, but {said.title} sends whole "
                 f"vectors; leave it out, or choose from {', '.join(sorted(COMPRESSING))}"
             )
         if key not in allowed:

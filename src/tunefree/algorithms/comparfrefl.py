@@ -27,18 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Exchange,
-    Oracle,
-    Reply,
-    System,
-    Vec,
-    clip_momentum,
-    gradient_opening,
-    mean,
-    unit,
-)
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
 from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
 
 
@@ -90,7 +79,7 @@ class ComParFreFL:
             sys,
             eta=1 / (K * (S * K * T) ** 0.25),
             gamma=(S * K) ** 0.25 / T**0.75,
-            beta=clip_momentum((S * K / T) ** 0.5, sys),
+            beta=min(1.0, (S * K / T) ** 0.5),
         )
 
     def server(self, theta0: Vec) -> Server:

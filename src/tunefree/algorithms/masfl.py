@@ -26,17 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Exchange,
-    Oracle,
-    Reply,
-    System,
-    Vec,
-    clip_momentum,
-    gradient_opening,
-    mean,
-)
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
 
 
 class Server(NamedTuple):
@@ -78,7 +68,7 @@ class MasFL:
     def theory(cls, sys: System) -> MasFL:
         """β as the theorem has it; η and γ are left to be tuned."""
         _, S, K, T = sys
-        return cls(sys, beta=clip_momentum((S * K / T) ** 0.5, sys))
+        return cls(sys, beta=min(1.0, (S * K / T) ** 0.5))
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, c=0 * theta0, g=0 * theta0)

@@ -25,18 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Exchange,
-    Oracle,
-    Reply,
-    System,
-    Vec,
-    clip_momentum,
-    gradient_opening,
-    mean,
-    unit,
-)
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
 
 
 class Server(NamedTuple):
@@ -86,7 +75,7 @@ class PAdaMFed:
             sys,
             eta=1 / (K * T**0.5),
             gamma=(S * K) ** 0.25 / T**0.75,
-            beta=clip_momentum((S * K / T) ** 0.5, sys),
+            beta=min(1.0, (S * K / T) ** 0.5),
         )
 
     def server(self, theta0: Vec) -> Server:

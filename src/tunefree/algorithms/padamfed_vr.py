@@ -26,18 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import (
-    About,
-    Exchange,
-    Oracle,
-    Reply,
-    System,
-    Vec,
-    clip_momentum,
-    gradient_opening,
-    mean,
-    unit,
-)
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
 
 
 class Server(NamedTuple):
@@ -93,7 +82,7 @@ class PAdaMFedVR:
     def theory(cls, sys: System) -> PAdaMFedVR:
         _, S, K, T = sys
         gamma = (S * K) ** (1 / 3) / T ** (2 / 3)
-        return cls(sys, eta=1 / (K * T), gamma=gamma, beta=clip_momentum(gamma, sys))
+        return cls(sys, eta=1 / (K * T), gamma=gamma, beta=min(1.0, gamma))
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, theta0, c=0 * theta0, g=0 * theta0)

@@ -22,17 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Exchange,
-    Oracle,
-    Reply,
-    System,
-    Vec,
-    gradient_opening,
-    mean,
-    unit,
-)
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
 
 
 class Server(NamedTuple):

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from itertools import pairwise, repeat
 from multiprocessing import get_context
 from pathlib import Path
@@ -100,11 +99,6 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
                     times[name].rounds.append(time.perf_counter() - began)
         for turn in turns.values():
             turn.close()  # type: ignore[attr-defined]
-    if find_spec("flwr") and find_spec("ray"):  # an engine of its own: it cannot take turns
-        from tunefree.bench.flower_simulation import seconds_per_round
-
-        name = "Flower simulation, FedAvg"
-        times[name] = Times(name, *seconds_per_round(w, rounds * repetitions))
     return list(times.values())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -18,11 +17,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def check_command(args: argparse.Namespace) -> int:
     from tunefree.conformance.check import findings
 
-    sys.path.insert(0, "")  # a stranger's module lies where the command is typed
-    try:
-        rows = list(findings(args.algorithm, args.pool))
-    finally:
-        sys.path.remove("")
+    rows = list(findings(args.algorithm, args.pool))
     if args.format == "json":
         print(json.dumps([row._asdict() for row in rows]))
     else:

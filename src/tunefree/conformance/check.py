@@ -6,7 +6,6 @@ system constants. What makes one is tried with some clients, with all of them, a
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import torch
 
 from tunefree.algorithms import build
+from tunefree.config import import_name
 from tunefree.conformance.problem import (
     D,
     Flat,
@@ -86,7 +86,7 @@ def algorithms_of(subject: Subject) -> list[Algorithm]:
         warnings.simplefilter("ignore")
         if isinstance(subject, str) and ":" not in subject:
             return [build(subject, sys) for sys in SYSTEMS]
-        builder = from_path(subject) if isinstance(subject, str) else subject
+        builder = import_name("algorithm", subject) if isinstance(subject, str) else subject
         builder = cast("Callable[[System], Algorithm]", getattr(builder, "theory", builder))
         try:
             return [builder(sys) for sys in SYSTEMS]
@@ -95,16 +95,6 @@ def algorithms_of(subject: Subject) -> list[Algorithm]:
                 f"{subject!r} cannot be made from the system constants alone ({error}); give "
                 "every other field a default, or hand over a function of the system"
             ) from error
-
-
-def from_path(path: str) -> Callable[[System], Algorithm]:
-    """What `module:Class` names."""
-    module, _, name = path.partition(":")
-    try:
-        builder: Callable[[System], Algorithm] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{path!r} cannot be imported: {error}; write module:Class") from error
-    return builder
 
 
 def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from numpy.typing import NDArray
-
-from tunefree.core import Algorithm, Exchange, Message
+from tunefree.core import Algorithm, Exchange, Message, Vectors
 
 Stage = Literal["opening", "round"]
 Key: TypeAlias = tuple[int, int, int]
-Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state
 
 
 class Job(NamedTuple):

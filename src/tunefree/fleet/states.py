@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Client, Server
-from tunefree.fleet.job import Done, Job, Key, Vectors
+from tunefree.core import Client, Server, Vectors
+from tunefree.fleet.job import Done, Job, Key
 
 Stored = Callable[[int], Vectors]  # reads a client's last state back from disk
 CACHE = 2**28  # bytes of states kept in memory although they are on disk

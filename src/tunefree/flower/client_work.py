@@ -20,14 +20,7 @@ from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import (
-    EVALUATION_BATCH,
-    Loss,
-    Objective,
-    default_loss,
-    is_label,
-    outputs,
-)
+from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.wire import decode, encode
@@ -52,7 +45,7 @@ class ClientSide(NamedTuple):
         """The model's objective, once it has been tried on this data, and the number of classes."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
-        classes = outputs(module, data.train) if is_label(data.train.y) else None
+        classes = classes_of(module, data.train)
         objective = Objective(module, self.loss or default_loss(classes), "cpu", run.kernels)
         objective.check(data.train)
         return objective, classes

@@ -50,7 +50,7 @@ class LiveClock:
             out = [job for job in fleet.out if job.stage == "round"]
             busy = {job.client for job in out} | set(buffer)
             busy |= {a.client for a in absent}  # not asked twice in a step
-            idle = [i for i in self._members.idle(busy) if not self._members.has_forgotten(i)]
+            idle = self._members.idle(busy)
             stream(self._seed, "dispatch", t, downloads).shuffle(idle)
             room = max(0, (self._concurrency or S) - len(out))
             jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[:room]]

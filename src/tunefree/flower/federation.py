@@ -23,14 +23,7 @@ from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.settings import Builder, Settings, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import (
-    EVALUATION_BATCH,
-    Loss,
-    Objective,
-    default_loss,
-    is_label,
-    outputs,
-)
+from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
 from tunefree.record.provenance import ADDRESS, describe, fingerprint
@@ -52,12 +45,9 @@ def federation(
     settings = settings_from(run_config)
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
-    labels = held_out is None or is_label(held_out.y)
     module = seeded(build_model, config.run.seed)
-    classes = outputs(module, held_out) if held_out is not None and labels else None
-    objective = Objective(
-        module, loss or default_loss(0 if labels else None), "cpu", config.run.kernels
-    )
+    classes = 0 if held_out is None else classes_of(module, held_out)
+    objective = Objective(module, loss or default_loss(classes), "cpu", config.run.kernels)
     if held_out is not None:
         objective.check(held_out)
     theta0 = objective.theta0

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, Reply, Server, Vec, about
-from tunefree.fleet.job import Done, Job, Key, Vectors, exchanges
+from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about
+from tunefree.fleet.job import Done, Job, Key, exchanges
 from tunefree.record import SERVER
 
 ACK, COUNT = "ack", "N"  # fields beside the shares: of a client, and of the server

@@ -12,8 +12,8 @@ from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.nodes import Nodes
-from tunefree.schedule.cohort import cohort
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
+from tunefree.schedule.membership import cohort
 
 
 class Members:
@@ -51,16 +51,12 @@ class Members:
 
     def idle(self, busy: Collection[int]) -> list[int]:
         """Who could be asked now, but for the busy ones."""
-        N = self._ledger.N
-        there = (i for i in self.nodes.connected() if i < N and i not in self._beginning)
-        return sorted(set(there) - set(busy))
+        there = {i for i in self.nodes.connected() if i < self._ledger.N}
+        return sorted(there - set(self._beginning) - self._lost - set(busy))
 
     def forgot(self, client: int) -> None:
         """The client says that it has lost its memory."""
         self._lost.add(client)
-
-    def has_forgotten(self, client: int) -> bool:
-        return client in self._lost
 
     def joining(self, server: Server, t: int) -> list[Job]:
         self.nodes.number_newcomers()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from tunefree.config import import_name
 from tunefree.core import stream
 from tunefree.errors import ConfigError, unknown
 from tunefree.models import networks
@@ -78,17 +76,8 @@ def seeded(builder: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def user_builder(name: str) -> Callable[..., nn.Module]:
-    """`package.module:function`, also found in the current folder."""
-    module_name, _, function = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
-        builder = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"model.name = {name!r} could not be imported: {error}; write it as "
-            "package.module:function and start where the package can be imported"
-        ) from error
+    """The user's own function."""
+    builder = import_name("model.name", name)
     if not callable(builder):
         raise ConfigError(f"model.name = {name!r} is not a function; give one that makes a module")
     result: Callable[..., nn.Module] = builder

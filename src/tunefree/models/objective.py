@@ -197,14 +197,11 @@ def refuse_running_statistics(module: nn.Module) -> None:
             )
 
 
-def is_label(y: torch.Tensor) -> bool:
-    """One whole number per sample."""
-    return y.dim() == 1 and not y.is_floating_point()
-
-
-def outputs(model: nn.Module, samples: Samples) -> int | None:
-    """How many classes the model tells apart, if it gives one number for each."""
-    x, _ = samples.batch(slice(0, 1))
+def classes_of(model: nn.Module, samples: Samples) -> int | None:
+    """How many classes the model tells apart; none where targets are no labels."""
+    x, y = samples.batch(slice(0, 1))
+    if y.dim() != 1 or y.is_floating_point():
+        return None
     was_training = model.training
     try:
         with torch.no_grad():

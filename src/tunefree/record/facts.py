@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from tunefree.config import Schedule
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
 Tree: TypeAlias = Mapping[str, Mapping[str, Any]]
-SCHEDULE = {  # of older runs, in which not all of it could be chosen
-    **{"name": "synchronous", "concurrency": 0, "dispatch": "flush", "delays": ""},
-    **{"dropout": 0.0, "timeout": 0.0, "opening": "gradients"},
-}
 RUN_KEYS = ("seed", "eval_every", "commit_every", "grad_norm", "device", "kernels", "out")
 
 
@@ -175,7 +173,7 @@ def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
         },
         "data": {"name": "", "partition": "", "validation": 0.0, **pick(kept, "batch_size")},
         "model": {"name": ""},
-        "schedule": SCHEDULE | (schedule if isinstance(schedule, dict) else {}),
+        "schedule": asdict(Schedule()) | (schedule if isinstance(schedule, dict) else {}),
         "run": pick(kept, *RUN_KEYS),
     }
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tunefree.core import Algorithm, Server
+from tunefree.core import Algorithm, Server, System, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
-from tunefree.schedule.cohort import cohort
 from tunefree.schedule.exchange import Step
 
 
@@ -33,6 +32,16 @@ class Membership(Protocol):
 
     def silence(self, step: Step, steps: int) -> Exception:
         """Why the run ends when nobody was heard for so many steps."""
+
+
+def cohort(seed: int, t: int, sys: System) -> list[int]:
+    """S distinct clients, uniform and fresh at every step, in client order.
+
+    >>> cohort(seed=0, t=0, sys=System(N=3, S=3, K=1, T=1))
+    [0, 1, 2]
+    """
+    chosen = stream(seed, "cohort", t).choice(sys.N, sys.S, replace=False)
+    return sorted(chosen.tolist())
 
 
 class Everybody:
