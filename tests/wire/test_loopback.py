@@ -8,8 +8,8 @@ import torch
 from tests.conformance.variants import every_algorithm
 from tests.identities.by_hand import CastOracle
 from tests.problem import quadratic
+from tests.wire.loopback import Loopback
 from tunefree.core import Algorithm
-from tunefree.fleet.loopback import Loopback
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.simulate import simulate as play
 from tunefree.wire import bits

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from tunefree.algorithms import REGISTRY, build
-from tunefree.core import About, Algorithm, Generator, System, Vec
-from tunefree.fleet.job import Job
+from tunefree.conformance.problem import Flat
+from tunefree.core import About, Algorithm, System
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.exchange import Step, play_stage
 from tunefree.wire import bits
@@ -18,30 +17,6 @@ from tunefree.wire.compressors import AnyOf
 
 D = 1000
 TOY = System(N=2, S=1, K=1, T=4)
-
-
-class Probe:
-    """The oracle of f = 0, on which no step size can go wrong."""
-
-    n, drawn = 1, 1
-
-    def __init__(self, job: Job) -> None:
-        self.rng: Generator = np.random.default_rng(job.key)
-
-    def draw(self) -> None:
-        return None
-
-    def grad(self, theta: Vec, xi: None) -> Vec:
-        return 0 * theta
-
-    def loss_and_grad(self, theta: Vec, xi: None) -> tuple[Vec, Vec]:
-        return 0 * theta[0], 0 * theta
-
-    def mean_grad(self, theta: Vec, K: int) -> Vec:
-        return 0 * theta
-
-    def full_grad(self, theta: Vec) -> Vec:
-        return 0 * theta
 
 
 class Cost(NamedTuple):
@@ -66,7 +41,7 @@ def cost(algo: Algorithm, d: int = D) -> Cost:
     """What the algorithm really sends to and from one client, and what that client keeps."""
     theta0 = torch.zeros(d)
     algo = replace(algo, sys=algo.sys._replace(K=1))  # messages do not depend on K
-    fleet = Serial(algo, theta0, Probe)
+    fleet = Serial(algo, theta0, Flat)
     server = algo.server(theta0)
     opening, _ = play_stage(algo, fleet, server, -1, "opening", [0])
     step, _ = play_stage(algo, fleet, server, 0, "round", [0])

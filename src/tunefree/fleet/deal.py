@@ -11,6 +11,7 @@ from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.states import States
 
+# What jobs gave, a sentence if one failed, or nothing if the worker has died.
 Answer: TypeAlias = list[tuple[Client, Done]] | str | None
 
 AT_ONCE = 4  # jobs handed to a worker in one go, at most: each go costs a pipe and a pickle
@@ -24,14 +25,11 @@ class Workers(Protocol):
 
     def give(self, worker: Any, jobs: Sequence[tuple[Client, Job]]) -> Hashable: ...
 
-    def wait(self, handles: Sequence[Any]) -> Iterable[Any]:
-        """Those of the handles whose answers have come, one at least."""
+    def wait(self, handles: Sequence[Any]) -> Iterable[Any]: ...  # those answered, one at least
 
-    def answer(self, worker: Any, handle: Any) -> Answer:
-        """What the jobs gave, a sentence if one failed, or nothing if the worker has died."""
+    def answer(self, worker: Any, handle: Any) -> Answer: ...
 
-    def replace(self, dead: Any) -> Any:
-        """A new worker in its place."""
+    def replace(self, dead: Any) -> Any: ...
 
 
 def deal_out(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done]:

@@ -13,7 +13,7 @@ from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.membership import Everybody, Membership
+from tunefree.schedule.membership import Everybody
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
 
@@ -27,14 +27,13 @@ def simulate(
     after: Step | None = None,
     *,
     delays: Delays | None = None,
-    members: Membership | None = None,
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
     `delays` is a law of one's own instead of the one that the schedule names.
     """
     check(schedule, algo)
-    everybody = members or Everybody(algo, seed)
+    everybody = Everybody(algo, seed)
     if delays is None and (schedule.delays or schedule.name == "buffered"):
         delays = from_spec(schedule.delays or "mild", algo.sys.N)
     clock = VirtualClock(delays, seed)
