@@ -29,7 +29,7 @@ from tunefree.config import (
 from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
-from tunefree.data.samples import Federation, check_federation
+from tunefree.data.samples import Dataset, Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
 from tunefree.evaluate import Evaluator
@@ -198,14 +198,18 @@ def prepare(settings: Config, facts: Mapping[str, Any] = {}, resume: bool = Fals
         Federation(dataset.train, parts, test, dataset.classes, data.name)
     )
     model = replace(settings.model, name=settings.model.name or dataset.model)
-    module = tunefree.models.build(
-        model.name, dataset.train.input_shape, dataset.classes, model.options, run.seed
-    )
-    loss, device = default_loss(dataset.classes), usable(run.device)
-    objective = Objective(module, loss, device, run.kernels)
     out = run.out or str(new_path(settings))
     settings = replace(settings, model=model, run=replace(run, out=out))
+    objective = named_objective(settings, dataset)
     return simulation(settings, objective, federation, facts, resume=resume)
+
+
+def named_objective(settings: Config, dataset: Dataset) -> Objective:
+    """The objective of the model that the settings or the data set name."""
+    model, run, shape = settings.model, settings.run, dataset.train.input_shape
+    name = model.name or dataset.model
+    module = tunefree.models.build(name, shape, dataset.classes, model.options, run.seed)
+    return Objective(module, default_loss(dataset.classes), usable(run.device), run.kernels)
 
 
 def simulation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from tunefree.record import Facts, Record
 
 
 def act(job: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(job["config"]["run"]["out"]), job["facts"]["arm"]
+    path, how = Path(job["config"].run.out), job["facts"]["arm"]
     tries = path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))
@@ -24,16 +23,16 @@ def act(job: dict[str, Any], pipe: Connection) -> None:
     if how == "broken":
         raise ZeroDivisionError
     if how == "sleepy":
-        pipe.send_bytes(json.dumps({"row": {"t": 0, "seconds": 0.1}}).encode())
+        pipe.send({"row": {"t": 0, "seconds": 0.1}})
         time.sleep(60)
-    pipe.send_bytes(json.dumps({"note": "beta is 1"}).encode())
+    pipe.send({"note": "beta is 1"})
     if how in ("refused", "failed"):
-        pipe.send_bytes(json.dumps({"end": how, "reason": f"{how} because"}).encode())
+        pipe.send({"end": how, "reason": f"{how} because"})
         return
     Record.create(
-        path, Facts.read({**job["facts"], "state": "done", "config": job["config"]})
+        path, Facts.read({**job["facts"], "state": "done", "config": job["config"].asdict()})
     ).close()
-    pipe.send_bytes(json.dumps({"end": "done", "reason": ""}).encode())
+    pipe.send({"end": "done", "reason": ""})
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     while True:
         try:
-            job = json.loads(pipe.recv_bytes())
+            job = pipe.recv()
         except EOFError:
             return
         act(job, pipe)

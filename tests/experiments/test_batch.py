@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sqlite3
 import subprocess
@@ -21,7 +20,6 @@ from rich.console import Console
 
 from tests.experiments.small import FLAGS, play_here, settings, theta_sha256
 from tunefree.api import prepare
-from tunefree.config import config_from
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch
 from tunefree.experiments.batch import Event, PlannedRun, Progress, Result, plan, run_all
@@ -76,20 +74,10 @@ def test_what_is_finished_is_not_played_again(
     def no_worker(*_: object) -> None:
         raise AssertionError("there is nothing to do")
 
-    monkeypatch.setattr(batch, "Worker", no_worker)
+    monkeypatch.setattr(batch, "new_worker", no_worker)
     before = [r.run.path.stat().st_mtime_ns for r in played]
     assert run_all([r.run for r in played]) == played
     assert [r.run.path.stat().st_mtime_ns for r in played] == before
-
-
-def test_settings_survive_the_way_to_the_worker() -> None:
-    config = settings(
-        *("fedavg",), algorithm__eta=0.25, model__name="mlp", model__hidden=3, data__length=5
-    )
-    planned = plan(Path(), "x", config)
-    job = json.loads(json.dumps(planned.job))
-    assert config_from(job["config"]) == planned.config
-    assert (job["facts"], job["floors"]) == (planned.facts, [])
 
 
 CHANGES: list[Mapping[str, object]] = [

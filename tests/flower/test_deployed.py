@@ -95,7 +95,7 @@ class Federation:
 @contextmanager
 def running(federation: Federation) -> Iterator[Federation]:
     """Nothing of it is left afterwards."""
-    with federation.local:
+    with closing(federation.local):
         yield federation
         for run in federation.runs:
             end_group(run, signal.SIGKILL)

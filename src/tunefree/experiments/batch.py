@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -28,6 +25,7 @@ from filelock import FileLock, Timeout
 from tunefree.config import Config
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import cores
+from tunefree.fleet.process import WorkerProcess
 from tunefree.progress import BatchProgress, sentence
 from tunefree.record import Facts, Record, Row, held
 
@@ -56,8 +54,7 @@ class PlannedRun(NamedTuple):
     @property
     def job(self) -> dict[str, Any]:
         """What a worker must know."""
-        floors = list(self.floors.items())
-        return {"config": self.config.asdict(), "facts": dict(self.facts), "floors": floors}
+        return {"config": self.config, "facts": dict(self.facts), "floors": dict(self.floors)}
 
 
 class Result(NamedTuple):
@@ -236,54 +233,21 @@ def remove_if_empty(path: Path) -> bool:
     return True
 
 
-class Worker:
+def new_worker() -> WorkerProcess:
     """A process that plays one run after another; it ends when its standard input does."""
-
-    def __init__(self) -> None:
-        self.pipe, theirs = Pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", WORKER, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.PIPE,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-        )
-        theirs.close()
-
-    def send(self, run: PlannedRun) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # `receive` will notice
-            self.pipe.send_bytes(json.dumps(run.job).encode())
-
-    def receive(self) -> dict[str, Any] | None:
-        """The next message, or nothing if the process has died."""
-        try:
-            return cast("dict[str, Any]", json.loads(self.pipe.recv_bytes()))
-        except (EOFError, ConnectionResetError):
-            return None
-
-    def end(self, seconds: float = 0) -> int:
-        """End the process, if it does not so by itself, whatever it is doing; its exit code."""
-        self.pipe.close()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.terminate()
-        code = self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        return code
+    return WorkerProcess(WORKER, stdin=subprocess.PIPE, env={"OMP_NUM_THREADS": "1"})
 
 
 def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
     """Deal the runs out to so many workers; replace a worker that dies."""
-    idle = [Worker() for _ in range(count)]
-    busy = dict[Connection, tuple[Worker, PlannedRun]]()
+    idle = [new_worker() for _ in range(count)]
+    busy = dict[Connection, tuple[WorkerProcess, PlannedRun]]()
     deaths = Counter[Path]()
     try:
         while waiting or busy:
             while waiting and idle:
                 worker, run = idle.pop(), waiting.popleft()
-                worker.send(run)
+                worker.send(run.job)
                 busy[worker.pipe] = worker, run
             for pipe in wait(list(busy)):
                 worker, run = busy[cast("Connection", pipe)]
@@ -292,7 +256,7 @@ def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
                     del busy[worker.pipe]
                     code = worker.end(SECONDS_TO_END)
                     deaths[run.path] += 1
-                    idle.append(Worker())
+                    idle.append(new_worker())
                     if deaths[run.path] < TRIES:
                         waiting.append(run)
                     else:
@@ -312,7 +276,7 @@ def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
                         yield cast(Result, saved_result(run))
     finally:
         for worker in (*idle, *(worker for worker, _ in busy.values())):
-            worker.end()
+            worker.end(0)
 
 
 def failure(run: PlannedRun, reason: str) -> Result:

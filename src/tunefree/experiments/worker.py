@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from tunefree.api import prepare, resume_command
-from tunefree.config import Config, config_from
+from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.record import Row
 from tunefree.run import Run
@@ -32,9 +31,9 @@ def run_job(job: Mapping[str, Any], tell: Tell) -> None:
     """Play one run from its beginning, or from where it was interrupted, to its end."""
     end, reason = "done", ""
     try:
-        run = open_run(config_from(job["config"]), job["facts"])
+        run = open_run(job["config"], job["facts"])
         with closing(run.record):
-            if not finish(run, dict(job["floors"]), tell):
+            if not finish(run, job["floors"], tell):
                 end = "pruned"
     except WireError:
         end = "diverged"  # the run file says how
@@ -84,13 +83,10 @@ def main() -> None:
     torch.set_num_threads(1)
     pipe = Connection(int(sys.argv[1]))
 
-    def tell(message: dict[str, Any]) -> None:
-        pipe.send_bytes(json.dumps(message).encode())
-
-    warnings.showwarning = lambda message, *_: tell({"note": str(message)})
+    warnings.showwarning = lambda message, *_: pipe.send({"note": str(message)})
     try:
         while True:
-            run_job(json.loads(pipe.recv_bytes()), tell)
+            run_job(pipe.recv(), pipe.send)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

@@ -8,11 +8,8 @@ set and all vectors lie in shared memory; only job descriptions cross the pipes.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -21,6 +18,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.deal import Answer, deal_out
 from tunefree.fleet.job import Done, Job
+from tunefree.fleet.process import WorkerProcess
 from tunefree.fleet.states import States
 from tunefree.fleet.work import keep_memory
 
@@ -28,44 +26,27 @@ SECONDS_TO_END = 10  # for a worker by itself
 
 
 class Worker:
-    """One process with its pipe and its two stretches of memory."""
+    """One process with its two stretches of memory."""
 
     def __init__(self, common: Arena, setup: Parcel) -> None:
         self.inbox, self.outbox = Arena.create(), Arena.create()
-        self.pipe, theirs = Pipe()
-        fds = [theirs.fileno(), common.fd, self.inbox.fd, self.outbox.fd]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tunefree.fleet.worker", *map(str, fds)],
-            pass_fds=fds,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        theirs.close()
-        self._send(setup)
+        fds = [common.fd, self.inbox.fd, self.outbox.fd]
+        self.process = WorkerProcess("tunefree.fleet.worker", fds)
+        self.process.send(setup)
 
-    def give(self, jobs: Sequence[tuple[Client, Job]]) -> None:
-        self._send(self.inbox.pack(jobs))
-
-    def _send(self, parcel: Parcel) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # `answer` will notice
-            self.pipe.send(parcel)
+    def give(self, jobs: Sequence[tuple[Client, Job]]) -> Connection:
+        self.process.send(self.inbox.pack(jobs))
+        return self.process.pipe
 
     def answer(self) -> Answer:
-        try:
-            answer = self.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-        if isinstance(answer, str):
+        answer: str | Parcel | None = self.process.receive()
+        if not isinstance(answer, Parcel):
             return answer
         result: list[tuple[Client, Done]] = self.outbox.unpack(answer, copy=True)
         return result
 
     def close(self) -> None:
-        self.pipe.close()
-        try:
-            self.process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.process.end(SECONDS_TO_END)
         os.close(self.inbox.fd)
         os.close(self.outbox.fd)
 
@@ -99,8 +80,7 @@ class Pool:
         return list(self._workers)
 
     def give(self, worker: Worker, jobs: Sequence[tuple[Client, Job]]) -> Connection:
-        worker.give(jobs)
-        return worker.pipe
+        return worker.give(jobs)
 
     def wait(self, handles: Sequence[Connection]) -> list[Any]:
         return wait(handles)

@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import torch
 
-import tunefree.models
 from tunefree import algorithms
+from tunefree.api import named_objective
 from tunefree.config import Config
 from tunefree.core import stream
 from tunefree.data import sources
 from tunefree.evaluate import TRAINING_SAMPLES, scores_on
 from tunefree.fleet.work import keep_memory
-from tunefree.models.objective import EVALUATION_BATCH, Objective, default_loss
+from tunefree.models.objective import EVALUATION_BATCH
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.reproduce import theory
@@ -60,13 +59,7 @@ def per_step(name: str) -> int:
 def time_kind(config: Config) -> tuple[float, float, int]:
     """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
     data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
-    module = tunefree.models.build(
-        config.model.name or data.model,
-        data.train.input_shape,
-        data.classes,
-        config.model.options,
-    )
-    objective = Objective(module, default_loss(data.classes), torch.device("cpu"))
+    objective = named_objective(config, data)
     part = np.arange(min(1000, len(data.train)))
     F = DataOracle(objective, data.train, part, config.data.batch_size, stream(0, "estimate"))
     theta, test = objective.theta0, data.test.batch(slice(0, EVALUATION_BATCH))

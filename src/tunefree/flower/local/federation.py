@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from tunefree.errors import FleetError
 from tunefree.flower.local.certificates import certificates, node_key
@@ -24,7 +23,7 @@ REFUSED = "Exit Code: 305"  # a SuperNode's last words: unknown key, or still co
 
 
 class Local:
-    """Start what is asked for in a folder of its own; `with` ends it whatever happens."""
+    """Start what is asked for in a folder of its own; `close` ends it."""
 
     def __init__(self, folder: Path, nodes: int, tls: bool = False, auth: bool = False) -> None:
         if auth and not tls:
@@ -164,7 +163,7 @@ class Local:
                 start_new_session=True,
             )
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all that was started, politely first."""
         processes = [*self.supernodes.values(), *([self.link] if self.link else [])]
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -194,17 +193,6 @@ class Local:
             if any(words in f"{line} " for words in mine):
                 with suppress(ProcessLookupError):
                     os.kill(int(line.split()[0]), number)
-
-    def __enter__(self) -> Local:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def end_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 from tunefree.errors import ConfigError, FleetError
@@ -15,7 +16,7 @@ def up(app: Path, folder: Path, nodes: int, tls: bool, auth: bool, run_config: s
     """The run file, after the run; with a run file that exists, its run goes on."""
     keys = config_keys(app)
     given = [f"clients={nodes}"] if "clients" in keys and "clients=" not in run_config else []
-    with Local(folder, nodes, tls, auth) as federation:
+    with closing(Local(folder, nodes, tls, auth)) as federation:
         federation.start()
         run = federation.run(app, " ".join([*given, run_config]).strip())
         try:
