@@ -10,11 +10,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tunefree.config import Config
 from tunefree.record import Facts, Record
 
 
-def act(job: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(job["config"].run.out), job["facts"]["arm"]
+def act(config: Config, facts: dict[str, Any], pipe: Connection) -> None:
+    path, how = Path(config.run.out), facts["arm"]
     tries = path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))
@@ -29,9 +30,7 @@ def act(job: dict[str, Any], pipe: Connection) -> None:
     if how in ("refused", "failed"):
         pipe.send({"end": how, "reason": f"{how} because"})
         return
-    Record.create(
-        path, Facts.read({**job["facts"], "state": "done", "config": job["config"].asdict()})
-    ).close()
+    Record.create(path, Facts.read({**facts, "state": "done", "config": config.asdict()})).close()
     pipe.send({"end": "done", "reason": ""})
 
 
@@ -41,10 +40,10 @@ def main() -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     while True:
         try:
-            job = pipe.recv()
+            config, facts, _ = pipe.recv()
         except EOFError:
             return
-        act(job, pipe)
+        act(config, facts, pipe)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def play_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
         result = saved_result(run)
         if result is None:
             messages: list[dict[str, object]] = []
-            worker.run_job(run.job, messages.append)
+            worker.run_job(run.config, run.facts, run.floors, messages.append)
             if messages[-1]["end"] in ("refused", "failed"):
                 raise AssertionError(messages[-1])
             result = saved_result(run)

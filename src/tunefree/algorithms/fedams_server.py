@@ -51,10 +51,7 @@ class FedAMSServer:
         title="FedAMS (server)",
         family="adaptive server",
         paper="Wang, Lin, Chen, ICML 2022",
-        grid={
-            "eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
-            "eta_s": (1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-        },
+        grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "eta_s": (1e-2, 3e-2, 1e-1, 3e-1, 1.0)},
     )
 
     def server(self, theta0: Vec) -> Server:

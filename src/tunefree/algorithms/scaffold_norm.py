@@ -55,10 +55,7 @@ class ScaffoldNorm:
         family="ablation: normalised, control variate",
         paper="Yan, Zhang, Wang, Cao, ICLR 2025",
         steps={"eta": "1 / (K sqrt(T))", "gamma": "(S K)^(1/4) / T^(3/4)"},
-        grid={
-            "eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
-            "gamma": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
-        },
+        grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "gamma": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
         bounds={"delta": 1},
         means={"c": "c_i"},
     )

@@ -57,11 +57,7 @@ class Scallion:
         title="SCALLION",
         family="control variate, compressed",
         paper="Huang, Li, Li, ICLR 2024",
-        grid={
-            "eta": (1e-2, 3e-2, 1e-1),
-            "s": (0.5, 1.0, 3.0),
-            "alpha": (0.05, 0.1, 0.2, 0.5),
-        },
+        grid={"eta": (1e-2, 3e-2, 1e-1), "s": (0.5, 1.0, 3.0), "alpha": (0.05, 0.1, 0.2, 0.5)},
         means={"c": "c_i"},
     )
 

@@ -88,6 +88,6 @@ def closing_words(run: Summary) -> str:
         lines += [
             f"  sent {size(run.total('bits_up'))} up and {size(run.total('bits_down'))} down in "
             f"{run.total('seconds'):.0f} s; {sum(run.absences.values())} replies were missing or "
-            "refused",
+            "refused"
         ]
     return "\n".join([*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"])

@@ -33,8 +33,7 @@ def run_command(args: argparse.Namespace) -> int:
     from tunefree.errors import WireError
     from tunefree.progress import show_progress
 
-    flags = {key: getattr(args, key) for key, *_ in config.flags()}
-    given = {key: value for key, value in flags.items() if value is not None}
+    given = settings.flags_given(args)
     if args.resume is None:
         more = dict(config.parsed(each) for each in args.set)
         run = prepare(config.load(args.file, given | more))

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tunefree import config
 
@@ -55,13 +55,17 @@ def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -
     )
 
 
+def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:
+    """The settings that were typed as flags, by key."""
+    found = {key: getattr(args, key, None) for key, *_ in config.flags() if key not in without}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def settings_of(args: argparse.Namespace) -> Config:
     """What all runs share."""
     from tunefree.errors import ConfigError
 
-    flags = {key: getattr(args, key, None) for key, *_ in config.flags() if key not in OWN}
-    given = {key: value for key, value in flags.items() if value is not None}
-    given |= dict(config.parsed(each) for each in args.set)
+    given = flags_given(args, without=OWN) | dict(config.parsed(each) for each in args.set)
     wrong = [key for key in OWN if key in given]
     if wrong:
         raise ConfigError(f"--set {wrong[0]} has no place here, where runs differ in it")

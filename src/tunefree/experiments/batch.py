@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from filelock import FileLock, Timeout
 
@@ -50,11 +50,6 @@ class PlannedRun(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.label}, seed {self.config.run.seed}"
-
-    @property
-    def job(self) -> dict[str, Any]:
-        """What a worker must know."""
-        return {"config": self.config, "facts": dict(self.facts), "floors": dict(self.floors)}
 
 
 class Result(NamedTuple):
@@ -247,7 +242,7 @@ def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
         while waiting or busy:
             while waiting and idle:
                 worker, run = idle.pop(), waiting.popleft()
-                worker.send(run.job)
+                worker.send((run.config, run.facts, run.floors))
                 busy[worker.pipe] = worker, run
             for pipe in wait(list(busy)):
                 worker, run = busy[cast("Connection", pipe)]

@@ -27,13 +27,15 @@ PAUSE = 0.2  # seconds between rows that are told only to show progress
 Tell = Callable[[dict[str, Any]], None]
 
 
-def run_job(job: Mapping[str, Any], tell: Tell) -> None:
+def run_job(
+    config: Config, facts: Mapping[str, object], floors: Mapping[int, float], tell: Tell
+) -> None:
     """Play one run from its beginning, or from where it was interrupted, to its end."""
     end, reason = "done", ""
     try:
-        run = open_run(job["config"], job["facts"])
+        run = open_run(config, facts)
         with closing(run.record):
-            if not finish(run, job["floors"], tell):
+            if not finish(run, floors, tell):
                 end = "pruned"
     except WireError:
         end = "diverged"  # the run file says how
@@ -86,7 +88,8 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: pipe.send({"note": str(message)})
     try:
         while True:
-            run_job(pipe.recv(), pipe.send)
+            config, facts, floors = pipe.recv()
+            run_job(config, facts, floors, pipe.send)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

@@ -29,12 +29,7 @@ class DataOracle:
     """Mini-batches by cycling through a reshuffled local set; every gradient's samples count."""
 
     def __init__(
-        self,
-        objective: Objective,
-        samples: Samples,
-        part: Index,
-        batch_size: int,
-        rng: Generator,
+        self, objective: Objective, samples: Samples, part: Index, batch_size: int, rng: Generator
     ) -> None:
         self.n = len(part)
         self.rng = rng

@@ -66,8 +66,7 @@ class Store:
     def put(self, owner: int, t: int, vectors: Vectors) -> None:
         """Replace fields of an owner; belongs inside a transaction."""
         self.db.executemany(
-            PUT,
-            ((owner, field, t, *pack(vector)) for field, vector in vectors.items()),
+            PUT, ((owner, field, t, *pack(vector)) for field, vector in vectors.items())
         )
 
     def get(self, owner: int) -> dict[str, NDArray[Any]]:

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.record import Summary
-from tunefree.report.arms import (
-    AXES,
-    Arm,
-    Content,
-    flatten,
-    group,
-    measures_of,
-    once_each,
-)
+from tunefree.report.arms import AXES, Arm, Content, flatten, group, measures_of, once_each
 from tunefree.report.costs import absences, bill, staleness, traffic
 from tunefree.report.sweeps import sensitivity
 

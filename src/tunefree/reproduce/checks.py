@@ -443,11 +443,7 @@ def loss_follows(table: Table) -> Verdict:
             score = above("", gaps(table, where, ours, theirs), 0)
             for name in ("loss", "train_loss"):
                 differences = gaps(table, where, ours, theirs, partial(late_score, name=name))
-                loss = below(
-                    f"{where}: {name} of {ours} minus {theirs}",
-                    clip(differences),
-                    0,
-                )
+                loss = below(f"{where}: {name} of {ours} minus {theirs}", clip(differences), 0)
                 if score.holds is not None and loss.holds is not None:
                     agrees = score.holds == loss.holds
                     parts.append(

@@ -19,11 +19,7 @@ from tunefree.experiments.tune import Grid
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-SEEDS: Mapping[Scale, tuple[int, ...]] = {
-    "smoke": (0, 1),
-    "small": (0, 1, 2),
-    "paper": (0, 1, 2),
-}
+SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0, 1), "small": (0, 1, 2), "paper": (0, 1, 2)}
 TUNING_SEED = 100  # no arm is ever played with it
 
 

@@ -143,10 +143,7 @@ def images_and_labels(images: Content, labels: Content) -> tuple[Bytes, Bytes]:
 
 
 def read_idx(
-    files: Sequence[LocalFile],
-    names: Sequence[str],
-    inside: str = "",
-    transposed: bool = False,
+    files: Sequence[LocalFile], names: Sequence[str], inside: str = "", transposed: bool = False
 ) -> Arrays:
     """Train and test from four IDX files, named in the order images, labels, images, labels."""
     four = contents(files, names, inside)

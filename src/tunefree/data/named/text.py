@@ -57,9 +57,7 @@ def pad(tokens: Tokens, starts: Index, length: int) -> Tokens:
     column = np.arange(length)
     place = starts[:-1, None] + column
     return np.where(
-        column < np.diff(starts)[:, None],
-        tokens[np.minimum(place, len(tokens) - 1)],
-        np.int16(PAD),
+        column < np.diff(starts)[:, None], tokens[np.minimum(place, len(tokens) - 1)], np.int16(PAD)
     )
 
 
