@@ -1,0 +1,78 @@
+"""The same call through any door is the same run: one owner of keys, defaults and ranges."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tunefree
+from tunefree import models
+from tunefree.api import train
+from tunefree.cli import main
+from tunefree.config import Config, deployed, door_keys, load
+from tunefree.data import partition, sources
+from tunefree.errors import ConfigError
+
+DATA = (torch.zeros(5, 4), torch.arange(5) % 3)
+SMALL: dict[str, Any] = {"rounds": 9, "per_round": 3, "local_steps": 2, "seed": 7}
+
+
+def test_train_takes_the_command_lines_settings_and_defaults() -> None:
+    usual = load(None, {}).asdict()
+    for name, argument in inspect.signature(train).parameters.items():
+        if name in door_keys() and name not in ("model", "clients", "per_round", "out", "schedule"):
+            section, key = door_keys()[name].split(".")
+            assert argument.default == usual[section][key], name
+    assert inspect.signature(train).parameters["schedule"].default == Config().schedule
+
+
+def test_a_deployment_takes_them_too() -> None:
+    pytest.importorskip("flwr")
+    from tunefree.flower.settings import OWN, settings_from
+
+    ours = settings_from({}).at(50)
+    assert ours == load(None, OWN)
+    assert settings_from({"per-round": 0}).at(50).constants.S == 50
+    assert settings_from({}).at(4).constants.S == 4
+
+
+def test_the_same_bits_from_the_command_line_and_from_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    path = tmp_path / "a.sqlite"
+    assert main(["run", "--clients=6", *flags, f"--out={path}", "--format=json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    digits = sources.load("digits")
+    parts = partition.from_spec("dirichlet:0.1", digits.train.y.numpy(), 6, SMALL["seed"])
+    model = models.build("mlp", digits.train.input_shape, digits.classes, seed=SMALL["seed"])
+    run = tunefree.train(model, (digits.train, parts), digits.test, progress=False, **SMALL)
+    assert run.theta_sha256 == told["theta_sha256"]
+    same = ("bits_up", "bits_down", "samples", "accuracy", "system", "steps", "seed", "parameters")
+    ours = run.record.summary().as_dict()
+    assert {key: ours[key] for key in same} == {key: told[key] for key in same}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("rounds", 0, "system.T = 0 is too small; it must be at least 1"),
+        ("local_steps", 1.5, "system.K = 1.5 must be a whole number"),
+        ("batch_size", 0, "data.batch_size = 0 is too small; it must be at least 1"),
+        ("seed", -1, "run.seed = -1 is too small; it must be at least 0"),
+        ("kernels", "fast", "run.kernels = 'fast' is not known"),
+    ],
+)
+def test_every_door_has_the_same_sentences(name: str, value: object, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        load(None, {door_keys()[name]: value})
+    with pytest.raises(ConfigError, match=sentence):
+        tunefree.train(nn.Linear(4, 3), [DATA], **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=sentence):
+        load(None, deployed({name.replace("_", "-"): value})[0])
