@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.config import Config, load, parsed
+from tunefree.config import Config, load, parse_assignment
 from tunefree.core import System
 from tunefree.errors import ConfigError
 
@@ -62,9 +62,9 @@ def test_bad_files(tmp_path: Path) -> None:
 
 
 def test_assignments() -> None:
-    assert parsed("a.b=true") == ("a.b", True)
-    assert parsed("a.b=dirichlet:0.1") == ("a.b", "dirichlet:0.1")
-    assert parsed('a.b="3"') == ("a.b", "3")
+    assert parse_assignment("a.b=true") == ("a.b", True)
+    assert parse_assignment("a.b=dirichlet:0.1") == ("a.b", "dirichlet:0.1")
+    assert parse_assignment('a.b="3"') == ("a.b", "3")
     for wrong in ("a.b", "=3"):
         with pytest.raises(ConfigError, match="must look like key=value"):
-            parsed(wrong)
+            parse_assignment(wrong)

@@ -339,10 +339,10 @@ def import_name(key: str, path: str) -> Any:
         ) from error
 
 
-def parsed(assignment: str) -> tuple[str, object]:
+def parse_assignment(assignment: str) -> tuple[str, object]:
     """`key=value` with the value in TOML, or as plain text.
 
-    >>> parsed("algorithm.eta=0.1"), parsed("data.partition=iid")
+    >>> parse_assignment("algorithm.eta=0.1"), parse_assignment("data.partition=iid")
     (('algorithm.eta', 0.1), ('data.partition', 'iid'))
     """
     key, equals, text = assignment.partition("=")

@@ -16,7 +16,7 @@ from torch import nn
 from tunefree.core import Algorithm, Vec, Vectors
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import arrays, restored
+from tunefree.fleet.states import arrays, restore
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows
@@ -169,7 +169,7 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
     if last is None:
         return None
     t, virtual_seconds = last
-    server = restored(algo.server(theta0), record.vectors())
+    server = restore(algo.server(theta0), record.vectors())
     Down = algo.round()[0].Down
     held = {then: decode(data, Down, like=theta0) for then, data in record.held().items()}
     return Step(t, server, virtual_seconds=virtual_seconds, held=held)

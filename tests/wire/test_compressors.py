@@ -158,17 +158,19 @@ def test_seeded_positions_are_uniform() -> None:
     assert (np.abs(counts / 4000 - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 4000)).all()
 
 
-@pytest.mark.parametrize(("fraction", "kept"), [(0.29, 29), (0.295, 29), (0.3, 30), (0.001, 1)])
+@pytest.mark.parametrize(
+    ("fraction", "keep_count"), [(0.29, 29), (0.295, 29), (0.3, 30), (0.001, 1)]
+)
 def test_rand_keeps_floor_of_its_share_and_scales_it_if_unbiased(
-    fraction: float, kept: int
+    fraction: float, keep_count: int
 ) -> None:
     v = torch.arange(1.0, 101.0)
     plain = from_spec(f"rand:{fraction}")(v, stream(0, "C")).dense()
     scaled = from_spec(f"rand-unbiased:{fraction}")(v, stream(0, "C")).dense()
     there = plain != 0
-    assert int(there.sum()) == kept
+    assert int(there.sum()) == keep_count
     assert torch.equal(plain[there], v[there])
-    np.testing.assert_allclose(scaled, 100 / kept * plain, rtol=1e-6)
+    np.testing.assert_allclose(scaled, 100 / keep_count * plain, rtol=1e-6)
 
 
 @pytest.mark.parametrize("spec", ["top:0.95", "rand:1", "sign", "qsgd:4", "rand-unbiased:1"])

@@ -35,7 +35,7 @@ def run_command(args: argparse.Namespace) -> int:
 
     given = settings.flags_given(args)
     if args.resume is None:
-        more = dict(config.parsed(each) for each in args.set)
+        more = dict(config.parse_assignment(each) for each in args.set)
         run = prepare(config.load(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))

@@ -65,7 +65,9 @@ def settings_of(args: argparse.Namespace) -> Config:
     """What all runs share."""
     from tunefree.errors import ConfigError
 
-    given = flags_given(args, without=OWN) | dict(config.parsed(each) for each in args.set)
+    given = flags_given(args, without=OWN) | dict(
+        config.parse_assignment(each) for each in args.set
+    )
     wrong = [key for key in OWN if key in given]
     if wrong:
         raise ConfigError(f"--set {wrong[0]} has no place here, where runs differ in it")

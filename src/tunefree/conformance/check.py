@@ -37,7 +37,7 @@ from tunefree.conformance.problem import (
 from tunefree.core import Algorithm, Exchange, Message, Reply, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
-from tunefree.fleet.states import arrays, restored
+from tunefree.fleet.states import arrays, restore
 from tunefree.wire import decode, encode
 from tunefree.wire.codec import encoded_fields
 from tunefree.wire.message import field_bits, is_finite
@@ -344,7 +344,7 @@ def check_resuming(algo: Algorithm) -> Iterator[str]:
     def call(part: Part, *given: Any) -> Any:
         state, *rest = given
         if is_namedtuple(state):
-            state = restored(state, arrays(state))
+            state = restore(state, arrays(state))
         return part.function(state, *rest)
 
     if differ(run_problem(algo), run_problem(Interceptor(lambda: deepcopy(pristine), call))):

@@ -62,7 +62,7 @@ def parse_arm(text: str) -> ArmSpec:
         raise unknown("arm", name, algorithms.REGISTRY)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():
-        key, value = config.parsed(part)
+        key, value = config.parse_assignment(part)
         if key == "name" or key in options:
             why = "is given twice" if key in options else "cannot be changed"
             raise ConfigError(f"arm {text!r}: {key} {why}; leave it out")

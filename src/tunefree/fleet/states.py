@@ -18,7 +18,7 @@ from tunefree.core import Client, Server, Vectors
 from tunefree.fleet.job import Done, Job, Key
 
 Stored = Callable[[int], Vectors]  # reads a client's last state back from disk
-CACHE = 2**28  # bytes of states kept in memory although they are on disk
+CACHE = 2**28  # bytes of states vectors in memory although they are on disk
 
 
 class States:
@@ -38,8 +38,8 @@ class States:
         if client in self._recent:
             self._recent.move_to_end(client)
             return self._recent[client]
-        kept = self._stored(client) if self._stored else {}
-        return restored(self._first, kept) if kept else self._first
+        vectors = self._stored(client) if self._stored else {}
+        return restore(self._first, vectors) if vectors else self._first
 
     def propose(self, key: Key, state: Client) -> None:
         """Keep a state beside the accepted one until its reply is accepted too."""
@@ -78,9 +78,11 @@ def arrays(state: Server | Client) -> dict[str, NDArray[Any]]:
     }
 
 
-def restored(like: Any, kept: Mapping[str, NDArray[Any]]) -> Any:
+def restore(like: Any, vectors: Mapping[str, NDArray[Any]]) -> Any:
     """A state from its arrays, its fields of the kinds and on the devices that `like` has."""
-    return type(like)(**{name: field(value, kept[name]) for name, value in like._asdict().items()})
+    return type(like)(
+        **{name: field(value, vectors[name]) for name, value in like._asdict().items()}
+    )
 
 
 def field(like: Any, array: NDArray[Any]) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.core import Client
-from tunefree.fleet.states import arrays, restored
+from tunefree.fleet.states import arrays, restore
 from tunefree.record import store
 from tunefree.record.store import Store
 
@@ -57,7 +57,7 @@ class ClientState:
         """The accepted state, or the one that a client begins with."""
         if ACCEPTED not in self.keys():
             return first
-        return restored(first, self._store.get(ACCEPTED))
+        return restore(first, self._store.get(ACCEPTED))
 
     def propose(self, key: str, t: int, state: Client) -> None:
         """Keep a state until the server has accepted the reply that goes with it."""

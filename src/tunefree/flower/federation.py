@@ -62,8 +62,8 @@ def federation(
     facts = record.facts()
     nodes = Nodes(grid, facts.names)
     nodes.gather(own.clients, own.wait)
-    kept = record.vectors()
-    N = int(kept[COUNT]) if COUNT in kept else len(nodes.names)
+    vectors = record.vectors()
+    N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
     check(config.schedule, ledger.algo)

@@ -151,35 +151,35 @@ class Facts:
         return f"tunefree run --resume {path}"
 
 
-def older_config(kept: Any, system: Mapping[str, int] | None) -> Tree:
+def older_config(old: Any, system: Mapping[str, int] | None) -> Tree:
     """The settings of a run whose file has the arguments of `train`, or of a Flower app, instead.
 
     Model and data were the caller's own, and have no names.
     """
-    if not isinstance(kept, dict):
+    if not isinstance(old, dict):
         return {}
-    options, schedule = kept.get("options"), kept.get("schedule")
+    options, schedule = old.get("options"), old.get("schedule")
     options = dict(options) if isinstance(options, dict) else {}
-    compressor = options.pop("compressor", "") or kept.get("compressor", "")
+    compressor = options.pop("compressor", "") or old.get("compressor", "")
     if isinstance(schedule, str):
-        schedule = {"name": schedule, **pick(kept, "concurrency", "opening")}
+        schedule = {"name": schedule, **pick(old, "concurrency", "opening")}
     letters = {"S": "per_round", "K": "local_steps", "T": "rounds"}
-    name = kept.get("algorithm") or ""  # none if it was a function
+    name = old.get("algorithm") or ""  # none if it was a function
     return {
-        "system": system or {letter: kept[key] for letter, key in letters.items() if kept.get(key)},
+        "system": system or {letter: old[key] for letter, key in letters.items() if old.get(key)},
         "algorithm": {
             **{"name": name, "compressor": compressor, "explicit_steps": False},
             "options": options,
         },
-        "data": {"name": "", "partition": "", "validation": 0.0, **pick(kept, "batch_size")},
+        "data": {"name": "", "partition": "", "validation": 0.0, **pick(old, "batch_size")},
         "model": {"name": ""},
         "schedule": asdict(Schedule()) | (schedule if isinstance(schedule, dict) else {}),
-        "run": pick(kept, *RUN_KEYS),
+        "run": pick(old, *RUN_KEYS),
     }
 
 
-def pick(kept: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: kept[key] for key in keys if key in kept}
+def pick(old: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: old[key] for key in keys if key in old}
 
 
 def is_number(value: object) -> bool:

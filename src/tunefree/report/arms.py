@@ -108,16 +108,16 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
     That is the finished one, or else the one that came furthest. Trials were paid for each time.
     Callers of `train`, and deployments, may have brought other data under the same settings.
     """
-    kept: dict[Hashable, Summary] = {}
+    best: dict[Hashable, Summary] = {}
     for place, run in enumerate(runs):
         same: Hashable = place
         facts = run.facts
         if facts.door == "command" and facts.seed is not None and facts.role != "trial":
             same = (facts.role, name_of(run), frozenset(relevant(run).items()), facts.seed)
-        known = kept.setdefault(same, run)
+        known = best.setdefault(same, run)
         if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
-            kept[same] = run
-    return list(kept.values())
+            best[same] = run
+    return list(best.values())
 
 
 def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
@@ -186,7 +186,7 @@ def shown_key(key: str) -> str:
 
 
 def thin(rounds: Sequence[int]) -> list[int]:
-    """At most POINTS of them, evenly spaced, the first and the last kept."""
+    """At most POINTS of them, evenly spaced, the first and the last best."""
     if len(rounds) <= POINTS:
         return list(rounds)
     return [rounds[i * (len(rounds) - 1) // (POINTS - 1)] for i in range(POINTS)]

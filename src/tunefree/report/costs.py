@@ -64,13 +64,13 @@ def traffic(style: int, arm: Arm) -> Content:
     mean = means([{key: run.total(key) for key in BITS} for run in arm.judged], BITS)
     if not any(mean.values()):
         return {}
-    heard = [count for run in arm.judged for count in run.uploads.values()]
+    counts = [count for run in arm.judged for count in run.uploads.values()]
     return {
         "label": arm.label,
         "style": style,
         **mean,
         "model_bits": 32 * arm.runs[0].facts.parameters or None,
-        "uploads": [min(heard, default=0), max(heard, default=0)],
+        "uploads": [min(counts, default=0), max(counts, default=0)],
     }
 
 

@@ -33,14 +33,14 @@ def find(paths: Iterable[Path], read: Callable[[Path], Summary] = summarise) -> 
         if not path.is_dir():
             runs[path] = read(path)
             continue
-        files, kept = sorted(path.rglob("*.sqlite")), sorted(path.rglob("verdicts.json"))
+        files, verdict_files = sorted(path.rglob("*.sqlite")), sorted(path.rglob("verdicts.json"))
         for file in files:
             try:
                 runs[file] = read(file)
             except ConfigError:
                 unreadable[file] = None
-        claims |= {file: verdicts(file) for file in kept}
-        if not kept and set(files) <= set(unreadable):
+        claims |= {file: verdicts(file) for file in verdict_files}
+        if not verdict_files and set(files) <= set(unreadable):
             empty.append(path)
     rows = [row for each in claims.values() for row in each]
     return Found(list(runs.values()), rows, list(unreadable), empty)

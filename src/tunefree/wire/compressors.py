@@ -100,11 +100,11 @@ class Top:
         return f"top:{self.fraction}"
 
     def q2(self, d: int) -> float:
-        return 1 - kept(self.fraction, d) / d
+        return 1 - keep_count(self.fraction, d) / d
 
     def __call__(self, x: Vec, rng: Generator) -> Part:
         d = x.numel()
-        index = torch.from_numpy(largest(x.abs().cpu().numpy(), kept(self.fraction, d)))
+        index = torch.from_numpy(largest(x.abs().cpu().numpy(), keep_count(self.fraction, d)))
         index = index.to(x.device)
         return Picked(d, index, x.index_select(0, index))
 
@@ -122,11 +122,11 @@ class Rand:
         return not self.unbiased
 
     def q2(self, d: int) -> float:
-        k = kept(self.fraction, d)
+        k = keep_count(self.fraction, d)
         return d / k - 1 if self.unbiased else 1 - k / d
 
     def __call__(self, x: Vec, rng: Generator) -> Part:
-        d, k = x.numel(), kept(self.fraction, x.numel())
+        d, k = x.numel(), keep_count(self.fraction, x.numel())
         seed = int(rng.integers(2**32))
         values = x.index_select(0, torch.from_numpy(drawn(seed, d, k)).to(x.device))
         return Seeded(d, seed, d / k * values if self.unbiased else values)
@@ -175,10 +175,10 @@ class Qsgd:
         return Levels(self.s, size.reshape(1) / shrink, levels.nan_to_num().int())  # 0 / 0
 
 
-def kept(fraction: float, d: int) -> int:
+def keep_count(fraction: float, d: int) -> int:
     """k = max(1, floor(fraction d)).
 
-    >>> [kept(0.05, d) for d in (250, 10, 5000, 20, 16000, 50, 500, 10)]
+    >>> [keep_count(0.05, d) for d in (250, 10, 5000, 20, 16000, 50, 500, 10)]
     [12, 1, 250, 1, 800, 2, 25, 1]
     """
     return max(1, math.floor(fraction * d + 1e-9))  # 0.29 of 100 is 29

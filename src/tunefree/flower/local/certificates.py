@@ -18,10 +18,10 @@ def certificates(folder: Path, host: str = "127.0.0.1") -> None:
     """ca.crt, server.crt and server.key: an authority for this server only, for some days."""
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    ca_name = named("tunefree local authority")
+    ca_name = common_name("tunefree local authority")
     alternatives = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))]
     ca = (
-        begun(ca_name, ca_name, ca_key)
+        new_certificate(ca_name, ca_name, ca_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), False)
         .add_extension(
@@ -30,7 +30,7 @@ def certificates(folder: Path, host: str = "127.0.0.1") -> None:
         .sign(ca_key, hashes.SHA384())
     )
     server = (
-        begun(named("localhost"), ca_name, key)
+        new_certificate(common_name("localhost"), ca_name, key)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(
@@ -61,11 +61,11 @@ def private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.Pri
     path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
 
 
-def named(text: str) -> x509.Name:
+def common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def begun(
+def new_certificate(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
