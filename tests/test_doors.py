@@ -40,6 +40,14 @@ def test_a_deployment_takes_them_too() -> None:
     assert ours == load(None, OWN)
     assert settings_from({"per-round": 0}).at(50).constants.S == 50
     assert settings_from({}).at(4).constants.S == 4
+    with pytest.raises(ConfigError, match="system.S = '3' must be a whole number"):
+        settings_from({"per-round": "3"})
+    with pytest.raises(ConfigError, match="at-least = 3 exceeds per-round = 2; lower it"):
+        settings_from({"per-round": 2, "at-least": 3})
+    with pytest.raises(ConfigError, match="per-round = 5 exceeds the 4 registered clients"):
+        settings_from({"per-round": 5}).at(4)
+    with pytest.raises(ConfigError, match="deadline = 0.0 is too small"):
+        settings_from({"deadline": 0.0})
 
 
 def test_the_same_bits_from_the_command_line_and_from_python(

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
@@ -62,7 +62,7 @@ class GridFleet:
             self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
         return done
 
-    def give_up(self, t: int, done: Sequence[Done]) -> None:
+    def give_up(self, t: int, done: Sequence[Done]) -> NoReturn:
         """Fewer replies than a step needs."""
         reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
         raise FleetError(

@@ -22,8 +22,7 @@ class Settings(NamedTuple):
 
     def at(self, N: int) -> Config:
         """All settings while N clients are registered."""
-        S = self.given.get("system.S", 0)
-        if S > N:
+        if (S := self.per_round) > N:
             raise ConfigError(
                 f"per-round = {S} exceeds the {N} registered clients; lower it, or wait for more: "
                 f"clients = {S}"
@@ -32,13 +31,20 @@ class Settings(NamedTuple):
 
     def first(self) -> Config:
         """All settings before anybody is registered; N is none that can be relied on."""
-        return self.at(max(1, int(self.given.get("system.S", 0))))
+        return self.at(max(1, self.per_round))
+
+    @property
+    def per_round(self) -> int:
+        """As it is given; 0 where it is not, or is no number and will be refused."""
+        S = self.given.get("system.S")
+        return S if type(S) is int else 0
 
 
 def settings_from(run_config: Mapping[str, Any]) -> Settings:
     """The settings among the keys of a run config, once they are possible."""
     settings = Settings(*deployed(run_config))
-    S, at_least = settings.first().system.S, settings.own.at_least
-    if settings.given.get("system.S") and at_least > S:
+    settings.first()  # or it says what is wrong
+    S, at_least = settings.per_round, settings.own.at_least
+    if 0 < S < at_least:
         raise ConfigError(f"at-least = {at_least} exceeds per-round = {S}; lower it")
     return settings
