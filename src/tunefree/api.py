@@ -223,6 +223,7 @@ def simulation(
     """The run of these settings in this process and its workers, whoever brought the data."""
     run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
     algo = algorithms.configure(settings, objective.sizes, make)
+    algorithms.note_no_momentum(algo)
     check(schedule, algo)
     objective.check(federation.train)
     clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)

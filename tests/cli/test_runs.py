@@ -18,7 +18,7 @@ from tunefree.api import prepare
 from tunefree.cli import main
 from tunefree.record import Record
 
-pytestmark = pytest.mark.filterwarnings("ignore:beta = ")
+pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
 def settings(path: Path, **more: object) -> config.Config:

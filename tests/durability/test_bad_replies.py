@@ -202,7 +202,7 @@ def sour(outputs: Vec, y: Vec) -> Vec:
     return loss + broken(outputs) if y[0] == 5 else loss
 
 
-@pytest.mark.filterwarnings("ignore:beta = ")
+@pytest.mark.filterwarnings("ignore:the formula gives beta ")
 def test_a_run_lists_refused_replies_and_skips_a_step_without_any(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

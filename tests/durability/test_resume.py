@@ -29,7 +29,7 @@ from tunefree.run import Run
 TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
 BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}
 ONE_TRIP = [name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
-pytestmark = pytest.mark.filterwarnings("ignore:beta = ")
+pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
 def settings(path: Path, **more: Any) -> config.Config:

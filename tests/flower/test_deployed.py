@@ -147,7 +147,7 @@ def assert_same_bits(federation: Federation, algorithm: str, rounds: int) -> Non
         assert result["history"][-1][kind] == expected.history[-1][kind]
 
 
-@pytest.mark.filterwarnings("ignore:beta =")
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_the_same_bits_as_the_simulator(pair: Federation) -> None:
     """The opening writes each client's c_i to its disk, and the round uses it from there."""
     assert_same_bits(pair, "padamfed", rounds=1)
@@ -155,13 +155,13 @@ def test_the_same_bits_as_the_simulator(pair: Federation) -> None:
 
 @slow
 @pytest.mark.parametrize("algorithm", ["padamfed", "comparfrefl", "adamasfl"])
-@pytest.mark.filterwarnings("ignore:beta =")
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_the_same_bits_over_rounds(algorithm: str, federation: Federation) -> None:
     assert_same_bits(federation, algorithm, rounds=2)
 
 
 @slow
-@pytest.mark.filterwarnings("ignore:beta =")
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_a_killed_node_comes_back(federation: Federation) -> None:
     """The round goes on without it, it comes back with its key, and its memory is on its disk."""
     local = federation.local
@@ -179,7 +179,7 @@ def test_a_killed_node_comes_back(federation: Federation) -> None:
 
 
 @slow
-@pytest.mark.filterwarnings("ignore:beta =")
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_a_killed_superlink_and_server_go_on(federation: Federation) -> None:
     local = federation.local
     local.start()
@@ -221,7 +221,7 @@ def test_bad_replies_are_refused_and_named(federation: Federation) -> None:
 
 
 @slow
-@pytest.mark.filterwarnings("ignore:beta =")
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_a_buffer_is_filled_as_replies_come(federation: Federation) -> None:
     federation.local.start()
     federation.run(algorithm="adamasfl", schedule="buffered", per_round=1, concurrency=3, rounds=6)

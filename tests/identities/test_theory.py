@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tunefree.algorithms import REGISTRY, configure
+from tunefree.algorithms import REGISTRY, configure, note_no_momentum
 from tunefree.config import load
 from tunefree.core import System
 
@@ -31,6 +31,7 @@ def theory(name: str, sys: System) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         algo = configure(settings, [5])
+        note_no_momentum(algo)
     return algo, [str(warning.message) for warning in caught]
 
 

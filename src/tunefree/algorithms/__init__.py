@@ -129,16 +129,19 @@ def configure(
     if make is not None and options:
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
     if make is None:
-        algo = build(chosen.name, sys, options, chosen.explicit_steps, sizes)
-    else:
-        algo = over_tensors(make(sys), sizes)
-    if "beta" in about(algo).steps and "beta" not in options and getattr(algo, "beta", 0) >= 1:
+        return build(chosen.name, sys, options, chosen.explicit_steps, sizes)
+    return over_tensors(make(sys), sizes)
+
+
+def note_no_momentum(algo: Algorithm) -> None:
+    """Say, once a run, that formulas leave no momentum for so few rounds."""
+    _, S, K, T = algo.sys
+    if "beta" in about(algo).steps and getattr(algo, "beta", 0) >= 1:
         warnings.warn(
-            f"the formula gives beta = 1, no momentum, for T = {sys.T} rounds and S*K = "
-            f"{sys.S * sys.K}; more rounds, or a smaller S or K, bring it back",
+            f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
+            "rounds, or a smaller S or K, bring it back",
             stacklevel=2,
         )
-    return algo
 
 
 def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:

@@ -68,6 +68,7 @@ def federation(
     ledger = Ledger(build, theta0, N, record.vectors)
     check(config.schedule, ledger.algo)
     check_opening(ledger.algo)
+    algorithms.note_no_momentum(ledger.algo)
     members = Members(nodes, ledger, config.run.seed, config.schedule.opening, system_facts)
     fleet = GridFleet(grid, facts.federation, theta0, ledger, members, own)
     clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
