@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -21,8 +22,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def bench_command(args: argparse.Namespace) -> int:
-    from tunefree.errors import ConfigError
-
     if min(args.rounds, args.turns) < 1:
         raise ConfigError("--rounds and --turns must be at least 1")
     return scaling_bench(args) if args.workload == "E" else speed_bench(args)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tunefree.cli import settings
 from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from tunefree.experiments.compare import Outcome
@@ -33,7 +34,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def compare_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.errors import ConfigError
     from tunefree.experiments import arms
     from tunefree.experiments.compare import compare
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -24,8 +25,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def data_command(args: argparse.Namespace) -> int:
-    from tunefree.errors import ConfigError
-
     if args.what == "list":
         return list_data(args)
     if args.name is None:

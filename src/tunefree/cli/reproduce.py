@@ -11,6 +11,7 @@ from typing import Any
 
 from tunefree.cli.settings import interrupted
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 
 FOLDER = Path("runs") / "reproduce"
 
@@ -42,8 +43,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def reproduce_command(args: argparse.Namespace) -> int:
-    from tunefree.errors import ConfigError
-
     if args.data_dir:
         os.environ["TUNEFREE_DATA"] = args.data_dir  # for the processes that play runs too
     if args.workers < 0 or any(seed < 0 for seed in args.seeds):
@@ -105,7 +104,6 @@ def short(text: str, most: int = 300) -> str:
 
 
 def write_evidence(args: argparse.Namespace) -> int:
-    from tunefree.errors import ConfigError
     from tunefree.reproduce.evidence import page
     from tunefree.reproduce.folder import pictures, publish, read
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree import config
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from tunefree.config import Config
@@ -63,8 +64,6 @@ def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict
 
 def settings_of(args: argparse.Namespace) -> Config:
     """What all runs share."""
-    from tunefree.errors import ConfigError
-
     given = flags_given(args, without=OWN) | dict(
         config.parse_assignment(each) for each in args.set
     )

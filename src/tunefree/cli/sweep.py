@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 from tunefree.report.width import WITHIN, Width
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.errors import ConfigError
     from tunefree.experiments import arms
     from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tunefree.cli import settings
 from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
+from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from tunefree.experiments.tune import Grid, Trial, TuningResult
@@ -37,7 +38,6 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def tune_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.errors import ConfigError
     from tunefree.experiments import arms
     from tunefree.experiments.tune import declared_grid, save, tune
 
@@ -80,8 +80,6 @@ def tune_command(args: argparse.Namespace) -> int:
 
 def parse_grid(given: list[str]) -> Grid:
     """`eta=0.01,0.1` as a parameter and its values."""
-    from tunefree.errors import ConfigError
-
     grid: dict[str, tuple[float, ...]] = {}
     for text in given:
         key, _, values = text.partition("=")

@@ -67,7 +67,11 @@ def federation(
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
     check(config.schedule, ledger.algo)
-    check_opening(ledger.algo)
+    if len(ledger.algo.opening()) > 1:
+        raise ConfigError(
+            f"{about(ledger.algo).title} has an opening of several exchanges; in a "
+            "deployment it may have one"
+        )
     algorithms.note_no_momentum(ledger.algo)
     members = Members(nodes, ledger, config.run.seed, config.schedule.opening, system_facts)
     fleet = GridFleet(grid, facts.federation, theta0, ledger, members, own)
@@ -111,11 +115,3 @@ def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | No
     path = Path(run.out)
     facts = Facts(door="flower", fleet="flower", identity=identity, federation=secrets.token_hex(8))
     return open_record(path, facts, resume=path.exists())
-
-
-def check_opening(algo: Algorithm) -> None:
-    if len(algo.opening()) > 1:
-        raise ConfigError(
-            f"{about(algo).title} has an opening of {len(algo.opening())} exchanges; in a "
-            "deployment it may have one"
-        )

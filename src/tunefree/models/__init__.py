@@ -38,9 +38,11 @@ def build(
     >>> sum(p.numel() for p in build("cnn_mnist", (1, 28, 28), 10).parameters())
     21840
     """
-    builder = user_builder(name) if ":" in name else MODELS.get(name)
+    builder = import_name("model.name", name) if ":" in name else MODELS.get(name)
     if builder is None:
         raise unknown("model.name", name, MODELS)
+    if not callable(builder):
+        raise ConfigError(f"model.name = {name!r} is not a function; give one that makes a module")
     given = {"input_shape": input_shape, "classes": classes}
     accepted = inspect.signature(builder).parameters
     choices = [key for key in accepted if key not in given]
@@ -73,12 +75,3 @@ def seeded(builder: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "model").integers(2**31)))
         return builder()
-
-
-def user_builder(name: str) -> Callable[..., nn.Module]:
-    """The user's own function."""
-    builder = import_name("model.name", name)
-    if not callable(builder):
-        raise ConfigError(f"model.name = {name!r} is not a function; give one that makes a module")
-    result: Callable[..., nn.Module] = builder
-    return result

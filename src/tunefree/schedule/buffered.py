@@ -30,8 +30,6 @@ def buffered(
     step = first_step(fleet, members, clock, theta0, opening, after)
     if after is None:
         yield step
-    else:
-        clock.replay(after.t + 1, members.cohort, 1)
     server, downs = step.server, dict(step.held)
     for t in range(step.t + 1, members.algo.sys.T):
         algo = members.algo

@@ -25,8 +25,6 @@ def synchronous(
     trips, T = len(members.algo.round()), members.algo.sys.T
     if after is None:
         yield step
-    else:
-        clock.replay(after.t + 1, members.cohort, trips)
     for t in range(step.t + 1, T):
         joining, clients = members.joining(step.server, t), members.cohort(t)
         step, joined = play_stage(members.algo, fleet, step.server, t, "round", clients, joining)
@@ -48,6 +46,7 @@ def first_step(
     everybody, trips = range(algo.sys.N), 0 if opening == "zero" else len(algo.opening())
     now = clock.wait_for(everybody, trips)
     if after is not None:
+        clock.replay(after.t + 1, members.cohort, len(algo.round()))
         return after
     server = algo.server(theta0)
     if not trips:
