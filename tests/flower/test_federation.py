@@ -270,6 +270,17 @@ def test_a_late_reply_in_a_buffer_is_as_old_as_its_download(tmp_path: Path) -> N
     assert_means(nodes, run, N=5)
 
 
+def test_replies_that_come_together_fill_one_buffer_after_the_other(tmp_path: Path) -> None:
+    settings = config(
+        tmp_path, algorithm="adamasfl", schedule="buffered", clients=5, per_round=1, concurrency=5
+    )
+    nodes = Nodes(tmp_path, range(5), settings)
+    run, rows = trained(nodes)
+    assert {row["clients"] for row in rows if row["t"] >= 0} == {1}
+    assert max(run.record.staleness()) == 4
+    assert_means(nodes, run, N=5)
+
+
 def test_a_second_node_with_the_same_place_is_left_out(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path))
     nodes.places[2000] = 1

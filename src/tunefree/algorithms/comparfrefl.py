@@ -18,7 +18,7 @@ Yan et al., the ParFreFL and ComParFreFL paper, under review at ICLR 2026, Algor
 Wire: d down, C(d) up. Memory: m_i and c_i. Tuning: none; Theorem 2's steps, whatever C is.
 Deviations: the factor of line 15 is lost in the available text; it is 1/N, since the proof needs
 c = mean of all c_i. C is contractive, applied to each parameter tensor, and may be another one at
-every call. The steps are restore as ParFreFL's are.
+every call. The steps are restored as ParFreFL's are.
 """
 
 from __future__ import annotations

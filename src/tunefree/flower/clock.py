@@ -31,6 +31,7 @@ class LiveClock:
     ) -> None:
         self._fleet, self._members = fleet, members
         self._deployment, self._concurrency, self._seed = deployment, concurrency, seed
+        self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
 
     def wait_for(self, clients: Sequence[int], trips: int) -> float:
         return 0.0
@@ -39,9 +40,9 @@ class LiveClock:
         """Time has passed by itself."""
 
     def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
-        """S replies that can be read, or fewer if nobody else can be asked."""
+        """S replies that can be read, or fewer if nobody else can be asked; others wait."""
         fleet, S = self._fleet, self._members.algo.sys.S
-        buffer: dict[int, tuple[Job, Done]] = {}
+        buffer = self._arrived
         absent: list[Absence] = []
         by_key = {job.key: job for job in joining}
         joined = [(by_key[done.key], done) for done in fleet.send(joining)]
@@ -66,7 +67,7 @@ class LiveClock:
             if not waiting and not idle and (buffer or absent):
                 break
             time.sleep(PAUSE)
-        ready = [buffer[client] for client in sorted(buffer)]
+        ready = [buffer.pop(client) for client in sorted(list(buffer)[:S])]
         if 0 < len(ready) < min(self._deployment.at_least, S):
             fleet.give_up(t, [done for _, done in ready])
         jobs, replies = [job for job, _ in ready], [done for _, done in ready]

@@ -186,7 +186,7 @@ def shown_key(key: str) -> str:
 
 
 def thin(rounds: Sequence[int]) -> list[int]:
-    """At most POINTS of them, evenly spaced, the first and the last best."""
+    """At most POINTS of them, evenly spaced, the first and the last kept."""
     if len(rounds) <= POINTS:
         return list(rounds)
     return [rounds[i * (len(rounds) - 1) // (POINTS - 1)] for i in range(POINTS)]
