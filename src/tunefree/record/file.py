@@ -24,12 +24,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from tunefree.core import Vectors
 from tunefree.errors import ConfigError
 from tunefree.record import store
 from tunefree.record.facts import Facts
 from tunefree.record.rows import Line, Row, Rows
-from tunefree.record.store import Store
+from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Summary
 
 VERSION = 2
