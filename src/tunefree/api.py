@@ -222,7 +222,7 @@ def simulation(
 ) -> Run:
     """The run of these settings in this process and its workers, whoever brought the data."""
     run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
-    algo = algorithms.configure(settings, objective.sizes, make)
+    algo = algorithms.configure(settings, objective.shapes, make)
     algorithms.note_no_momentum(algo)
     check(schedule, algo)
     objective.check(federation.train)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Vec: TypeAlias = torch.Tensor
 Generator: TypeAlias = np.random.Generator
 Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are kept
+Numbers: TypeAlias = tuple[float, ...]  # a few of them, such as one for each tensor of a model
 Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars

@@ -111,7 +111,7 @@ def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
     source = file.read_text()
     assert others(source) <= sys.stdlib_module_names
     if file.stem != "__init__":  # the registry names its siblings
-        assert own(source) <= {"core", "errors", "wire", "algorithms"}
+        assert own(source) <= {"core", "errors", "geometry", "wire", "algorithms"}
         siblings = {name for name in imports(source) if package(name) == "algorithms"}
         assert siblings <= {"tunefree.algorithms.local_sgd"}  # shared functions, not a method
 

@@ -14,7 +14,7 @@ from tunefree.core import Algorithm, System
 
 SYS = System(N=6, S=3, K=2, T=8)
 EVERYONE = SYS._replace(S=SYS.N, K=1)
-SIZES = (3, 2)  # of the tensors that make up the problem's vector
+SHAPES = ((2, 2), (1,))  # of the tensors that make up the problem's vector
 MIXED = {
     "contractive": "any:top:0.5|rand:0.5|sign|qsgd-contractive:4|identity@whole",
     "unbiased": "any:rand-unbiased:0.5|qsgd:4|rand-unbiased:0.2@whole",
@@ -29,10 +29,14 @@ def choices(name: str) -> Iterator[Mapping[str, object]]:
     cls = REGISTRY[name]
     hints = {key: hint for key, hint in get_type_hints(cls).items() if key != "about"}
     literals = {key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal}
-    for values in product(*literals.values()):
-        yield dict(zip(literals, values, strict=True))
+    if len(literals) > 2:  # too many together: one after the other
+        yield {}
+        yield from ({key: value} for key, (_, *rest) in literals.items() for value in rest)
+    else:
+        yield from (dict(zip(literals, v, strict=True)) for v in product(*literals.values()))
     if "C" in hints:
-        yield {"compressor": MIXED["contractive" if cls.C.contractive else "unbiased"]}
+        unbiased = cls.C is not None and not cls.C.contractive
+        yield {"compressor": MIXED["unbiased" if unbiased else "contractive"]}
     yield from MORE.get(name, [])
 
 
@@ -41,7 +45,7 @@ def variants() -> Iterator[tuple[str, Callable[[System], Algorithm]]]:
     for name in REGISTRY:
         for options in choices(name):
             words = ["mixed" if key == "compressor" else f"{options[key]}" for key in options]
-            yield "-".join([name, *words]), partial(build, name, options=options, sizes=SIZES)
+            yield "-".join([name, *words]), partial(build, name, options=options, shapes=SHAPES)
 
 
 def algorithms() -> Iterator[Any]:

@@ -30,7 +30,7 @@ def theory(name: str, sys: System) -> tuple[Any, list[str]]:
     settings = load(None, {"algorithm.name": name, **constants})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        algo = configure(settings, [5])
+        algo = configure(settings, ((5,),))
         note_no_momentum(algo)
     return algo, [str(warning.message) for warning in caught]
 

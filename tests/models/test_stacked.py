@@ -29,7 +29,7 @@ def test_stacked_gradients_are_the_loops(name: str, kernels: Kernels) -> None:
     named = dict(objective.module.named_parameters())
 
     def loss(theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        parts = torch.split(theta, objective.sizes)
+        parts = torch.split(theta, objective._sizes)
         views = {key: part.view_as(p) for (key, p), part in zip(named.items(), parts, strict=True)}
         return objective.loss(functional_call(objective.module, views, (x,)), y)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from math import prod
 from typing import Any, cast, get_type_hints
 
 from tunefree.algorithms.adamasfl import AdaMasFL
@@ -32,6 +33,7 @@ from tunefree.algorithms.mime import Mime, MimeLite
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.padamfed_vr import PAdaMFedVR
 from tunefree.algorithms.parfrefl import ParFreFL
+from tunefree.algorithms.polarfl import PolarFL
 from tunefree.algorithms.scafcom import Scafcom
 from tunefree.algorithms.scaffold import Scaffold
 from tunefree.algorithms.scaffold_m import ScaffoldM
@@ -42,10 +44,12 @@ from tunefree.algorithms.slowmo import SlowMo
 from tunefree.config import AlgorithmSettings, Config, check_option
 from tunefree.core import About, Algorithm, System, about
 from tunefree.errors import ConfigError, unknown
+from tunefree.geometry import Shapes
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import AnyOf, PerTensor
 
 REGISTRY: dict[str, type[Any]] = {
+    "polarfl": PolarFL,
     "padamfed": PAdaMFed,
     "padamfed_vr": PAdaMFedVR,
     "parfrefl": ParFreFL,
@@ -92,11 +96,11 @@ def build(
     sys: System,
     options: Mapping[str, object] = {},
     explicit_steps: bool = False,
-    sizes: Sequence[int] | None = None,
+    shapes: Shapes = None,
 ) -> Algorithm:
     """The named algorithm with its options; a tuning-free one takes its steps from `sys`.
 
-    A compressor works on each parameter tensor, of these `sizes`; without them on the whole vector.
+    A compressor works on each tensor, of these `shapes`; without them on the vector as one.
 
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
@@ -112,7 +116,7 @@ def build(
     }
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
-    return over_tensors(replace(algo, **given), sizes)
+    return over_tensors(replace(algo, **given), shapes)
 
 
 def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
@@ -121,7 +125,7 @@ def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
 
 
 def configure(
-    settings: Config, sizes: Sequence[int], make: Callable[[System], Algorithm] | None = None
+    settings: Config, shapes: Shapes, make: Callable[[System], Algorithm] | None = None
 ) -> Algorithm:
     """The algorithm of these settings, or the one that a user's own function makes."""
     chosen, sys = settings.algorithm, settings.constants
@@ -129,14 +133,14 @@ def configure(
     if make is not None and options:
         raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
     if make is None:
-        return build(chosen.name, sys, options, chosen.explicit_steps, sizes)
-    return over_tensors(make(sys), sizes)
+        return build(chosen.name, sys, options, chosen.explicit_steps, shapes)
+    return over_tensors(make(sys), shapes)
 
 
 def note_no_momentum(algo: Algorithm) -> None:
     """Say, once a run, that formulas leave no momentum for so few rounds."""
     _, S, K, T = algo.sys
-    if "beta" in about(algo).steps and getattr(algo, "beta", 0) >= 1:
+    if "T" in about(algo).steps.get("beta", "") and getattr(algo, "beta", 0) >= 1:
         warnings.warn(
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
@@ -144,12 +148,14 @@ def note_no_momentum(algo: Algorithm) -> None:
         )
 
 
-def over_tensors(algo: Algorithm, sizes: Sequence[int] | None) -> Algorithm:
-    """The same algorithm; its compressor, if it has one, knows the sizes of the tensors."""
-    C = getattr(algo, "C", None)
-    if not isinstance(C, PerTensor | AnyOf):
-        return algo
-    return replace(algo, C=C.over(sizes))
+def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
+    """The same algorithm; if it or its compressor minds the model's tensors, it knows them."""
+    C, known = getattr(algo, "C", None), dict[str, Any]()
+    if isinstance(C, PerTensor | AnyOf):
+        known["C"] = C.over(None if shapes is None else [prod(shape) for shape in shapes])
+    if "shapes" in {f.name for f in fields(algo)}:
+        known["shapes"] = shapes
+    return replace(algo, **known)
 
 
 def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:
@@ -160,7 +166,8 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
     said: About = cls.about
     tuning_free = bool(said.steps) and not said.grid
     hints = get_type_hints(cls)
-    allowed = ["compressor" if f.name == "C" else f.name for f in fields(cls) if f.name != "sys"]
+    names = [f.name for f in fields(cls) if f.name not in ("sys", "shapes")]
+    allowed = ["compressor" if name == "C" else name for name in names]
     for key, value in options.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):

@@ -63,7 +63,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
         with one_thread():
             data = side.data()
             objective, _ = side.objective(data)
-            algo = algorithms.configure(config, objective.sizes, side.algorithm)
+            algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
             Down = exchanges(algo, stage)[number].Down

@@ -53,7 +53,7 @@ def federation(
     theta0 = objective.theta0
 
     def build(N: int) -> Algorithm:
-        return algorithms.configure(settings.at(N), objective.sizes, make)
+        return algorithms.configure(settings.at(N), objective.shapes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
         return {**describe(algo, objective).as_dict(), "config": settings.at(algo.sys.N).asdict()}

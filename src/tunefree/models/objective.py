@@ -42,8 +42,8 @@ class Objective:
         self.device = torch.device(device)
         self.stochastic = stochastic  # until `check` has seen otherwise
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
-        self._shapes = [p.shape for p in self._parameters]
-        self.sizes = [p.numel() for p in self._parameters]
+        self.shapes = tuple(tuple(p.shape) for p in self._parameters)
+        self._sizes = [p.numel() for p in self._parameters]
         refuse_unusable(self._parameters)
         self.theta0: Vec = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self._chain: Chain | None = None
@@ -85,7 +85,7 @@ class Objective:
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another memory format."""
         for p, part, shape in zip(
-            self._parameters, torch.split(theta, self.sizes), self._shapes, strict=True
+            self._parameters, torch.split(theta, self._sizes), self.shapes, strict=True
         ):
             p.data = part.view(shape)
             if self.kernels == "channels-last" and len(shape) == 4:

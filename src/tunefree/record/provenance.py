@@ -49,12 +49,13 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
     """The facts of the method, the model and the data."""
     said = about(algo)
     numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
+    numbers |= {name: getattr(algo, name) for name in said.steps}  # formulas may be of t too
     return Facts(
         title=said.title,
         paper=said.paper,
         formulas=dict(said.steps),
         steps={name: value for name, value in numbers.items() if isinstance(value, float)},
-        compressor=str(numbers.get("C", "")),
+        compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
         kernels=objective.kernels,

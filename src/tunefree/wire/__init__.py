@@ -1,6 +1,6 @@
 """What crosses the wire, what it costs, and how it is made smaller."""
 
-from tunefree.wire.codec import decode, encode
+from tunefree.wire.codec import decode, encode, rounded
 from tunefree.wire.compressed import Compressed
 from tunefree.wire.compressors import RAND_5_PERCENT, TOP_5_PERCENT, Compressor
 from tunefree.wire.message import bits, value_bits
@@ -16,5 +16,6 @@ __all__ = [
     "demand",
     "encode",
     "from_spec",
+    "rounded",
     "value_bits",
 ]

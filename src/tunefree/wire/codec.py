@@ -4,6 +4,7 @@
     field       length of its name (1), name, kind (1), then by kind:
     int         4 bytes, two's complement
     float       4 bytes
+    numbers     how many (4), then 4 bytes each
     vector      type (1), length d (4), then d elements
     compressed  type (1), number of parts (4); per part its kind (1), d (4) and a parameter (4):
                 the number of values kept, or of levels; then, for all parts together, the numbers
@@ -16,12 +17,12 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 import torch
 
-from tunefree.core import Message, Vec
+from tunefree.core import Message, Numbers, Vec
 from tunefree.errors import WireError
 from tunefree.wire.compressed import (
     MOST_LEVELS,
@@ -40,7 +41,7 @@ from tunefree.wire.packing import Bits, from_bits, pack, unpack, width
 M = TypeVar("M", bound=Message)
 
 MAGIC, VERSION = b"TF", 1
-KINDS: dict[type, int] = {int: 0, float: 1, torch.Tensor: 2, Compressed: 3}
+KINDS: dict[type, int] = {int: 0, float: 1, torch.Tensor: 2, Compressed: 3, tuple: 4}
 TYPES: dict[torch.dtype, int] = {torch.float32: 0, torch.float64: 1}
 PARTS: dict[type, int] = {Whole: 0, Picked: 1, Seeded: 2, Signs: 3, Levels: 4}
 PART = struct.Struct("<BII")
@@ -76,7 +77,10 @@ def kind_of(name: str, value: object) -> int:
     return KINDS[type(value)]
 
 
-def encoded(name: str, value: Vec | Compressed | float) -> tuple[bytes, bytes]:
+def encoded(name: str, value: Vec | Compressed | Numbers | float) -> tuple[bytes, bytes]:
+    if isinstance(value, tuple):
+        each = [encoded(name, float(number))[1] for number in value]
+        return struct.pack("<I", len(each)), b"".join(each)
     if isinstance(value, torch.Tensor | Compressed):
         numbers = value if isinstance(value, torch.Tensor) else value.parts[0].numbers
         dtype = numbers.dtype
@@ -163,15 +167,16 @@ def decoded_field(reader: Reader, name: str, hint: type, like: Vec) -> Any:
     if said != name.encode("ascii"):
         reader.refuse(f"a field {said[:40]!r} came in its place")
     (number,) = reader.take(1)
+    hint = get_origin(hint) or hint
     if number != KINDS[hint]:
         reader.refuse(f"kind {number} is not {KINDS[hint]}, a {hint.__name__}")
     if hint is int:
         return int(struct.unpack("<i", reader.take(4))[0])
     if hint is float:
-        (value,) = struct.unpack("<f", reader.take(4))
-        if not math.isfinite(value):
-            reader.refuse("a number is not finite")
-        return float(value)
+        return reader.numbers(1, torch.float32).item()
+    if hint is tuple:
+        (count,) = struct.unpack("<I", reader.take(4))
+        return tuple(reader.numbers(count, torch.float32).tolist())
     code, count = struct.unpack("<BI", reader.take(5))
     if code != TYPES[like.dtype]:
         reader.refuse(f"type {code} is not {TYPES[like.dtype]}, {like.dtype}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tunefree.core import Message, Vec, norm
+from tunefree.core import Message, Numbers, Vec, norm
 from tunefree.wire.compressed import Compressed
 
 SCALAR_BITS = 32
@@ -33,7 +33,9 @@ def value_bits(message: Message) -> int:
     )
 
 
-def field_bits(value: Vec | Compressed | float) -> int:
+def field_bits(value: Vec | Compressed | Numbers | float) -> int:
+    if isinstance(value, tuple):
+        return len(value) * SCALAR_BITS
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size() * 8
     return value.bits if isinstance(value, Compressed) else SCALAR_BITS
@@ -70,7 +72,9 @@ def shape(value: Vec | Compressed) -> tuple[int, ...]:
     return tuple(value.shape)
 
 
-def is_finite(value: Vec | Compressed | float) -> bool:
+def is_finite(value: Vec | Compressed | Numbers | float) -> bool:
+    if isinstance(value, tuple):
+        return all(map(math.isfinite, value))
     if isinstance(value, torch.Tensor):
         total = float(value.sum())  # a fortieth of the time of looking at each; may overflow
         return math.isfinite(total) or bool(torch.isfinite(value).all())

@@ -1,0 +1,200 @@
+"""PolarFL: ParFreFL's skeleton in the model's own units; nothing to tune, not even the rounds.
+
+Our own; see the card for how it came about and what of it is proved.
+
+    r_l = ||θ^0_l||                        the unit of tensor l; of one that starts at zero, the
+                                           others' median length for its size
+    N(u)_l = u_l / ||u_l||                 tensor by tensor
+    P(u)_l = O_l / ||O_l||                 O_l the polar factor of matrix l; vectors as N
+    γ_t = (S K)^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(S K / (t + 10)))
+    R_t = max over s <= t of sqrt(mean over l of (||x^s_l - θ^0_l|| / r_l)^2)
+    a_t = min(1, max(0.1, R_t))            reach is earned
+
+     1  require θ^0; m_i = c_i = 0 for all i; c = 0; x = θ = θ^0
+     2  sample S clients; each starts at x_i = x
+     3      m_i^k = (1 - β_t) m_i + β_t ∇F(x_i; ξ);  x_i = x_i - (a_t γ_t / K) r N(m_i^k)   K times
+     4      m_i' = (1/K) Σ_k m_i^k;  upload d_i = C(m_i' - c_i);  c_i = c_i + d_i
+     5  g = c + (1/S) Σ d_i;  x = x - a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+     6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
+     7  download x, the steps (a_t γ_t / K) r_l of all tensors, and β_t
+
+Wire: d and a number for each tensor down; d up, or C(d). Memory: m_i; if compressed also c_i,
+which is m_i otherwise. Tuning: none. The constants are part of the method.
+Options are ablations: geometry `sphere` takes the vector as one tensor, `tensor` uses N on the
+server too; units `one` sets r_l = 1; average `off` hands out x; reach `off` sets a_t = 1;
+first_pass `on` is ParFreFL's line 1. horizon `known` has γ_t = 2 (1 - t/T) (S K)^(1/4) / T^(3/4),
+β = min(1, sqrt(S K / T)), a_t = min(1, max(0.1, 2 R_t)) and no average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from tunefree.core import (
+    About,
+    Exchange,
+    Numbers,
+    Oracle,
+    Reply,
+    System,
+    Vec,
+    gradient_opening,
+    mean,
+)
+from tunefree.geometry import Shapes, directions, distance, polar_directions, scale, units
+from tunefree.wire import Compressed, Compressor, demand, rounded
+
+
+class Server(NamedTuple):
+    theta: Vec
+    x: Vec
+    theta0: Vec
+    c: Vec
+    t: int
+    R: float
+
+
+class Client(NamedTuple):
+    m_i: Vec
+
+
+class CompressingClient(NamedTuple):
+    c_i: Vec
+    m_i: Vec
+
+
+class Down(NamedTuple):
+    x: Vec
+    steps: Numbers
+    beta: float
+
+
+class Up(NamedTuple):
+    d: Vec
+
+
+class CompressedUp(NamedTuple):
+    d: Compressed
+
+
+class Pace(NamedTuple):
+    """What a round does: a_t γ_t, and β_t."""
+
+    step: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class PolarFL:
+    sys: System
+    C: Compressor | None = None
+    geometry: Literal["polar", "tensor", "sphere"] = "polar"
+    units: Literal["own", "one"] = "own"
+    average: Literal["on", "off"] = "on"
+    reach: Literal["on", "off"] = "on"
+    first_pass: Literal["off", "on"] = "off"
+    horizon: Literal["open", "known"] = "open"
+    shapes: Shapes = None  # of the model's tensors, as compressors know their sizes
+
+    about: ClassVar[About] = About(
+        title="PolarFL",
+        family="polar steps in own units, local momentum, averaged",
+        paper="tunefree, 2026",
+        steps={
+            "gamma": "(S K)^(1/4) / (t + 10)^(3/4)",
+            "beta": "min(1, sqrt(S K / (t + 10)))",
+        },
+        means={"c": "c_i"},
+    )
+
+    def __post_init__(self) -> None:
+        if self.C is not None:
+            demand(self.C, "contractive", self.about.title)
+
+    @classmethod
+    def theory(cls, sys: System) -> PolarFL:
+        return cls(sys)
+
+    @property
+    def gamma(self) -> float:
+        """Of the first round, before reach is earned."""
+        return self.pace(0, 1.0).step
+
+    @property
+    def beta(self) -> float:
+        return self.pace(0, 1.0).beta
+
+    def pace(self, t: int, R: float) -> Pace:
+        (_, S, K, T), far = self.sys, R
+        gamma, beta = (S * K) ** 0.25 / (t + 10) ** 0.75, (S * K / (t + 10)) ** 0.5
+        if self.horizon == "known":
+            gamma, beta = 2 * (1 - t / T) * (S * K) ** 0.25 / T**0.75, (S * K / T) ** 0.5
+            far = 2 * R
+        a = 1.0 if self.reach == "off" else min(1.0, max(0.1, far))
+        return Pace(a * gamma, min(1.0, beta))
+
+    @property
+    def tensors(self) -> Shapes:
+        return None if self.geometry == "sphere" else self.shapes
+
+    def lengths(self, theta0: Vec) -> Numbers:
+        r = units(theta0, self.tensors)
+        return r if self.units == "own" else (1.0,) * len(r)
+
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0, theta0, theta0, c=0 * theta0, t=0, R=0.0)  # 1
+
+    def client(self, theta0: Vec) -> Client | CompressingClient:
+        return self.remember(0 * theta0, 0 * theta0)  # 1
+
+    def remember(self, c_i: Vec, m_i: Vec) -> Client | CompressingClient:
+        return Client(m_i) if self.C is None else CompressingClient(c_i, m_i)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        if self.first_pass == "off":
+            return ()
+        return (
+            gradient_opening(self.sys, lambda m: self.remember(m, m), lambda s, c: s._replace(c=c)),
+        )
+
+    def round(self) -> tuple[Exchange, ...]:
+        kind = Up if self.C is None else CompressedUp
+        return (Exchange(Down, kind, self.broadcast, self.local, self.aggregate),)
+
+    def broadcast(self, s: Server) -> Down:
+        step, beta = self.pace(s.t, s.R)
+        steps = (rounded(step / self.sys.K * r) for r in self.lengths(s.theta0))
+        return Down(s.x, tuple(steps), rounded(beta))  # 7
+
+    def local(
+        self, client: Client | CompressingClient, down: Down, F: Oracle
+    ) -> tuple[Client | CompressingClient, Up | CompressedUp]:
+        c_i, m_i, (x, steps, beta), K = client[0], client[-1], down, self.sys.K
+        D, m_new, rest = 0 * m_i, 0 * m_i, (1 - beta) * m_i  # x_i = x - steps D
+        for _ in range(K):
+            grad = F.grad(x - scale(D, steps, self.tensors), F.draw())
+            m_k = grad.mul_(beta).add_(rest)  # 3
+            D += directions(m_k, self.tensors)
+            m_new += m_k / K  # 4
+        if self.C is None:
+            return Client(m_new), Up(m_new - c_i)
+        d = self.C(m_new - c_i, F.rng)
+        return CompressingClient(c_i + d.dense(), m_new), CompressedUp(d)
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
+        d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
+        step = self.pace(s.t, s.R).step
+        P = polar_directions if self.geometry == "polar" else directions
+        x = s.x - scale(P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
+        averaged = self.average == "on" and self.horizon == "open"
+        return Server(
+            theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if averaged else x,  # 6
+            x=x,
+            theta0=s.theta0,
+            c=s.c + S / N * d,  # 5
+            t=s.t + 1,
+            R=max(s.R, distance(x, s.theta0, r, tensors)),
+        )

@@ -1,0 +1,106 @@
+"""The tensors inside a model's flat vector: their units, their directions, how far they have moved.
+
+`shapes` are the tensors' in the order in which they lie in the vector; None takes it as one tensor.
+A tensor with two or more axes is the matrix (first axis, all others).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import prod
+from statistics import median
+from typing import TypeAlias
+
+import torch
+
+from tunefree.core import Numbers, Vec, norm
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...] | None
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # X <- a X + (b A + c A A) X, A = X X^T
+TIMES = 5
+
+
+def split(v: Vec, shapes: Shapes) -> Sequence[Vec]:
+    """Each tensor as a flat view."""
+    return [v] if shapes is None else torch.split(v, [prod(shape) for shape in shapes])
+
+
+def units(theta0: Vec, shapes: Shapes) -> Numbers:
+    """How long each tensor is at the start, its own unit of length.
+
+    One that starts at zero is as long for its size as the median of the others; if all do, a row
+    of a matrix has length 1.
+
+    >>> units(torch.tensor([3.0, 4.0, 0.0, 0.0]), ((2,), (2,)))
+    (5.0, 5.0)
+    """
+    lengths = [float(norm(u)) for u in split(theta0, shapes)]
+    all_shapes = shapes or (tuple(theta0.shape),)
+    sizes = [prod(shape) for shape in all_shapes]
+    spreads = [r / n**0.5 for r, n in zip(lengths, sizes, strict=True) if r > 0]
+    if not spreads:
+        return tuple(float(shape[0] if shape else 1) ** 0.5 for shape in all_shapes)
+    usual = median(spreads)
+    return tuple(r or n**0.5 * usual for r, n in zip(lengths, sizes, strict=True))
+
+
+def directions(v: Vec, shapes: Shapes) -> Vec:
+    """Each tensor divided by its norm; zero stays zero, and no unit hides in a guard.
+
+    >>> directions(torch.tensor([3.0, 4.0, 0.0, -2.0]), ((2,), (1,), (1,)))
+    tensor([ 0.6000,  0.8000,  0.0000, -1.0000])
+    """
+    result = torch.empty_like(v)
+    for u, direction in zip(split(v, shapes), split(result, shapes), strict=True):
+        length = norm(u)
+        torch.div(u, length + (length == 0), out=direction)
+    return result
+
+
+def polar_directions(v: Vec, shapes: Shapes) -> Vec:
+    """The same, but of a matrix its polar factor: all singular directions move alike.
+
+    >>> polar_directions(torch.tensor([5.0, 0.0, 0.0, 0.1]), ((2, 2),)).abs() > 0.5
+    tensor([ True, False, False,  True])
+    """
+    result = directions(v, shapes)
+    alike: dict[tuple[int, int], list[Vec]] = {}
+    for shape, u in zip(shapes or (), split(result, shapes), strict=shapes is not None):
+        rows = shape[0] if shape else 1
+        if min(rows, u.numel() // max(rows, 1)) > 1:
+            matrix = u.view(rows, -1)
+            matrix = matrix if rows <= matrix.shape[1] else matrix.T  # on its short side
+            alike.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
+    for matrices in alike.values():
+        X = torch.stack(matrices) if len(matrices) > 1 else matrices[0].unsqueeze(0)
+        for matrix, factor in zip(matrices, newton_schulz(X), strict=True):
+            length = norm(factor)
+            torch.div(factor, length + (length == 0), out=matrix)
+    return result
+
+
+def newton_schulz(X: torch.Tensor) -> torch.Tensor:
+    """About the polar factor of each matrix of norm 1: singular values come close to 1."""
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(TIMES):
+        A = X @ X.mT
+        X = torch.baddbmm(X, torch.baddbmm(A, A, A, beta=b, alpha=c), X, beta=a)
+    return X
+
+
+def scale(v: Vec, numbers: Numbers, shapes: Shapes) -> Vec:
+    """Each tensor multiplied by its number; a new vector."""
+    if shapes is None:
+        return numbers[0] * v
+    result = torch.empty_like(v)
+    for u, number, scaled in zip(split(v, shapes), numbers, split(result, shapes), strict=True):
+        torch.mul(u, number, out=scaled)
+    return result
+
+
+def distance(x: Vec, y: Vec, units: Numbers, shapes: Shapes) -> float:
+    """The root of the mean, over tensors, of (||x_l - y_l|| / r_l)^2."""
+    gaps = [float(norm(u)) / r for u, r in zip(split(x - y, shapes), units, strict=True)]
+    return math.sqrt(sum(gap * gap for gap in gaps) / len(gaps))
