@@ -12,8 +12,8 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/tunefree compare padamfed parfrefl fedavg:eta=0.003 fedavg:eta=0.1 fedavg:eta=3 \
-	    scaffold:eta=0.1 --rounds 300 --seeds 0 --out demo
+	$(BIN)/tunefree compare polarfl fedavg:eta=0.01 fedavg:eta=0.1 fedavg:eta=1 \
+	    scaffold:eta=0.1 scaffold:eta=1 --rounds 150 --eval-every 5 --seeds 0 --out demo
 	$(BIN)/tunefree report demo -o demo/report.html
 
 test: setup

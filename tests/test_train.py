@@ -33,6 +33,7 @@ def blobs(clients: int = 6, n: int = 30, seed: int = 0) -> Clients:
 def fit(**settings: object) -> Run:
     torch.manual_seed(0)
     defaults: dict[str, object] = {"rounds": 60, "per_round": 3, "local_steps": 4, "batch_size": 8}
+    defaults["algorithm"] = "padamfed"
     data: Clients = settings.pop("clients", blobs())  # type: ignore[assignment]
     return tunefree.train(
         nn.Linear(4, 3),
@@ -167,7 +168,7 @@ def test_a_failing_client_names_itself() -> None:
     clients[4][0][7] = 99.0
     words = "client 4 failed in exchange 0 of the opening at t = -1: sensor out of range"
     with pytest.raises(FleetError, match=words):
-        tunefree.train(Fragile(4, 3), clients, batch_size=30, progress=False)
+        tunefree.train(Fragile(4, 3), clients, algorithm="padamfed", batch_size=30, progress=False)
 
 
 def bad(client: int, sample: int, x: float | None = None, y: int | None = None) -> Clients:

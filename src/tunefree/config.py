@@ -65,7 +65,7 @@ class SystemSettings:
 
 @dataclass(frozen=True)
 class AlgorithmSettings:
-    name: str = setting("padamfed", "--algorithm", "see `tunefree algorithms`")
+    name: str = setting("polarfl", "--algorithm", "see `tunefree algorithms`")
     compressor: str = setting("", "--compressor", "of methods that compress: top:0.05, sign, ...")
     explicit_steps: bool = setting(False)
     options: Mapping[str, object] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from tunefree.record import Record
 
 SMALL = (
     *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
-    *("--eval-every", "4"),
+    *("--eval-every", "4", "--algorithm", "padamfed"),
 )
 
 

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 def settings(path: Path, **more: object) -> config.Config:
     keys: dict[str, object] = {"system.N": 6, "system.S": 2, "system.K": 2, "system.T": 6}
     keys |= {"run.out": str(path), "run.eval_every": 3, "model.name": "logistic"}
+    keys["algorithm.name"] = "padamfed"
     return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
 
 

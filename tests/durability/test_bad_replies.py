@@ -208,7 +208,14 @@ def test_a_run_lists_refused_replies_and_skips_a_step_without_any(
 ) -> None:
     path = tmp_path / "run.sqlite"
     tunefree.train(
-        nn.Linear(4, 1), clients(), loss=sour, rounds=9, per_round=1, local_steps=2, out=path
+        nn.Linear(4, 1),
+        clients(),
+        algorithm="padamfed",
+        loss=sour,
+        rounds=9,
+        per_round=1,
+        local_steps=2,
+        out=path,
     )
     record, err = Record.open(path), capsys.readouterr().err
     (opening, *rest) = record.absences()

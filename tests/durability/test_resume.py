@@ -163,7 +163,7 @@ CHOICES: dict[str, Any] = {
 
 
 def test_train_goes_on_with_the_model_and_the_data_given_again(tmp_path: Path) -> None:
-    expected = tunefree.train(model(), data(), test=data()[0], **CHOICES)
+    expected = tunefree.train(model(), data(), test=data()[0], algorithm="padamfed", **CHOICES)
     path = tmp_path / "run.sqlite"
     Awkward.calls = 0
     with pytest.raises(KeyboardInterrupt):

@@ -311,7 +311,7 @@ def test_the_bill_is_what_the_trial_files_recorded(
     assert states[1e30] == "diverged"
     assert "best: eta = 0.3, validation accuracy 0." in out
     assert f"the search took 4 trials, {result['bill']['rounds']} rounds" in out
-    assert "tunefree compare padamfed fedavg@mine/tuned.json" in out
+    assert "tunefree compare polarfl fedavg@mine/tuned.json" in out
 
     assert main([*argv, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == result

@@ -38,7 +38,8 @@ def theory(name: str, sys: System) -> tuple[Any, list[str]]:
 def evaluate(formula: str, sys: System) -> float:
     """A formula as printed: a space between factors multiplies, ^ is a power."""
     python = re.sub(r"(?<=[\w)])\s+(?=[\w(])", "*", formula).replace("^", "**")
-    return float(eval(python, {"sqrt": math.sqrt, "min": min, **sys._asdict()}))
+    letters = {"sqrt": math.sqrt, "min": min, "t": 0, **sys._asdict()}  # of round t = 0
+    return float(eval(python, letters))
 
 
 def test_formulas_are_read_as_printed() -> None:

@@ -17,7 +17,10 @@ from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
 from tunefree.run import Run
 
-SMALL = {"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2}
+SMALL: dict[str, object] = {
+    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2},
+    "algorithm.name": "padamfed",
+}
 FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}
 SEARCH = {"trials": 3, "rounds": 24, "samples": 999, "bits_up": 10, "bits_down": 20}
 BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.delays": "large"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -158,6 +159,12 @@ def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
     return replace(algo, **known)
 
 
+def letters(said: About) -> str:
+    """What a tuning-free method's steps follow from."""
+    known = any(re.search(r"\bT\b", formula) for formula in said.steps.values())
+    return "N, S, K and T" if known else "S, K and the round"
+
+
 def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:
     """Refuse a name or an option that cannot work, before anything else is done."""
     if name not in REGISTRY:
@@ -171,10 +178,11 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
     for key, value in options.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
+            study = ", or set algorithm.explicit_steps = true to study what other steps would do"
             raise ConfigError(
                 f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} follow from N, S, K and T; leave it out, or set "
-                "algorithm.explicit_steps = true to study what other steps would do"
+                f"{', '.join(said.steps)} follow from {letters(said)}; leave it out"
+                f"{study if key in allowed else ''}"
             )
         if key == "compressor" and key not in allowed:
             raise ConfigError(

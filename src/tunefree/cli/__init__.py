@@ -31,7 +31,7 @@ START = """tunefree: federated learning without learning rates
 
   tunefree run                       train on the embedded digits data, nothing to tune
   tunefree run --algorithm parfrefl  the same with another method
-  tunefree compare padamfed fedavg   several methods, the same data and seeds
+  tunefree compare polarfl fedavg    several methods, the same data and seeds
   tunefree tune fedavg               search the step sizes of a method that needs them
   tunefree sweep padamfed --over eta how wide is the range of step sizes that work?
   tunefree report runs               run files as one page of figures and tables

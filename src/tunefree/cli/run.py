@@ -103,6 +103,7 @@ class Stop:
 def introduction(run: Run) -> str:
     """What will be done, with every step size and the formula it came from."""
     from tunefree.conformance.cost import costs
+    from tunefree.geometry import units
 
     facts, d = run.record.facts(), run.objective.d
     prices = costs(run.algo, d)
@@ -116,7 +117,11 @@ def introduction(run: Run) -> str:
     for name, value in facts.steps.items():
         theory = name in facts.formulas and name not in facts.options
         source = f"= {facts.formulas[name]}" if theory else "chosen by hand"
-        lines.append(f"  {name:<5} = {value:<9.4g} {source}")
+        first = ", here of round t = 0" if "t +" in source else ""
+        lines.append(f"  {name:<5} = {value:<9.4g} {source}{first}")
+    if shapes := getattr(run.algo, "tensors", None):
+        r = units(run.objective.theta0, shapes)
+        lines.append(f"  in units of {len(r)} tensors' own length, {min(r):.3g} to {max(r):.3g}")
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
     if (last := run.record.last()) is not None:

@@ -72,7 +72,7 @@ def tune_command(args: argparse.Namespace) -> int:
     else:
         show(tuned)
         print(
-            f"next: compare it with a method that needs none of this:\n  tunefree compare padamfed "
+            f"next: compare it with a method that needs none of this:\n  tunefree compare polarfl "
             f"{arm.name}@{path}"
         )
     return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
