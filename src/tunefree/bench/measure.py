@@ -27,7 +27,9 @@ from tunefree.config import FleetName, at_door
 from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
+from tunefree.geometry import polar_directions
 from tunefree.models.objective import Objective
+from tunefree.models.threads import one_thread
 from tunefree.run import Run
 
 FOREVER = 10**6  # rounds; the measurement stops long before
@@ -82,6 +84,7 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
             "tunefree serial": lambda: ours(w, "serial", Path(folder)),
             f"tunefree pool, {workers} workers": lambda: ours(w, "pool", Path(folder)),
             "tunefree pool, FedAvg": lambda: ours(w, "pool", Path(folder), "fedavg"),
+            "tunefree pool, PolarFL": lambda: ours(w, "pool", Path(folder), "polarfl"),
         }
         turns: dict[str, Iterator[None]] = {}
         times = {}
@@ -100,6 +103,19 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
         for turn in turns.values():
             turn.close()  # type: ignore[attr-defined]
     return list(times.values())
+
+
+def polar_seconds(w: Workload) -> float:
+    """Of the server's polar step on one thread, as in a run; the quickest of some."""
+    shape = (1, *w.shape) if len(w.shape) == 2 else w.shape
+    objective = Objective(models.build(w.model, shape, w.classes, w.options))
+    times = []
+    with one_thread():
+        for _ in range(4):
+            began = time.perf_counter()
+            polar_directions(objective.theta0, objective.shapes)
+            times.append(time.perf_counter() - began)
+    return min(times)
 
 
 class Opening(NamedTuple):

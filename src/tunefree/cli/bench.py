@@ -28,7 +28,7 @@ def bench_command(args: argparse.Namespace) -> int:
 
 
 def speed_bench(args: argparse.Namespace) -> int:
-    from tunefree.bench.measure import measure, opening, shares
+    from tunefree.bench.measure import measure, opening, polar_seconds, shares
     from tunefree.bench.workloads import workload
 
     w = workload(args.workload, args.toy)
@@ -47,6 +47,7 @@ def speed_bench(args: argparse.Namespace) -> int:
         ],
         "shares": parts._asdict(),
         "opening": start._asdict(),
+        "polar": polar_seconds(w),
     }
     if args.out:
         from tunefree.plots.bench import draw_times
@@ -71,7 +72,7 @@ def speed_bench(args: argparse.Namespace) -> int:
     print(
         f"ratio: to the best bare loop. A serial round: {parts.gradients:.0%} gradients, "
         f"{parts.batches:.0%} making batches, {parts.commit:.1%} committing it to the run file, "
-        f"{parts.rest:.1%} all else.\n"
+        f"{parts.rest:.1%} all else. PolarFL's polar step on the server: {result['polar']:.4f} s.\n"
         f"Pool: ready after {start.data:.1f} s, opening {start.opening:.1f} s, first round "
         f"{start.first:.1f} s; {start.peak:,.0f} MiB with its workers"
     )
