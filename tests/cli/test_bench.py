@@ -18,9 +18,9 @@ def test_a_toy_bench_writes_numbers_and_a_picture(
     assert main(argv) == 0
     assert "tunefree pool" in capsys.readouterr().out
     result = json.loads((tmp_path / "bench-B.json").read_text())
-    assert [row["name"].split()[0] for row in result["contestants"]] == ["bare"] * 2 + [
-        "tunefree"
-    ] * 3
+    names = [row["name"].split()[0] for row in result["contestants"]]
+    assert names == ["bare"] * 2 + ["tunefree"] * 4
+    assert result["polar"] > 0
     assert result["opening"]["peak"] > 100
     assert sum(result["shares"].values()) == pytest.approx(1)
     assert (tmp_path / "bench-B.png").read_bytes().startswith(b"\x89PNG")
