@@ -25,6 +25,7 @@ from tunefree.config import (
     SystemSettings,
     at_door,
     config_from,
+    with_rounds,
 )
 from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
@@ -110,21 +111,23 @@ def resume(
     *,
     algorithm: MakeAlgorithm | None = None,
     loss: Loss | None = None,
+    rounds: int | None = None,
     fleet: FleetName = RunSettings.fleet,
     workers: int = RunSettings.workers,
     progress: bool = True,
 ) -> Run:
-    """Go on with an unfinished run to the same bits as if it had never stopped.
+    """Go on with a run to the same bits as if it had never stopped.
 
     A run of the command line needs its file only. One of `train` needs again what a file cannot
     keep: the model as it was given, the clients' data, and a function if one was the algorithm or
-    the loss. All other settings are the run's own.
+    the loss. All other settings are the run's own, but for `rounds`: also a finished run goes on
+    to so many, as if begun with them, if no step of its method depends on T.
     """
     path = Path(path)
     with closing(Record.open(path)) as record:
         facts = record.facts()
     if facts.door == "command":
-        return finish(resume_command(path, fleet, workers), progress)
+        return finish(resume_command(path, fleet, workers, rounds), progress)
     if model is None or clients is None or facts.door != "train":
         raise ConfigError(
             f"'{path}' was made by tunefree.train, and model and data are not kept in it; give "
@@ -135,20 +138,24 @@ def resume(
             f"the algorithm of '{path}' was a function, which is not kept in it; give it again: "
             "tunefree.resume(path, model, clients, algorithm=...)"
         )
-    settings = with_fleet(config_from(facts.config), path, fleet, workers)
+    begun = with_fleet(config_from(facts.config), path, fleet, workers)
+    settings = with_rounds(begun, rounds)
     federation = federation_from(clients, test)
     if len(federation) != settings.system.N:
         raise ConfigError(
             f"'{path}' was begun with {settings.system.N} clients, and now there are "
             f"{len(federation)}; give those it began with"
         )
-    return finish(own_data(settings, model, federation, algorithm, loss, resume=True), progress)
+    return finish(own_data(settings, model, federation, algorithm, loss, begun), progress)
 
 
 def resume_command(
-    path: Path, fleet: FleetName = RunSettings.fleet, workers: int = RunSettings.workers
+    path: Path,
+    fleet: FleetName = RunSettings.fleet,
+    workers: int = RunSettings.workers,
+    rounds: int | None = None,
 ) -> Run:
-    """A run of the command line as its file left it, ready to go on."""
+    """A run of the command line as its file left it, ready to go on, perhaps to other rounds."""
     with closing(Record.open(path)) as record:
         facts = record.facts()
     if facts.door != "command":
@@ -156,7 +163,8 @@ def resume_command(
             f"'{path}' was made by tunefree.train; go on with it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    return prepare(with_fleet(config_from(facts.config), path, fleet, workers), resume=True)
+    begun = with_fleet(config_from(facts.config), path, fleet, workers)
+    return prepare(with_rounds(begun, rounds), begun=begun)
 
 
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
@@ -169,7 +177,7 @@ def own_data(
     federation: Federation,
     make: MakeAlgorithm | None,
     loss: Loss | None,
-    resume: bool = False,
+    begun: Config | None = None,
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
     classes = classes_of(model, federation.train)
@@ -177,13 +185,14 @@ def own_data(
     objective = Objective(
         model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels
     )
-    return simulation(settings, objective, federation, {"door": "train"}, make, resume)
+    return simulation(settings, objective, federation, {"door": "train"}, make, begun)
 
 
-def prepare(settings: Config, facts: Mapping[str, Any] = {}, resume: bool = False) -> Run:
+def prepare(settings: Config, facts: Mapping[str, Any] = {}, begun: Config | None = None) -> Run:
     """Everything a configured run needs, found and checked; nothing is trained yet.
 
-    `facts` are kept in the run file beside the settings; `resume` goes on with the one that exists.
+    `facts` are kept in the run file beside the settings; `begun` are the settings of a run that
+    exists and goes on.
     """
     data, run, chosen = settings.data, settings.run, settings.algorithm
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
@@ -201,7 +210,7 @@ def prepare(settings: Config, facts: Mapping[str, Any] = {}, resume: bool = Fals
     out = run.out or str(new_path(settings))
     settings = replace(settings, model=model, run=replace(run, out=out))
     objective = named_objective(settings, dataset)
-    return simulation(settings, objective, federation, facts, resume=resume)
+    return simulation(settings, objective, federation, facts, begun=begun)
 
 
 def named_objective(settings: Config, dataset: Dataset) -> Objective:
@@ -218,7 +227,7 @@ def simulation(
     federation: Federation,
     facts: Mapping[str, Any],
     make: MakeAlgorithm | None = None,
-    resume: bool = False,
+    begun: Config | None = None,
 ) -> Run:
     """The run of these settings in this process and its workers, whoever brought the data."""
     run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
@@ -226,17 +235,26 @@ def simulation(
     algorithms.note_no_momentum(algo)
     check(schedule, algo)
     objective.check(federation.train)
+
+    def identity(algo: Algorithm) -> dict[str, str]:
+        return identify(algo, objective, federation, batch_size, run.seed, schedule)
+
+    shared = None
+    if begun is not None:
+        before = algorithms.configure(begun, objective.sizes, make)
+        algorithms.check_rounds(before, algo)
+        shared = identity(before)
     clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)
     chosen = choice.choose(run.fleet, clients, algo.sys)
     said = replace(
         describe(algo, objective, federation),
         config=settings.asdict(),
-        identity=identify(algo, objective, federation, batch_size, run.seed, schedule),
+        identity=identity(algo),
         fleet=chosen,
         **facts,
     )
     out = Path(run.out) if run.out else None
-    record = open_record(out, said, resume)
+    record = open_record(out, said, algo.sys.T, shared)
     states = States(algo.client(objective.theta0), record.vectors if out else None)
     workers = choice.start(chosen, algo, clients, run.workers, states)
     return Run(

@@ -267,6 +267,13 @@ def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
         ) from error
 
 
+def with_rounds(settings: Config, rounds: int | None) -> Config:
+    """The same settings for so many rounds; None leaves them as they are."""
+    if rounds is None:
+        return settings
+    return replace(settings, system=build("system", {**asdict(settings.system), "T": rounds}))
+
+
 def read(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}

@@ -6,6 +6,7 @@ An algorithm is a frozen value with pure functions; it never sees a clock, a fil
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
@@ -23,6 +24,9 @@ Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
 Xi: TypeAlias = Any  # one sample or mini-batch, reusable
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
+HORIZON = re.compile(r"(?<![A-Za-z_])T(?![A-Za-z_0-9])")  # in a formula
 
 
 class System(NamedTuple):
@@ -113,7 +117,7 @@ class About(NamedTuple):
     title: str  # the name as the paper prints it
     family: str
     paper: str
-    steps: Mapping[str, str] = {}  # tuning-free: each step and its formula in N, S, K, T
+    steps: Mapping[str, str] = {}  # each step that is not tuned: its formula in N, S, K, T and t
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
     means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
@@ -123,6 +127,28 @@ def about(algo: Algorithm) -> About:
     """What the algorithm says of itself; a stranger's may say nothing but its class's name."""
     found: About = getattr(algo, "about", About(type(algo).__name__, "", ""))
     return found
+
+
+def horizon_steps(algo: Algorithm) -> dict[str, str]:
+    """The steps that depend on how many rounds there will be, each with its formula, as it says.
+
+    A step that was given by hand does not, whatever its formula is.
+    """
+    formulas = {name: text for name, text in about(algo).steps.items() if HORIZON.search(text)}
+    theory = getattr(algo, "theory", None)
+    if not formulas or theory is None:
+        return formulas
+    usual = theory(algo.sys)
+    return {
+        name: text
+        for name, text in formulas.items()
+        if getattr(algo, name, None) == getattr(usual, name, None)
+    }
+
+
+def text_of(value: object) -> str:
+    """A value's repr, the same in every process."""
+    return ADDRESS.sub("", repr(value))
 
 
 def norm(v: Vec) -> Vec:

@@ -175,12 +175,17 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
     return Step(t, server, virtual_seconds=virtual_seconds, held=held)
 
 
-def open_record(path: Path | None, facts: Facts, resume: bool) -> Record:
-    """A new run file, or one that exists, once what follows is known to fit what it holds."""
-    if path is None or not resume:
+def open_record(
+    path: Path | None, facts: Facts, T: int, begun: Mapping[str, str] | None = None
+) -> Record:
+    """A new run file, or one that exists, once what follows is known to fit what it holds.
+
+    `begun` is the identity that one that exists must have: that of these facts, but for its T.
+    """
+    if path is None or begun is None:
         return Record.create(path, replace(facts, state="running"))
     with closing(Record.open(path)) as reader:
-        before, state = reader.facts(), reader.state
+        before, state, last = reader.facts(), reader.state, reader.last()
     if state == "diverged":
         raise ConfigError(f"'{path}' has diverged and has nothing to go on to: {before.reason}")
     if not before.identity:
@@ -188,10 +193,19 @@ def open_record(path: Path | None, facts: Facts, resume: bool) -> Record:
             f"'{path}' was begun by an earlier tunefree, which did not keep what is needed to go "
             "on; it can still be read: begin a new run"
         )
-    for what, value in facts.identity.items():
+    for what, value in begun.items():
         if (old := before.identity[what]) != value:
             raise ConfigError(
                 f"'{path}' cannot go on: its {what} was {old}, and now it is {value}; give what it "
                 "began with"
             )
-    return Record.resume(path)
+    planned = before.system.get("T", T)
+    if planned == T:
+        return Record.resume(path)
+    done = 0 if last is None else last[0] + 1
+    if done >= T:
+        raise ConfigError(
+            f"rounds = {T} is too small: '{path}' has played {done} of its {planned} rounds "
+            f"already; give more than {done}"
+        )
+    return Record.resume(path, **before.with_rounds(T, facts.identity))

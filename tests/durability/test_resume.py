@@ -259,7 +259,16 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
         resume_command(path)
 
 
-@pytest.mark.parametrize("words", [("--rounds", "5"), ("--set", "algorithm.eta=1"), ("a.toml",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--local-steps", "5"),
+        ("--rounds", "5", "--seed", "1"),
+        ("--set", "algorithm.eta=1"),
+        ("--set", "system.T=9"),
+        ("a.toml",),
+    ],
+)
 def test_a_run_keeps_its_settings(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

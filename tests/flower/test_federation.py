@@ -130,6 +130,53 @@ def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
         federated(Nodes(tmp_path, range(3), config(tmp_path, seed=1)))
 
 
+def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes:
+    return Nodes(tmp_path, range(3), config(tmp_path, algorithm=algorithm, rounds=rounds))
+
+
+@pytest.mark.parametrize("first", [2, 5, None])
+def test_a_run_goes_on_to_more_rounds(first: int | None, tmp_path: Path) -> None:
+    whole, _ = trained(rounds_of(tmp_path / "a", 8))
+    trained(rounds_of(tmp_path / "b", 5), first)
+    longer, rows = trained(rounds_of(tmp_path / "b", 8))
+    assert rows[0]["t"] == (first or 5)
+    assert longer.theta_sha256 == whole.theta_sha256
+    for client in range(3):
+        ours, theirs = (run.record.vectors(client) for run in (longer, whole))
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[field], theirs[field]) for field in ours)
+    facts = longer.record.facts()
+    assert (facts.system["T"], facts.config["system"]["T"], facts.state) == (8, 8, "done")
+    _, rows = trained(rounds_of(tmp_path / "b", 8))
+    assert rows == []
+
+
+def test_nobody_there_leaves_a_longer_run_that_goes_on(tmp_path: Path) -> None:
+    trained(rounds_of(tmp_path, 3))
+    alone = Nodes(tmp_path, range(0), config(tmp_path, algorithm="scaffold", rounds=5, wait=0.01))
+    with pytest.raises(FleetError):
+        federated(alone)
+    _, rows = trained(rounds_of(tmp_path, 5))
+    assert [row["t"] for row in rows] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rounds", "sentence"),
+    [
+        ("padamfed", 8, "PAdaMFed's steps depend on T .*: a run of 5 rounds cannot become one of"),
+        ("scaffold", 4, "rounds = 4 is too small: .* has played 5 of its 5 rounds already"),
+    ],
+)
+def test_a_run_cannot_have_these_rounds(
+    algorithm: str, rounds: int, sentence: str, tmp_path: Path
+) -> None:
+    trained(rounds_of(tmp_path, 5, algorithm))
+    before = Path(config(tmp_path)["out"]).read_bytes()
+    with pytest.raises(ConfigError, match=sentence):
+        federated(rounds_of(tmp_path, rounds, algorithm))
+    assert Path(config(tmp_path)["out"]).read_bytes() == before
+
+
 @pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) -> None:

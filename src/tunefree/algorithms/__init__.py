@@ -43,7 +43,7 @@ from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
 from tunefree.config import AlgorithmSettings, Config, check_option
-from tunefree.core import About, Algorithm, System, about
+from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of
 from tunefree.errors import ConfigError, unknown
 from tunefree.geometry import Shapes
 from tunefree.wire import from_spec
@@ -146,6 +146,39 @@ def note_no_momentum(algo: Algorithm) -> None:
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
             stacklevel=2,
+        )
+
+
+def check_rounds(before: Algorithm, after: Algorithm) -> None:
+    """Refuse to give a run another T if its method depends on T; the two are made for one T each.
+
+    A method must say so itself: a formula of `about.steps` has T in it or not. Whether that is true
+    is tested for those in the registry, and by `tunefree check` for any other. One without `about`
+    says nothing and is refused: to play it for both T on a small problem would prove little, since
+    it may heed T late only (a decay after T / 2) or not fit a small problem. What can be seen is
+    looked at in any case: no field may have come out differently.
+    """
+    if before.sys.T == after.sys.T:
+        return
+    title, formulas = about(after).title, horizon_steps(after)
+    names = dict.fromkeys((*(f.name for f in fields(after)), *about(after).steps))
+    changed = [
+        name
+        for name in names
+        if name != "sys" and text_of(getattr(before, name)) != text_of(getattr(after, name))
+    ]
+    why = ""
+    if formulas:
+        listed = ", ".join(f"{name} = {formula}" for name, formula in formulas.items())
+        why = f"{title}'s steps depend on T ({listed})"
+    elif changed:
+        why = f"{title} was made with another {', '.join(changed)} for another T"
+    elif not hasattr(after, "about"):
+        why = f"{title} has no `about`, so nothing says that its steps do not depend on T"
+    if why:
+        raise ConfigError(
+            f"{why}: a run of {before.sys.T} rounds cannot become one of {after.sys.T}; begin a "
+            "new run, or use a method without a horizon"
         )
 
 

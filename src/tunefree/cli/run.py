@@ -23,7 +23,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings")
     settings.add_flags(command)
     command.add_argument(
-        "--resume", type=Path, metavar="RUN", help="go on with an unfinished run file"
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with a run file; --rounds may be more, where no step depends on T",
     )
     command.set_defaults(act=run_command)
 
@@ -40,7 +43,7 @@ def run_command(args: argparse.Namespace) -> int:
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
-        run = resume_command(args.resume, fleet, workers)
+        run = resume_command(args.resume, fleet, workers, given.get("system.T"))
     if args.format == "text":
         print(introduction(run))
     stop = Stop()
@@ -68,8 +71,8 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def refuse_settings(given: dict[str, object], more: bool) -> None:
-    """A run that goes on keeps its settings; only where its clients run may change."""
-    wrong = sorted(set(given) - {"run.fleet", "run.workers"})
+    """A run that goes on keeps its settings, but for its rounds and where its clients run."""
+    wrong = sorted(set(given) - {"run.fleet", "run.workers", "system.T"})
     if wrong or more:
         what = f"{', '.join(wrong)} cannot be given" if wrong else "no settings can be given"
         raise ConfigError(

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -34,7 +34,7 @@ from tunefree.conformance.problem import (
     state_in,
     vectors,
 )
-from tunefree.core import Algorithm, Exchange, Message, Reply, System
+from tunefree.core import Algorithm, Exchange, Message, Reply, System, horizon_steps
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
@@ -386,6 +386,22 @@ def check_theory(algo: Algorithm) -> Iterator[str]:
             yield "`theory(sys)` does not give the algorithm of that sys; make its steps from it"
 
 
+def check_horizon(algo: Algorithm) -> Iterator[str]:
+    """What says nothing of itself promises nothing either."""
+    sys, made = algo.sys, getattr(algo, "theory", partial(remade, algo))
+    if not hasattr(algo, "about") or horizon_steps(made(sys)):
+        return
+    if differ(run_problem(made(sys)), run_problem(made(sys._replace(T=2 * sys.T)))):
+        yield (
+            "it heeds T, and no formula of its `about.steps` has T in it; write there what each "
+            "step is"
+        )
+
+
+def remade(algo: Algorithm, sys: System) -> Algorithm:
+    return replace(algo, sys=sys)
+
+
 CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
     "contract": check_contract,
     "messages": check_messages,
@@ -401,4 +417,5 @@ CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
     "resuming": check_resuming,
     "replies": check_replies,
     "theory": check_theory,
+    "horizon": check_horizon,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from flwr.serverapp import Grid
 
 from tunefree import algorithms
 from tunefree.api import MakeAlgorithm
-from tunefree.core import Algorithm, Vec, about
+from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.evaluate import scores_on
@@ -26,7 +27,7 @@ from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
-from tunefree.record.provenance import ADDRESS, describe, fingerprint
+from tunefree.record.provenance import describe, fingerprint
 from tunefree.run import Run, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
@@ -98,20 +99,40 @@ def federation(
 
 
 def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
-    """The run file; where it exists it must be of the same run."""
+    """The run file; where it exists it must be of the same run, but for its rounds."""
     config = settings.first()
-    chosen, schedule, run = config.algorithm, config.schedule, config.run
-    S = settings.given.get("system.S")
-    identity = {
+    path, T = Path(config.run.out), config.system.T
+    facts = Facts(
+        door="flower",
+        fleet="flower",
+        identity=identity(settings, objective, make),
+        federation=secrets.token_hex(8),
+    )
+    if not path.exists():
+        return open_record(path, facts, T)
+    with closing(Record.open(path)) as record:
+        begun = settings.for_rounds(record.facts().system.get("T", T))
+    if begun.first() != config:
+        before, after = (
+            algorithms.configure(each, objective.sizes, make) for each in (begun.first(), config)
+        )
+        algorithms.check_rounds(before, after)
+    return open_record(path, facts, T, identity(begun, objective, make))
+
+
+def identity(
+    settings: Settings, objective: Objective, make: MakeAlgorithm | None
+) -> dict[str, str]:
+    """What a continued run must have in common with its beginning."""
+    config = settings.first()
+    chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
+    return {
         "algorithm": repr((chosen.name, chosen.compressor, dict(chosen.options)))
         if make is None
-        else ADDRESS.sub("", repr(make)),
+        else text_of(make),
         "constants": repr((S, config.system.K, config.system.T)),
         "schedule": repr((schedule.name, schedule.concurrency, schedule.opening)),
-        "seed": str(run.seed),
+        "seed": str(config.run.seed),
         "batch size": str(config.data.batch_size),
         "first model": fingerprint(objective.theta0.numpy()),
     }
-    path = Path(run.out)
-    facts = Facts(door="flower", fleet="flower", identity=identity, federation=secrets.token_hex(8))
-    return open_record(path, facts, resume=path.exists())

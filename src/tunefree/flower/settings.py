@@ -33,6 +33,10 @@ class Settings(NamedTuple):
         """All settings before anybody is registered; N is none that can be relied on."""
         return self.at(max(1, self.per_round))
 
+    def for_rounds(self, T: int) -> Settings:
+        """The same for so many rounds."""
+        return self._replace(given={**self.given, "system.T": T})
+
     @property
     def per_round(self) -> int:
         """As it is given; 0 where it is not, or is no number and will be refused."""

@@ -142,6 +142,19 @@ class Facts:
             return "found by the search"
         return "given" if name in self.options else self.formulas.get(name) or "default"
 
+    def with_rounds(self, T: int, identity: Mapping[str, str]) -> dict[str, Any]:
+        """The facts that change when the run is given other rounds, by name.
+
+        It is no longer the run that a batch has planned, so it loses that fingerprint.
+        """
+        return {
+            "door": self.door,  # an older file tells it and its settings in one
+            "config": {**self.config, "system": {**self.config.get("system", {}), "T": T}},
+            "system": {**self.system, "T": T},
+            "identity": identity,
+            "settings": "",
+        }
+
     def how_to_resume(self, path: Path | None) -> str:
         """The command or the call that continues the unfinished run in this file."""
         if self.door == "flower":

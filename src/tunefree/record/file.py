@@ -137,14 +137,14 @@ class Record:
         return cls(sqlite3.connect(read_only(path), uri=True), path)
 
     @classmethod
-    def resume(cls, path: Path) -> Record:
-        """An existing run file, for writing further steps."""
+    def resume(cls, path: Path, **changes: Any) -> Record:
+        """An existing run file, for writing further steps, once these facts have changed."""
         migrate(path)
         lock = acquire_lock(path)
         connection = connect(path)
         use_wal(connection)
         record = cls(connection, path, lock)
-        record.note(state="running", writer=this_process())
+        record.note(**changes, state="running", writer=this_process())
         return record
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 from dataclasses import fields
 from importlib import metadata
 from typing import Any
@@ -13,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefree.config import Schedule
-from tunefree.core import Algorithm, about
+from tunefree.core import Algorithm, about, text_of
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
 from tunefree.record.facts import Facts
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
 LOOKED_AT = 100_000  # labels that tell one data set from another
 SHOWN = 100  # clients whose labels are counted for the picture
 
@@ -35,7 +33,7 @@ def identify(
     sizes = np.array([len(part) for part in federation.parts])
     labels = federation.train.y[:LOOKED_AT].cpu().numpy()
     return {
-        "algorithm": ADDRESS.sub("", repr(algo)),
+        "algorithm": text_of(algo),
         "schedule": repr(schedule),
         "seed": str(seed),
         "batch size": str(batch_size),
