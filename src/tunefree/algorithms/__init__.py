@@ -11,6 +11,7 @@ from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
+from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fadas import FADAS
 from tunefree.algorithms.fafed import FAFED
 from tunefree.algorithms.fed_ef_ams import FedEFAMS
@@ -22,6 +23,7 @@ from tunefree.algorithms.fedavgm import FedAvgM
 from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.fedcm import FedCM
 from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fedexp import FedExP
 from tunefree.algorithms.fednova import FedNova
 from tunefree.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from tunefree.algorithms.fedprox import FedProx
@@ -56,6 +58,7 @@ REGISTRY: dict[str, type[Any]] = {
     "scaffold_norm": ScaffoldNorm,
     "fedavgm": FedAvgM,
     "slowmo": SlowMo,
+    "fedexp": FedExP,
     "fedprox": FedProx,
     "fednova": FedNova,
     "feddyn": FedDyn,
@@ -68,6 +71,7 @@ REGISTRY: dict[str, type[Any]] = {
     "mime": Mime,
     "mime_lite": MimeLite,
     "fedsps": FedSPS,
+    "delta_sgd": DeltaSGD,
     "fafed": FAFED,
     "comparfrefl": ComParFreFL,
     "scafcom": Scafcom,
@@ -166,7 +170,7 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
         if tuning_free and step and not (explicit_steps and key in allowed):
             raise ConfigError(
                 f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} follow from N, S, K and T; leave it out, or set "
+                f"{', '.join(said.steps)} {said.origin}; leave it out, or set "
                 "algorithm.explicit_steps = true to study what other steps would do"
             )
         if key == "compressor" and key not in allowed:

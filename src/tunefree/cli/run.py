@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tunefree import config
 from tunefree.cli import settings
 from tunefree.errors import ConfigError
+from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.rows import BITS
 
 if TYPE_CHECKING:
@@ -114,8 +115,9 @@ def introduction(run: Run) -> str:
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
     ]
     for name, value in facts.steps.items():
-        theory = name in facts.formulas and name not in facts.options
-        source = f"= {facts.formulas[name]}" if theory else "chosen by hand"
+        formula = "" if name in facts.options else facts.formulas.get(name, "")
+        equals = "" if formula in ("", AS_PUBLISHED) else "= "
+        source = f"{equals}{formula or 'chosen by hand'}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")

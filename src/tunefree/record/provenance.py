@@ -16,7 +16,7 @@ from tunefree.config import Schedule
 from tunefree.core import Algorithm, about
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
-from tunefree.record.facts import Facts
+from tunefree.record.facts import AS_PUBLISHED, Facts
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
 LOOKED_AT = 100_000  # labels that tell one data set from another
@@ -52,7 +52,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
     return Facts(
         title=said.title,
         paper=said.paper,
-        formulas=dict(said.steps),
+        formulas=dict.fromkeys(said.steps, AS_PUBLISHED) if said.constant else dict(said.steps),
         steps={name: value for name, value in numbers.items() if isinstance(value, float)},
         compressor=str(numbers.get("C", "")),
         system=algo.sys._asdict(),
