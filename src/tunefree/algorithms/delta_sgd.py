@@ -14,8 +14,9 @@ Algorithm 1 (lines numbered by us; r is the paper's θ).
 Wire: d down, d up. Memory: none. Tuning: none; γ = 2, δ = 0.1 and η_0 = 0.2 for every problem.
 Deviations: the page does not say on which batches line 3 compares gradients; ours are both on the
 next step's batch ξ', as in the authors' code, which costs a second gradient. `batches = "own"` is
-the other reading, ∇F(θ_i'; ξ') - ∇F(θ_i; ξ), which is free but takes noise for curvature. Nothing
-moved or nothing changed: η' is the second term. ||θ_i' - θ_i|| is η ||∇F||, no models subtracted.
+the other reading, ∇F(θ_i'; ξ') - ∇F(θ_i; ξ), which is free but takes noise for curvature. δ is of
+the paper's experiments; its Algorithm 1 has δ = 1. Where nothing moved or no gradient changed, η'
+is the second term. ||θ_i' - θ_i|| is η ||∇F||: no models are subtracted.
 """
 
 from __future__ import annotations
