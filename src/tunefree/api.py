@@ -241,7 +241,7 @@ def simulation(
 
     shared = None
     if begun is not None:
-        before = algorithms.configure(begun, objective.sizes, make)
+        before = algorithms.configure(begun, objective.shapes, make)
         algorithms.check_rounds(before, algo)
         shared = identity(before)
     clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)

@@ -122,6 +122,20 @@ class About(NamedTuple):
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
     means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
 
+    @property
+    def constant(self) -> bool:
+        """Whether its steps are numbers of its paper, the same for every N, S, K and T."""
+        formulas = "".join(self.steps.values())
+        return bool(self.steps) and not any(letter in formulas for letter in System._fields)
+
+    @property
+    def origin(self) -> str:
+        """What is true of the steps of a tuning-free method."""
+        if self.constant:
+            return "are constants of its paper"
+        known = any(map(HORIZON.search, self.steps.values()))
+        return "follow from N, S, K and T" if known else "follow from S, K and the round"
+
 
 def about(algo: Algorithm) -> About:
     """What the algorithm says of itself; a stranger's may say nothing but its class's name."""

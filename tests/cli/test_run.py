@@ -89,6 +89,17 @@ def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert "eta   = 0.01      chosen by hand" in capsys.readouterr().out
 
 
+def test_constants_of_a_paper_have_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    study = ["--set", "algorithm.gamma=1", "--set", "algorithm.explicit_steps=true"]
+    assert main([*SMALL, "--algorithm", "delta_sgd", *study, "--out", "mine.sqlite"]) == 0
+    out = capsys.readouterr().out
+    assert "gamma = 1         chosen by hand" in out
+    assert "eta_0 = 0.2       as published" in out
+    assert not Record.open(Path("mine.sqlite")).facts().tuning_free
+    assert main([*SMALL, "--algorithm", "delta_sgd", "--out", "free.sqlite"]) == 0
+    assert Record.open(Path("free.sqlite")).facts().tuning_free
+
+
 def test_a_buffered_run_tells_time_and_staleness(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--algorithm", "adamasfl", "--schedule", "buffered", "--concurrency", "6"]
     assert main([*SMALL, *argv, "--delays", "large", "--format", "json"]) == 0
@@ -147,6 +158,10 @@ def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> No
         (["--partition", "diriclet:0.1"], "did you mean 'dirichlet'?"),
         (["--partition", "dirichlet"], "dirichlet"),
         (["--set", "algorithm.eta=0.1"], "PAdaMFed takes no step size"),
+        (
+            ["--algorithm", "delta_sgd", "--set", "algorithm.gamma=1"],
+            "Delta-SGD takes no step size: its gamma, delta, eta_0 are constants of its paper",
+        ),
         (["--set", "algorithm.lr=0.1"], "PAdaMFed takes no step size"),
         (["--set", "nonsense"], "must look like key=value"),
         (["--compressor", "top:0.1"], "PAdaMFed sends whole vectors"),

@@ -175,6 +175,20 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
     assert "fedavg:eta=0.3: eta = 0.3, given" in out
 
 
+def test_constants_of_a_paper_were_not_chosen(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = ["delta_sgd", "delta_sgd:eta_0=0.1,explicit_steps=true", "fedexp"]
+    assert main(["compare", *arms, *FLAGS, "--seeds", "0", "--format", "json"]) == 0
+    outcomes = json.loads(capsys.readouterr().out)["arms"]
+    assert [each["steps"] for each in outcomes] == ["as published", "chosen", "chosen"]
+    assert outcomes[0]["step_sizes"] == {"gamma": 2, "delta": 0.1, "eta_0": 0.2}
+    assert main(["compare", *arms, *FLAGS, "--seeds", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "fedexp: eta = 0.1, epsilon = 0.001, its default" in out
+    assert "delta_sgd: " not in out
+
+
 def test_a_tuned_arm_brings_its_bill(
     here: None, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -331,6 +331,7 @@ def test_fixed_options_are_not_searched(told: Told) -> None:
     ("argv", "sentence"),
     [
         (["padamfed"], "PAdaMFed has nothing to tune: its eta, gamma, beta follow from N, S, K"),
+        (["delta_sgd"], "nothing to tune: its gamma, delta, eta_0 are constants of its paper"),
         (["fedavgg"], "did you mean 'fedavg'?"),
         (["fedavg@tuned.json"], "is tuned already"),
         (["fedavg:eta=0.1"], "leaves nothing to search"),

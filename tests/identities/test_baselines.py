@@ -13,21 +13,23 @@ from tests.identities.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import quadratic, simulate
 from tunefree.algorithms import build
+from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fafed import FAFED
 from tunefree.algorithms.fedams_server import FedAMSServer
 from tunefree.algorithms.fedavg import FedAvg
 from tunefree.algorithms.fedavgm import FedAvgM
 from tunefree.algorithms.fedcm import FedCM
 from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fedexp import FedExP, Server
 from tunefree.algorithms.fednova import FedNova
 from tunefree.algorithms.fedopt import FedAdam, FedYogi
 from tunefree.algorithms.fedprox import FedProx
 from tunefree.algorithms.fedsps import FedSPS
-from tunefree.algorithms.local_sgd import local_sgd
+from tunefree.algorithms.local_sgd import Up, local_sgd
 from tunefree.algorithms.mime import Mime, MimeLite
 from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.algorithms.slowmo import SlowMo
-from tunefree.core import Exchange, System
+from tunefree.core import Exchange, Reply, System
 from tunefree.errors import ConfigError
 from tunefree.schedule.membership import cohort
 
@@ -204,3 +206,89 @@ def test_fafed_starts_every_absent_round_with_a_moving_average(sys: System) -> N
         grad = np.mean([problem.grad(i, theta, xi) for i, xi in noise.items()], axis=0)
         average = 0.3 * torch.from_numpy(grad) + 0.7 * before.server.m
         assert torch.allclose(after.server.m, average, rtol=1e-10) == (sys.S < sys.N)
+
+
+def test_fedexp_with_one_client_a_round_is_fedavg_to_the_bit() -> None:
+    """A displacement alone is half of its own square: η_g = max(1, 1/2)."""
+    sys = PARTIAL._replace(S=1)
+    ours = thetas(FedExP(sys, eta=0.05, final="last"), sys)
+    assert ours.tobytes() == thetas(FedAvg(sys, eta=0.05), sys).tobytes()
+
+
+def test_fedexp_with_equal_clients_is_fedavg_to_the_bit() -> None:
+    one = quadratic(N=1, noise=0.0)
+    alike = one._replace(A=np.tile(one.A, (7, 1, 1)), b=np.tile(one.b, (7, 1)))
+    ours = simulate(FedExP(PARTIAL, eta=0.05, final="last"), alike).thetas
+    expected = simulate(FedAvg(PARTIAL, eta=0.05), alike).thetas
+    assert np.array(ours).tobytes() == np.array(expected).tobytes()
+
+
+def test_fedexp_gives_away_the_mean_of_the_last_two_iterates() -> None:
+    average, last = (thetas(FedExP(PARTIAL, eta=0.05, final=end)) for end in ("average", "last"))
+    assert not np.allclose(last, thetas(FedAvg(PARTIAL, eta=0.05)), rtol=1e-3)
+    same(average[1:], (last[1:] + last[:-1]) / 2)
+
+
+def extrapolated(deltas: Any, epsilon: float) -> Any:
+    """How far FedExP goes, in units of FedAvg's step."""
+    theta = torch.zeros(deltas.shape[1], dtype=torch.float64)
+    replies = [Reply(i, 1, 0, Up(torch.from_numpy(delta))) for i, delta in enumerate(deltas)]
+    moved = FedExP(PARTIAL, epsilon=epsilon).aggregate(Server(theta, theta), replies).w
+    return -moved.numpy() @ deltas.mean(0) / (deltas.mean(0) @ deltas.mean(0))
+
+
+def test_fedexp_goes_half_of_s_times_as_far_where_clients_have_nothing_in_common() -> None:
+    for S in (2, 3, 6):
+        assert extrapolated(0.7 * np.eye(S, 8), epsilon=0.0) == pytest.approx(max(1, S / 2))
+    assert extrapolated(0.7 * np.eye(6, 8), epsilon=1.0) == 1.0
+
+
+def test_the_epsilon_of_fedexp_has_the_unit_of_a_model_squared() -> None:
+    deltas, unit = np.eye(6, 8), 1e-2
+    assert extrapolated(unit * deltas, 0.0) == pytest.approx(extrapolated(deltas, 0.0))
+    assert extrapolated(unit * deltas, 0.01) < 0.5 * extrapolated(deltas, 0.01)
+    assert extrapolated(unit * deltas, 0.01 * unit**2) == pytest.approx(extrapolated(deltas, 0.01))
+
+
+def test_delta_sgd_with_steps_that_never_change_is_fedavg() -> None:
+    fedavg = thetas(FedAvg(PARTIAL, eta=0.05))
+    for batches in ("same", "own"):
+        same(thetas(DeltaSGD(PARTIAL, 1e9, 0.0, 0.05, batches)), fedavg)
+    assert not np.allclose(thetas(DeltaSGD(PARTIAL, eta_0=0.05)), fedavg, rtol=1e-3)
+
+
+def test_delta_sgd_with_one_local_step_is_fedavg_to_the_bit() -> None:
+    """There is nothing to compare: it stays at η_0."""
+    sys = PARTIAL._replace(K=1)
+    assert thetas(DeltaSGD(sys), sys).tobytes() == thetas(FedAvg(sys, eta=0.2), sys).tobytes()
+
+
+def test_delta_sgd_finds_the_curvature_in_one_step() -> None:
+    """A_i = 40 I, no noise: the second step has η = 1 / 40 and ends in b_i, whatever η_0 did."""
+    sys = System(N=7, S=3, K=2, T=5)
+    problem = quadratic(N=sys.N, noise=0.0)._replace(A=np.tile(40 * np.eye(5), (7, 1, 1)))
+    trace = simulate(DeltaSGD(sys), problem)
+    for present, theta in zip(trace.cohorts, trace.thetas[1:], strict=True):
+        np.testing.assert_allclose(theta, problem.b[list(present)].mean(0), rtol=1e-10)
+
+
+def test_noise_is_no_curvature_to_delta_sgd_unless_batches_differ() -> None:
+    """A_i = 40 I: on the same batch it cancels out; on two it shortens the step."""
+    sys = System(N=1, S=1, K=2, T=1)
+    problem = quadratic(N=1, noise=5.0)._replace(A=40 * np.eye(5)[None])
+    rng = problem.noises(0, 0)
+    _, xi = problem.draw(rng), problem.draw(rng)
+    ends = {b: simulate(DeltaSGD(sys, batches=b), problem).thetas[-1] for b in ("same", "own")}
+    np.testing.assert_allclose(ends["same"], problem.b[0] - xi / 40, rtol=1e-10)
+    assert not np.allclose(ends["own"], ends["same"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("batches", ["same", "own"])
+def test_the_first_step_of_delta_sgd_has_the_unit_of_one_over_the_loss(batches: Any) -> None:
+    one = thetas(DeltaSGD(PARTIAL, batches=batches))
+    same(thetas(DeltaSGD(PARTIAL, eta_0=0.2e-3, batches=batches), scale=1000), one)
+    assert not np.allclose(thetas(DeltaSGD(PARTIAL, batches=batches), scale=0.01), one, rtol=1e-3)
+
+
+def test_fedexp_is_fedavg_in_the_unit_of_the_loss() -> None:
+    same(thetas(FedExP(PARTIAL, eta=5e-5), scale=1000), thetas(FedExP(PARTIAL, eta=0.05)))

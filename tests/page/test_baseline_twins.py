@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.page.delta_sgd import delta_sgd
 from tests.page.fafed import fafed
 from tests.page.fedams_local import fedams_local
 from tests.page.fedams_server import fedams_server
 from tests.page.fedavgm import fedavgm
 from tests.page.fedcm import fedcm
 from tests.page.feddyn import feddyn
+from tests.page.fedexp import fedexp
 from tests.page.fednova import fednova
 from tests.page.fedopt import fedopt
 from tests.page.fedprox import fedprox
@@ -22,12 +24,14 @@ from tests.page.mime import mime, mime_lite
 from tests.page.slowmo import slowmo
 from tests.page.test_twins import agree, all_systems, both_starts, problem_of
 from tests.problem import simulate
+from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fafed import FAFED
 from tunefree.algorithms.fedams_local import FedAMSLocal
 from tunefree.algorithms.fedams_server import FedAMSServer
 from tunefree.algorithms.fedavgm import FedAvgM
 from tunefree.algorithms.fedcm import FedCM
 from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fedexp import FedExP
 from tunefree.algorithms.fednova import FedNova, Server, Up
 from tunefree.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from tunefree.algorithms.fedprox import FedProx
@@ -51,6 +55,19 @@ def test_slowmo(sys: System) -> None:
     problem = problem_of(sys)
     trace = simulate(SlowMo(sys, eta=0.04, s=0.8, mu=0.6), problem)
     agree(trace.thetas, slowmo(problem, trace.cohorts, sys.K, 0.04, 0.8, 0.6), sys.T)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.3])
+@pytest.mark.parametrize("final", ["average", "last"])
+@all_systems
+def test_fedexp(sys: System, final: Any, epsilon: float) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedExP(sys, 0.04, epsilon, final), problem)
+    agree(
+        trace.thetas,
+        fedexp(problem, trace.cohorts, sys.K, 0.04, epsilon, final == "average"),
+        sys.T,
+    )
 
 
 @all_systems
@@ -162,6 +179,16 @@ def test_fedsps(sys: System, rule: Any, c: float, eta_b: float, l_star: float) -
     agree(trace.thetas, page, sys.T)
 
 
+@pytest.mark.parametrize(("gamma", "delta", "eta_0"), [(2, 0.1, 0.2), (0.7, 3.0, 0.02)])
+@pytest.mark.parametrize("batches", ["same", "own"])
+@all_systems
+def test_delta_sgd(sys: System, batches: Any, gamma: float, delta: float, eta_0: float) -> None:
+    problem = problem_of(sys)
+    trace = simulate(DeltaSGD(sys, gamma, delta, eta_0, batches), problem)
+    page = delta_sgd(problem, trace.cohorts, sys.K, gamma, delta, eta_0, batches == "same")
+    agree(trace.thetas, page, sys.T)
+
+
 @both_starts
 @all_systems
 def test_fafed(sys: System, start: Opening) -> None:
@@ -180,6 +207,8 @@ DEFAULTS: list[tuple[Any, Any, dict[str, Any]]] = [
     (Mime, mime, {"eta": 0.1, "beta": 0.9}),
     (MimeLite, mime_lite, {"eta": 0.1, "beta": 0.9}),
     (FedSPS, fedsps, {"c": 0.5, "eta_b": 1, "l_star": 0, "decreasing": False}),
+    (DeltaSGD, delta_sgd, {"gamma": 2, "delta": 0.1, "eta_0": 0.2}),
+    (FedExP, fedexp, {"eta": 0.1, "epsilon": 0.001}),
     (FAFED, fafed, {"eta": 0.003, "alpha": 0.1, "beta": 0.1, "rho": 0.1}),
     (FedAMSLocal, fedams_local, {"eta": 1e-3, "beta1": 0.9, "beta2": 0.99}),
 ]

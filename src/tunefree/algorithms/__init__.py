@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -13,6 +12,7 @@ from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
+from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fadas import FADAS
 from tunefree.algorithms.fafed import FAFED
 from tunefree.algorithms.fed_ef_ams import FedEFAMS
@@ -24,6 +24,7 @@ from tunefree.algorithms.fedavgm import FedAvgM
 from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.fedcm import FedCM
 from tunefree.algorithms.feddyn import FedDyn
+from tunefree.algorithms.fedexp import FedExP
 from tunefree.algorithms.fednova import FedNova
 from tunefree.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from tunefree.algorithms.fedprox import FedProx
@@ -61,6 +62,7 @@ REGISTRY: dict[str, type[Any]] = {
     "scaffold_norm": ScaffoldNorm,
     "fedavgm": FedAvgM,
     "slowmo": SlowMo,
+    "fedexp": FedExP,
     "fedprox": FedProx,
     "fednova": FedNova,
     "feddyn": FedDyn,
@@ -73,6 +75,7 @@ REGISTRY: dict[str, type[Any]] = {
     "mime": Mime,
     "mime_lite": MimeLite,
     "fedsps": FedSPS,
+    "delta_sgd": DeltaSGD,
     "fafed": FAFED,
     "comparfrefl": ComParFreFL,
     "scafcom": Scafcom,
@@ -192,12 +195,6 @@ def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
     return replace(algo, **known)
 
 
-def letters(said: About) -> str:
-    """What a tuning-free method's steps follow from."""
-    known = any(re.search(r"\bT\b", formula) for formula in said.steps.values())
-    return "N, S, K and T" if known else "S, K and the round"
-
-
 def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:
     """Refuse a name or an option that cannot work, before anything else is done."""
     if name not in REGISTRY:
@@ -214,7 +211,7 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
             study = ", or set algorithm.explicit_steps = true to study what other steps would do"
             raise ConfigError(
                 f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} follow from {letters(said)}; leave it out"
+                f"{', '.join(said.steps)} {said.origin}; leave it out"
                 f"{study if key in allowed else ''}"
             )
         if key == "compressor" and key not in allowed:

@@ -78,7 +78,7 @@ def show(outcomes: list[Outcome], target: float | None, judge: str = "final") ->
         rows.append(row)
     print_table(columns, rows, right=("sent up", "samples", "seconds"), width=WIDTH)
     for each in outcomes:
-        if each.steps != "from theory":
+        if each.steps in ("chosen", "tuned"):
             print(f"  {each.arm}: {words_on_steps(each)}")
 
 

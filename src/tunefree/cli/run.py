@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tunefree import config
 from tunefree.cli import settings
 from tunefree.errors import ConfigError
+from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.rows import BITS
 
 if TYPE_CHECKING:
@@ -118,10 +119,11 @@ def introduction(run: Run) -> str:
         f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
     ]
     for name, value in facts.steps.items():
-        theory = name in facts.formulas and name not in facts.options
-        source = f"= {facts.formulas[name]}" if theory else "chosen by hand"
-        first = ", here of round t = 0" if "t +" in source else ""
-        lines.append(f"  {name:<5} = {value:<9.4g} {source}{first}")
+        formula = "" if name in facts.options else facts.formulas.get(name, "")
+        equals = "" if formula in ("", AS_PUBLISHED) else "= "
+        first = ", here of round t = 0" if "t +" in formula else ""
+        source = f"{equals}{formula or 'chosen by hand'}{first}"
+        lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if shapes := getattr(run.algo, "tensors", None):
         r = units(run.objective.theta0, shapes)
         lines.append(f"  in units of {len(r)} tensors' own length, {min(r):.3g} to {max(r):.3g}")

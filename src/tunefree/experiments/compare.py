@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     arm: str
     algorithm: str
-    steps: Literal["from theory", "chosen", "tuned"]
+    steps: Literal["from theory", "as published", "chosen", "tuned"]
     step_sizes: Mapping[str, float]
     given: list[str]  # those of them that somebody wrote or a search found
     accuracy: float | None  # at the end, mean
@@ -82,11 +82,14 @@ def outcome(arm: ArmSpec, results: Sequence[Result], target: float | None = None
     config, facts = results[0].run.config, results[0].run.facts
     values = step_sizes(config)
     about: About = algorithms.REGISTRY[arm.name].about
-    from_theory = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
+    own = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
+    free: Literal["from theory", "as published"] = (
+        "as published" if about.constant else "from theory"
+    )
     return Outcome(
         arm=results[0].run.label,
         algorithm=arm.name,
-        steps="from theory" if from_theory else "tuned" if arm.tuned else "chosen",
+        steps=free if own else "tuned" if arm.tuned else "chosen",
         step_sizes=values,
         given=[name for name in values if name in config.algorithm.options],
         accuracy=mean(finals),

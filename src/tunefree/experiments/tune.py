@@ -203,8 +203,7 @@ def declared_grid(name: str) -> Grid:
     about: About = algorithms.REGISTRY[name].about
     if not about.grid:
         raise ConfigError(
-            f"{about.title} has nothing to tune: its {', '.join(about.steps)} follow from "
-            f"{algorithms.letters(about)}"
+            f"{about.title} has nothing to tune: its {', '.join(about.steps)} {about.origin}"
         )
     return about.grid
 

@@ -114,7 +114,7 @@ def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | No
         begun = settings.for_rounds(record.facts().system.get("T", T))
     if begun.first() != config:
         before, after = (
-            algorithms.configure(each, objective.sizes, make) for each in (begun.first(), config)
+            algorithms.configure(each, objective.shapes, make) for each in (begun.first(), config)
         )
         algorithms.check_rounds(before, after)
     return open_record(path, facts, T, identity(begun, objective, make))

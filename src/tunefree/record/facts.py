@@ -12,6 +12,7 @@ from tunefree.config import Schedule
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
 Tree: TypeAlias = Mapping[str, Mapping[str, Any]]
+AS_PUBLISHED = "as published"  # in place of a formula: a constant of the method's paper
 RUN_KEYS = ("seed", "eval_every", "commit_every", "grad_norm", "device", "kernels", "out")
 
 
@@ -46,7 +47,7 @@ class Facts:
     identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
-    formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that theory gives
+    formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that nobody chose
     steps: Mapping[str, float] = field(default_factory=dict)
     compressor: str = ""
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T

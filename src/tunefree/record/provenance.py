@@ -15,7 +15,7 @@ from tunefree.config import Schedule
 from tunefree.core import Algorithm, about, text_of
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
-from tunefree.record.facts import Facts
+from tunefree.record.facts import AS_PUBLISHED, Facts
 
 LOOKED_AT = 100_000  # labels that tell one data set from another
 SHOWN = 100  # clients whose labels are counted for the picture
@@ -51,7 +51,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
     return Facts(
         title=said.title,
         paper=said.paper,
-        formulas=dict(said.steps),
+        formulas=dict.fromkeys(said.steps, AS_PUBLISHED) if said.constant else dict(said.steps),
         steps={name: value for name, value in numbers.items() if isinstance(value, float)},
         compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
