@@ -41,14 +41,16 @@ def with_singular_values(values: Any, rows: int, columns: int, seed: int = 0) ->
     short = len(values)
     U, _ = torch.linalg.qr(normal(rows, short, seed=seed))
     V, _ = torch.linalg.qr(normal(columns, short, seed=seed + 1))
-    return U @ torch.diag(torch.as_tensor(values, dtype=torch.float64)) @ V.T
+    M: torch.Tensor = U @ torch.diag(torch.as_tensor(values, dtype=torch.float64)) @ V.T
+    return M
 
 
 def polar_factor(M: torch.Tensor) -> torch.Tensor:
     """By SVD, without the directions in which M is zero."""
     U, S, Vh = torch.linalg.svd(M, full_matrices=False)
     rank = int((S / S[0] > 1e-10).sum())
-    return U[:, :rank] @ Vh[:rank]
+    O: torch.Tensor = U[:, :rank] @ Vh[:rank]  # noqa: E741
+    return O
 
 
 def direction_of(M: torch.Tensor) -> torch.Tensor:
