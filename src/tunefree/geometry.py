@@ -41,9 +41,9 @@ def units(theta0: Vec, shapes: Shapes) -> Numbers:
     sizes = [prod(shape) for shape in all_shapes]
     spreads = [r / n**0.5 for r, n in zip(lengths, sizes, strict=True) if r > 0]
     if not spreads:
-        return tuple(float(shape[0] if shape else 1) ** 0.5 for shape in all_shapes)
-    usual = median(spreads)
-    return tuple(r or n**0.5 * usual for r, n in zip(lengths, sizes, strict=True))
+        return tuple(float(shape[0] if shape else 1) ** 0.5 or 1.0 for shape in all_shapes)
+    usual = median(spreads)  # one without numbers has no length, and 1 is as good as any
+    return tuple(r or n**0.5 * usual or 1.0 for r, n in zip(lengths, sizes, strict=True))
 
 
 def directions(v: Vec, shapes: Shapes) -> Vec:
@@ -93,7 +93,8 @@ def newton_schulz(X: torch.Tensor) -> torch.Tensor:
 def scale(v: Vec, numbers: Numbers, shapes: Shapes) -> Vec:
     """Each tensor multiplied by its number; a new vector."""
     if shapes is None:
-        return numbers[0] * v
+        (number,) = numbers
+        return number * v
     result = torch.empty_like(v)
     for u, number, scaled in zip(split(v, shapes), numbers, split(result, shapes), strict=True):
         torch.mul(u, number, out=scaled)

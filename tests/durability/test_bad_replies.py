@@ -18,6 +18,7 @@ from tunefree.algorithms.fedavg import FedAvg
 from tunefree.algorithms.mime import Mime
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.parfrefl import ParFreFL
+from tunefree.algorithms.polarfl import PolarFL
 from tunefree.algorithms.scaffold import Scaffold
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
@@ -69,6 +70,7 @@ def lossy(algo: Algorithm, problem: Problem, *chances: float) -> tuple[Lossy, Ve
 
 
 METHODS: dict[str, tuple[Algorithm, Callable[[Any], Vec], Callable[[Any], Vec]]] = {
+    "polarfl": (PolarFL.theory(SYS), lambda s: s.c, lambda i: i.c_i),
     "padamfed": (PAdaMFed.theory(SYS), lambda s: s.c, lambda i: i.c_i),
     "parfrefl": (ParFreFL.theory(SYS), lambda s: s.c, lambda i: i.m_i),
     "comparfrefl": (ComParFreFL.theory(SYS), lambda s: s.c, lambda i: i.c_i),

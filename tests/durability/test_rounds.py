@@ -231,7 +231,7 @@ def test_train_goes_on_to_more_rounds(
 
 def test_train_refuses_what_the_command_does(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    tunefree.train(model(), data(), rounds=9, out=path, **OWN)
+    tunefree.train(model(), data(), rounds=9, algorithm="padamfed", out=path, **OWN)
     before = path.read_bytes()
     with pytest.raises(ConfigError, match="a run of 9 rounds cannot become one of 14"):
         tunefree.resume(path, model(), data(), rounds=14, progress=False)

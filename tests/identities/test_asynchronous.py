@@ -19,11 +19,13 @@ from tunefree.algorithms.fedavg import FedAvg
 from tunefree.algorithms.fedbuff import FedBuff
 from tunefree.algorithms.masfl import MasFL
 from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.algorithms.polarfl import PolarFL
 from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, System
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.simulate import simulate as play
+from tunefree.wire import from_spec
 
 SYS = System(N=9, S=3, K=4, T=40)
 both_starts = pytest.mark.parametrize("start", ["gradients", "zero"])
@@ -127,8 +129,10 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
         (MasFL(SYS, beta=0.4, eta=0.02, gamma=0.1), "c"),
         (ScaffoldM(SYS, eta=0.02), "c"),
         (CA2FL(SYS, eta=0.05), "h"),
+        (PolarFL(SYS, shapes=((2, 2), ())), "c"),
+        (PolarFL(SYS, from_spec("top:0.4"), shapes=((2, 2), ())), "c"),
     ],
-    ids=["adamasfl", "masfl", "scaffold_m", "ca2fl"],
+    ids=["adamasfl", "masfl", "scaffold_m", "ca2fl", "polarfl", "polarfl-top"],
 )
 def test_the_server_knows_the_mean_of_what_clients_hold(
     algo: Any, field: str, dispatch: Any, concurrency: int, dropout: float, timeout: float

@@ -17,6 +17,10 @@ SYS = System(N=7, S=4, K=3, T=25)
 STORM: dict[str, object] = {"momentum": "storm"}
 EMA: dict[str, object] = {"momentum": "ema"}
 CONTROL_VARIATES: list[tuple[str, dict[str, object]]] = [
+    ("polarfl", {}),
+    ("polarfl", {"first_pass": "on"}),
+    ("polarfl", {"compressor": "top:0.3"}),
+    ("polarfl", {"compressor": "any:rand:0.5|identity", "first_pass": "on"}),
     ("padamfed", {}),
     ("padamfed_vr", STORM),
     ("padamfed_vr", EMA),
@@ -65,6 +69,15 @@ def test_c_is_the_mean_of_all_c_i(name: str, options: dict[str, object], accept:
     assert moved
 
 
+@pytest.mark.parametrize(("name", "options"), CONTROL_VARIATES, ids=name_of)
+def test_means_are_declared_by_their_fields(name: str, options: dict[str, object]) -> None:
+    algo: Any = build(name, SYS, options)
+    server, client = algo.server(torch.ones(5)), algo.client(torch.ones(5))
+    ((field, of_clients),) = algo.about.means.items()
+    assert field in server._fields
+    assert of_clients == client._fields[0]
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [("padamfed", {}), ("padamfed_vr", STORM), ("padamfed_vr", EMA), ("scaffold_norm", {})],
@@ -94,6 +107,8 @@ def test_a_parfrefl_step_moves_exactly_gamma(name: str) -> None:
         ("parfrefl", {}),
         ("comparfrefl", {"compressor": "top:0.4"}),
         ("comparfrefl", {"compressor": "sign"}),
+        ("polarfl", {}),
+        ("polarfl", {"compressor": "top:0.4"}),
     ],
     ids=name_of,
 )

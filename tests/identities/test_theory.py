@@ -35,11 +35,10 @@ def theory(name: str, sys: System) -> tuple[Any, list[str]]:
     return algo, [str(warning.message) for warning in caught]
 
 
-def evaluate(formula: str, sys: System) -> float:
-    """A formula as printed: a space between factors multiplies, ^ is a power."""
+def evaluate(formula: str, sys: System, t: int = 0) -> float:
+    """A formula as printed, in round t: a space between factors multiplies, ^ is a power."""
     python = re.sub(r"(?<=[\w)])\s+(?=[\w(])", "*", formula).replace("^", "**")
-    letters = {"sqrt": math.sqrt, "min": min, "t": 0, **sys._asdict()}  # of round t = 0
-    return float(eval(python, letters))
+    return float(eval(python, {"sqrt": math.sqrt, "min": min, "t": t, **sys._asdict()}))
 
 
 def test_formulas_are_read_as_printed() -> None:
@@ -54,6 +53,16 @@ def test_shown_formulas_are_the_steps_taken(name: str, sys: System) -> None:
     algo, _ = theory(name, sys)
     shown = {step: evaluate(formula, sys) for step, formula in algo.about.steps.items()}
     assert {step: getattr(algo, step) for step in shown} == pytest.approx(shown, rel=1e-13)
+
+
+@given(sys=systems(), t=st.integers(0, 5000))
+def test_shown_formulas_are_the_steps_of_every_round(sys: System, t: int) -> None:
+    """PolarFL's shrink with t; those of the others do not know it."""
+    algo, _ = theory("polarfl", sys)
+    gamma, beta = (evaluate(algo.about.steps[step], sys, t) for step in ("gamma", "beta"))
+    assert algo.pace(t, R=1.0) == pytest.approx((gamma, beta), rel=1e-13)
+    assert algo.pace(t, R=0.3) == pytest.approx((0.3 * gamma, beta), rel=1e-13)
+    assert algo.pace(t, R=0.0) == pytest.approx((0.1 * gamma, beta), rel=1e-13)
 
 
 @pytest.mark.parametrize(

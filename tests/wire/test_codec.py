@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wire.specs import SPECS, every_spec, layouts, vectors
-from tunefree.core import Vec, stream
+from tunefree.core import Numbers, Vec, stream
 from tunefree.errors import WireError
 from tunefree.wire import Compressed, bits, decode, encode, from_spec
 from tunefree.wire.codec import encoded_fields
@@ -37,12 +37,21 @@ class Everything(NamedTuple):
     weight: float
 
 
+class Several(NamedTuple):
+    x: Vec
+    steps: Numbers
+    beta: float
+
+
 class Greek(NamedTuple):
     θ: float
 
 
 class Nothing(NamedTuple):
     pass
+
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 def raw(v: Vec) -> bytes:
@@ -83,6 +92,21 @@ def test_all_kinds_there_and_back(v: Vec, t: int, weight: float) -> None:
     assert encode(back) == encode(message)
 
 
+@settings(deadline=None)
+@given(v=vectors(), steps=st.lists(FINITE, max_size=9).map(tuple))
+def test_a_few_numbers_there_and_back(v: Vec, steps: Numbers) -> None:
+    message = Several(v, steps, 0.5)
+    back = decode(encode(message), Several, like=v)
+    assert type(back.steps) is tuple
+    assert [struct.pack("<d", number) for number in back.steps] == [
+        struct.pack("<d", number) for number in steps
+    ]
+    assert {type(number) for number in back.steps} <= {float}
+    assert encode(back) == encode(message)
+    (_, (frame, payload), _) = encoded_fields(message)
+    assert (len(frame), 8 * len(payload)) == (1 + 5 + 1 + 4, bits(message._replace(x=v[:0])) - 32)
+
+
 def test_the_bytes_are_those_of_the_format() -> None:
     frame = b"TF\x01\x01\x05delta"
     values = struct.pack("<2f", 1.5, -2)
@@ -92,6 +116,12 @@ def test_the_bytes_are_those_of_the_format() -> None:
     assert encode(Squeezed(sent)) == frame + parts + values + bytes([1 + (4 << 3)])
     assert encode(Scalars(-2, 0.5)) == b"".join(
         [b"TF\x01\x02", b"\x01t\0", b"\xfe\xff\xff\xff", b"\x06weight\x01", b"\0\0\0\x3f"]
+    )
+    assert encode(Several(torch.zeros(0), (0.5, -2.0), 0.5)) == b"".join(
+        [
+            *(b"TF\x01\x03", b"\x01x\x02\0\0\0\0\0", b"\x05steps\x04", b"\x02\0\0\0"),
+            *(b"\0\0\0\x3f", b"\0\0\0\xc0", b"\x04beta\x01", b"\0\0\0\x3f"),
+        ]
     )
     assert encode(Nothing()) == b"TF\x01\x00"
     assert decode(b"TF\x01\x00", Nothing, like=torch.zeros(2)) == ()
@@ -116,6 +146,8 @@ GOOD = encode(Vector(torch.arange(40.0)))
 TOP, SEEDED, SIGN, LEVEL = (
     encode(squeezed(spec)) for spec in ("top:0.1", "rand:0.1", "sign", "qsgd:4")
 )
+SEVERAL = encode(Several(torch.arange(40.0), (1.0, 2.0, 3.0), 0.5))
+STEPS = 4 + (1 + 1 + 1 + 5 + 160) + 1 + 5  # where the kind of `steps` is
 HEAD = 4 + 1 + 5 + 1  # message, then length and name, then kind
 
 
@@ -165,6 +197,24 @@ LIES: list[Any] = [
     (with_bytes(SIGN, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "a scale is negative"),
     (with_bytes(LEVEL, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "scale is negative"),
     (SEEDED + b"\0", Squeezed, "message", "1 bytes are left over"),
+    (with_bytes(SEVERAL, STEPS, b"\x01"), Several, "steps", "kind 1 is not 4, a tuple"),
+    (with_bytes(SEVERAL, STEPS, b"\x02"), Several, "steps", "kind 2 is not 4, a tuple"),
+    (with_bytes(SEVERAL, STEPS, b"\x05"), Several, "steps", "kind 5 is not 4, a tuple"),
+    (with_bytes(SEVERAL, STEPS + 1, b"\xff" * 4), Several, "steps", "bytes are missing"),
+    (with_bytes(SEVERAL, STEPS + 1, b"\x04"), Several, "beta", "bytes are missing|in its place"),
+    (with_bytes(SEVERAL, STEPS + 1, b"\x02"), Several, "beta", "bytes are missing|in its place"),
+    (with_bytes(SEVERAL, STEPS + 1, b"\0"), Several, "beta", "bytes are missing|in its place"),
+    (SEVERAL[: STEPS + 3], Several, "steps", "2 bytes are missing"),
+    (SEVERAL[: STEPS + 5 + 10], Several, "steps", "2 bytes are missing"),
+    (
+        with_bytes(SEVERAL, STEPS + 5 + 4, struct.pack("<f", float("inf"))),
+        *(Several, "steps", "a number is not finite"),
+    ),
+    (
+        with_bytes(SEVERAL, STEPS + 5 + 8, struct.pack("<f", float("nan"))),
+        *(Several, "steps", "a number is not finite"),
+    ),
+    (SEVERAL[:-4] + struct.pack("<f", float("nan")), Several, "beta", "a number is not finite"),
 ]
 
 
@@ -207,6 +257,14 @@ def test_precision_is_the_receivers_to_know() -> None:
         (Vector(torch.zeros(2, 2)), r"`delta` is not a flat vector .* shape \(2, 2\)"),
         (Vector(torch.zeros(2, dtype=torch.int64)), "but torch.int64"),
         (Squeezed(from_spec("top:0.5")(torch.zeros(4).half(), stream(0, "C"))), "torch.float16"),
+        (Several(LIKE, (0.5, 0.1), 0.5), "`steps` = 0.1 does not fit into 32 bits"),
+        (Several(LIKE, (0.5, 1e300), 0.5), "`steps` = 1e.300 does not fit into 32 bits"),
+        (Several(LIKE, (0.5, 1), 0.5), "`steps` holds 1; only floats have a place in it"),
+        (Several(LIKE, (True,), 0.5), "`steps` holds True;"),
+        (Several(LIKE, ("0.5",), 0.5), "`steps` holds '0.5';"),  # type: ignore[arg-type]
+        (Several(LIKE, (None,), 0.5), "`steps` holds None;"),  # type: ignore[arg-type]
+        (Several(LIKE, [0.5], 0.5), "`steps` is a list, which has no place"),  # type: ignore[arg-type]
+        (Several(LIKE, Scalars(1, 0.5), 0.5), "`steps` is a Scalars, which has no place"),
         (Greek(0.5), "`θ` needs a name of at most 255 ASCII letters"),
     ],
 )

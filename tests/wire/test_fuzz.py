@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import tracemalloc
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.wire.specs import SPECS
-from tests.wire.test_codec import Everything, Squeezed, Vector
+from tests.wire.test_codec import Everything, Several, Squeezed, Vector
 from tunefree.core import Message, stream
 from tunefree.errors import WireError
 from tunefree.wire import bits, decode, encode, from_spec, value_bits
@@ -27,6 +28,7 @@ def samples() -> list[tuple[type, bytes]]:
     """One honest message of every kind."""
     v = torch.from_numpy(stream(9, "v").normal(size=D)).float()
     honest: list[Message] = [Vector(v)]
+    honest += [Several(v, (0.5, -2.0, 3.0)[:count], 0.5) for count in range(4)]
     for spec in SPECS:
         for sizes in (None, [1, 3, 20]):
             sent = from_spec(spec, sizes)(v, stream(9, "C"))
@@ -49,6 +51,8 @@ def receive(data: bytes, kind: Any) -> bool:
         return False
     assert type(message) is kind
     assert 0 < value_bits(message) <= bits(message) <= 8 * len(data)
+    if kind is Several:
+        assert all(map(math.isfinite, (*message.steps, message.beta)))
     if hasattr(message, "delta") and kind is not Vector:
         dense = message.delta.dense()
         assert (dense.shape, dense.dtype) == (LIKE.shape, LIKE.dtype)
@@ -76,7 +80,7 @@ def mutated(draw: st.DrawFn) -> tuple[type, bytes]:
     return kind, bytes(data)
 
 
-KINDS = st.sampled_from([Vector, Squeezed, Everything])
+KINDS = st.sampled_from([Vector, Squeezed, Everything, Several])
 
 
 @settings(max_examples=300, deadline=None)
@@ -151,6 +155,17 @@ def test_a_message_of_countless_parts_is_refused_at_once() -> None:
     data = head + struct.pack("<BII", 0, 1, 1) * d + bytes(4 * d)
     with pytest.raises(WireError, match=f"{d} parts cannot make up d = {d}"):
         decode(data, Squeezed, like=torch.zeros(d))
+
+
+@pytest.mark.parametrize("count", [4, 2**10, 2**31, 2**32 - 1])
+def test_a_few_numbers_that_are_not_there_take_no_memory(count: int) -> None:
+    kind, honest = next(sample for sample in SAMPLES if sample[0] is Several)
+    at = honest.index(b"steps\x04") + 6
+    tracemalloc.start()
+    assert not receive(honest[:at] + struct.pack("<I", count) + honest[at + 4 :], kind)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize("at", range(4, 30))

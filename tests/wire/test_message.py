@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tunefree.core import OpeningUp, Vec, stream
+from tunefree.core import Numbers, OpeningUp, Vec, stream
 from tunefree.wire import Compressed, bits, from_spec, value_bits
 from tunefree.wire.message import fault
 
@@ -16,6 +16,11 @@ class Up(NamedTuple):
     theta: Vec
     delta: Compressed
     weight: float
+
+
+class Several(NamedTuple):
+    theta: Vec
+    steps: Numbers
 
 
 def up(v: Vec, spec: str = "top:0.5", weight: float = 1.0) -> Up:
@@ -30,6 +35,18 @@ def test_bits_are_the_sum_of_the_fields() -> None:
 
 
 LIKE = torch.ones(8)
+
+
+def test_a_few_numbers_weigh_32_bits_each() -> None:
+    for count in range(4):
+        message = Several(LIKE.double(), (0.5,) * count)
+        assert bits(message) == value_bits(message) == 8 * 64 + 32 * count
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_each_of_a_few_numbers_must_be_finite(bad: float) -> None:
+    assert fault(Several(LIKE, (1e30, -1e30)), Several, LIKE) == ""
+    assert fault(Several(LIKE, (1.0, bad, 2.0)), Several, LIKE) == "`steps` is not finite"
 
 
 def test_what_is_right_passes() -> None:

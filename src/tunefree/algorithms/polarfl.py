@@ -57,7 +57,7 @@ class Server(NamedTuple):
 
 
 class Client(NamedTuple):
-    m_i: Vec
+    c_i: Vec  # and m_i, which is the same
 
 
 class CompressingClient(NamedTuple):
@@ -175,7 +175,7 @@ class PolarFL:
         D, m_new, rest = 0 * m_i, 0 * m_i, (1 - beta) * m_i  # x_i = x - steps D
         for _ in range(K):
             grad = F.grad(x - scale(D, steps, self.tensors), F.draw())
-            m_k = grad.mul_(beta).add_(rest)  # 3
+            m_k = (beta * grad).add_(rest)  # 3
             D += directions(m_k, self.tensors)
             m_new += m_k / K  # 4
         if self.C is None:

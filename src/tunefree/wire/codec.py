@@ -79,7 +79,10 @@ def kind_of(name: str, value: object) -> int:
 
 def encoded(name: str, value: Vec | Compressed | Numbers | float) -> tuple[bytes, bytes]:
     if isinstance(value, tuple):
-        each = [encoded(name, float(number))[1] for number in value]
+        for number in value:
+            if type(number) is not float:
+                raise WireError(f"field `{name}` holds {number!r}; only floats have a place in it")
+        each = [encoded(name, number)[1] for number in value]
         return struct.pack("<I", len(each)), b"".join(each)
     if isinstance(value, torch.Tensor | Compressed):
         numbers = value if isinstance(value, torch.Tensor) else value.parts[0].numbers

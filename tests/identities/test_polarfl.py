@@ -1,0 +1,421 @@
+"""PolarFL's identities, P1 to P10: what it does not see, whom it becomes, what it never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tunefree
+from tests.durability.test_bad_replies import lossy
+from tests.identities.by_hand import CastOracle, Moment, by_hand
+from tests.page.test_polarfl_twin import WIDE, problem_of
+from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
+from tunefree.algorithms.parfrefl import ParFreFL
+from tunefree.algorithms.polarfl import Down, Pace, PolarFL, Server
+from tunefree.config import Schedule
+from tunefree.core import Algorithm, Oracle, Reply, System, Vec, mean
+from tunefree.fleet.job import Job
+from tunefree.geometry import distance, split, units
+from tunefree.models.objective import Objective
+from tunefree.schedule.simulate import simulate as play
+from tunefree.wire import from_spec
+
+SYS = System(N=9, S=3, K=4, T=25)
+SHAPES = ((4, 3), (2,), (), (3, 4), (2, 2))
+SIZES = [prod(shape) for shape in SHAPES]
+TOP = from_spec("top:0.4", SIZES)
+
+Change = Callable[[Array], Array]
+VARIANTS: list[Any] = [
+    pytest.param({}, id="default"),
+    pytest.param({"C": TOP}, id="top"),
+    pytest.param({"C": from_spec("sign", SIZES)}, id="sign"),
+    pytest.param({"geometry": "tensor"}, id="tensor"),
+    pytest.param({"geometry": "sphere"}, id="sphere"),
+    pytest.param({"first_pass": "on"}, id="first-pass"),
+    pytest.param({"horizon": "known"}, id="known"),
+    pytest.param({"average": "off", "reach": "off"}, id="plain"),
+]
+every_variant = pytest.mark.parametrize("options", VARIANTS)
+both_types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def polar(sys: System = SYS, **options: Any) -> PolarFL:
+    return PolarFL(sys, shapes=SHAPES, **options)
+
+
+def problem(scale: float = 1) -> Problem:
+    return quadratic(N=SYS.N, d=sum(SIZES), scale=scale)
+
+
+def seen_as(original: Problem, there: Change, back: Change) -> Problem:
+    """θ' = there(θ) and f'(θ') = f(back(θ')), of a rotation and its inverse."""
+
+    class Seen(Problem):
+        @property
+        def theta0(self) -> Array:
+            return there(original.theta0)
+
+        def grad(self, client: int, theta: Array, xi: Array) -> Array:
+            return there(original.grad(client, back(theta), xi))
+
+    return Seen(*original)
+
+
+def rescaled(original: Problem, s: float) -> Problem:
+    """θ' = s θ and f'(θ') = f(θ'/s)."""
+
+    class Rescaled(Problem):
+        @property
+        def theta0(self) -> Array:
+            return s * original.theta0
+
+        def grad(self, client: int, theta: Array, xi: Array) -> Array:
+            return original.grad(client, theta / s, xi) / s
+
+    return Rescaled(*original)
+
+
+def states(algo: Algorithm, problem: Problem, dtype: torch.dtype) -> list[Any]:
+    moments = list(by_hand(algo, problem, dtype=dtype))
+    assert not torch.allclose(moments[0].server.theta, moments[-1].server.theta, rtol=1e-2)
+    return [moment.server for moment in moments]
+
+
+def same_bits(ours: Trace, theirs: Trace) -> None:
+    assert len(ours.steps) == len(theirs.steps)
+    assert not np.allclose(ours.thetas[0], ours.thetas[-1], rtol=1e-3)
+    for a, b in zip(ours.steps, theirs.steps, strict=True):
+        for mine, other in zip(a.server, b.server, strict=True):
+            assert torch.equal(torch.as_tensor(mine), torch.as_tensor(other))
+
+
+@pytest.mark.parametrize("power", [-20, 7])
+@both_types
+@every_variant
+def test_p1_the_unit_of_the_loss_is_not_seen(
+    options: dict[str, Any], dtype: torch.dtype, power: int
+) -> None:
+    plain = states(polar(**options), problem(), dtype)
+    scaled = states(polar(**options), problem(scale=2.0**power), dtype)
+    for a, b in zip(plain, scaled, strict=True):
+        assert torch.equal(a.theta, b.theta)
+        assert torch.equal(a.x, b.x)
+        assert torch.equal(2.0**power * a.c, b.c)
+        assert a.R == b.R
+
+
+@pytest.mark.parametrize("power", [-20, 3])
+@both_types
+@every_variant
+def test_p2_there_is_no_hidden_unit(
+    options: dict[str, Any], dtype: torch.dtype, power: int
+) -> None:
+    """The model in another unit: the trajectory is that one in the unit, bit for bit."""
+    s = 2.0**power
+    plain = states(polar(**options), problem(), dtype)
+    scaled = states(polar(**options), rescaled(problem(), s), dtype)
+    for a, b in zip(plain, scaled, strict=True):
+        assert torch.equal(s * a.theta, b.theta)
+        assert torch.equal(s * a.x, b.x)
+        assert torch.equal(a.c / s, b.c)
+        assert a.R == b.R
+
+
+@pytest.mark.parametrize("power", [-3, 3])
+def test_p2_also_where_a_tensor_starts_at_zero(power: int) -> None:
+    original, algo = problem_of(SYS, WIDE), PolarFL(SYS, shapes=WIDE)
+    assert 0 in [float(u.norm()) for u in split(torch.from_numpy(original.theta0), WIDE)]
+    plain = simulate(algo, original).thetas
+    scaled = simulate(algo, rescaled(original, 2.0**power)).thetas
+    for a, b in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(2.0**power * a, b)
+
+
+@pytest.mark.parametrize("algo", [ParFreFL.theory(SYS), polar(units="one")], ids=["paper", "one"])
+def test_p2_a_unit_is_hidden_in_the_papers_steps(algo: Algorithm) -> None:
+    plain = simulate(algo, problem()).thetas[-1]
+    assert not np.allclose(8 * plain, simulate(algo, rescaled(problem(), 8)).thetas[-1], rtol=1e-2)
+
+
+def rotation(n: int, seed: int) -> Array:
+    Q, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, n)))
+    return Q
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4)], ids=str)
+def test_p3_rotations_of_rows_and_columns_are_not_seen(
+    shape: tuple[int, int], rows: bool, columns: bool
+) -> None:
+    n, m = shape
+    U = rotation(n, 1) if rows else np.eye(n)
+    V = rotation(m, 2) if columns else np.eye(m)
+
+    def there(v: Array) -> Array:
+        return np.asarray(U @ v.reshape(shape) @ V).ravel()
+
+    def back(v: Array) -> Array:
+        return np.asarray(U.T @ v.reshape(shape) @ V.T).ravel()
+
+    sys, original = SYS._replace(T=12), quadratic(N=SYS.N, d=n * m)
+    algo = PolarFL(sys, shapes=(shape,))
+    plain, turned = (simulate(algo, each) for each in (original, seen_as(original, there, back)))
+    expected = [there(theta) for theta in plain.thetas]
+    np.testing.assert_allclose(turned.thetas, expected, rtol=1e-8, atol=1e-10)
+    other = PolarFL(sys, shapes=((n * m - 1, 1), (1,)))  # not the matrix that is turned
+    turned = simulate(other, seen_as(original, there, back))
+    expected = [there(theta) for theta in simulate(other, original).thetas]
+    assert not np.allclose(turned.thetas[-1], expected[-1], rtol=1e-3)
+
+
+class InParFreFLsPlace(PolarFL):
+    """With the theorem's constant steps, of clients too."""
+
+    def pace(self, t: int, R: float) -> Pace:
+        theirs = ParFreFL.theory(self.sys)
+        return Pace(theirs.gamma, theirs.beta)
+
+    def broadcast(self, s: Server) -> Down:
+        return super().broadcast(s)._replace(steps=(ParFreFL.theory(self.sys).eta,))
+
+
+@both_types
+def test_p4_on_the_sphere_with_unit_one_it_is_parfrefl(dtype: torch.dtype) -> None:
+    sys, start = System(N=6, S=4, K=4, T=256), problem()
+    theirs = ParFreFL.theory(sys)
+    assert (theirs.eta, theirs.gamma, theirs.beta) == (1 / 32, 1 / 32, 1 / 4)
+    plain = {"geometry": "sphere", "units": "one", "average": "off", "reach": "off"}
+    ours = InParFreFLsPlace(sys, first_pass="on", shapes=SHAPES, **plain)  # type: ignore[arg-type]
+    for a, b in zip(
+        by_hand(ours, start, dtype=dtype), by_hand(theirs, start, dtype=dtype), strict=True
+    ):
+        assert torch.equal(a.server.theta, b.server.theta)
+        assert torch.equal(a.server.c, b.server.c)
+        for mine, other in zip(a.clients, b.clients, strict=True):
+            assert torch.equal(mine[0], other.m_i)
+    assert float((a.server.theta - torch.from_numpy(start.theta0)).norm()) > 0.5
+
+
+@every_variant
+def test_p5_buffered_without_delay_is_synchronous(options: dict[str, Any]) -> None:
+    algo = polar(**options)
+    ours, theirs = simulate_buffered(algo, problem(), SYS.S), simulate(algo, problem())
+    same_bits(ours, theirs)
+    for client in range(SYS.N):
+        for mine, other in zip(ours.fleet.states[client], theirs.fleet.states[client], strict=True):
+            assert torch.equal(mine, other)
+    late = simulate_buffered(algo, problem(), 7)
+    assert not np.allclose(late.thetas[-1], theirs.thetas[-1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("first_pass", ["off", "on"])
+def test_p6_the_identity_compresses_nothing(first_pass: Any) -> None:
+    """Up to rounding: with it a client keeps c_i + (m_i' - c_i), without it m_i'."""
+    dense = simulate(polar(first_pass=first_pass), problem()).thetas
+    identity = polar(C=from_spec("identity", SIZES), first_pass=first_pass)
+    np.testing.assert_allclose(simulate(identity, problem()).thetas, dense, rtol=1e-8, atol=1e-10)
+    assert not np.allclose(simulate(polar(C=TOP), problem()).thetas[-1], dense[-1], rtol=1e-3)
+
+
+def lengths_of(v: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
+    ends = np.cumsum([prod(shape) for shape in shapes])
+    return np.array([np.linalg.norm(u) for u in np.split(v, ends[:-1])])
+
+
+@pytest.mark.parametrize("options", [{}, {"C": TOP}, {"horizon": "known"}], ids=str)
+@pytest.mark.parametrize("late", [False, True])
+def test_p7_every_tensor_moves_by_its_own_unit(options: dict[str, Any], late: bool) -> None:
+    """By exactly a_t γ_t r_l in a step, so never further than r_l Σ γ_t; the average less far."""
+    start, algo, (_, S, K, T) = problem(), polar(**options), SYS
+    trace = simulate_buffered(algo, start, 7) if late else simulate(algo, start)
+    r, travelled, most = lengths_of(start.theta0, SHAPES), 0.0, 0.0
+    reached = [0.0]
+    for t, (before, after) in enumerate(pairwise(trace.steps)):
+        gamma, double = (S * K) ** 0.25 / (t + 10) ** 0.75, 1
+        if "horizon" in options:
+            gamma, double = 2 * (1 - t / T) * (S * K) ** 0.25 / T**0.75, 2
+        a = min(1, max(0.1, double * max(reached)))
+        step = lengths_of((after.server.x - before.server.x).numpy(), SHAPES)
+        np.testing.assert_allclose(step, a * gamma * r, rtol=1e-9)
+        travelled, most = travelled + a * gamma, most + gamma
+        for model in (after.server.x, after.server.theta):
+            come = lengths_of(model.numpy() - start.theta0, SHAPES) / r
+            assert np.all(come <= travelled * (1 + 1e-9))
+        gone = lengths_of(after.server.x.numpy() - start.theta0, SHAPES) / r
+        reached.append(float(np.sqrt((gone**2).mean())))
+        np.testing.assert_allclose(after.server.R, max(reached), rtol=1e-9)
+    assert 0.2 < max(reached) <= travelled <= most
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
+@pytest.mark.parametrize("C", [None, TOP], ids=["dense", "top"])
+@pytest.mark.parametrize("first_pass", ["off", "on"])
+def test_p8_c_is_the_mean_of_all_c_i_whatever_is_lost(
+    first_pass: Any, C: Any, schedule: Any
+) -> None:
+    algo = polar(SYS._replace(T=40), C=C, first_pass=first_pass)
+    fleet, theta0 = lossy(algo, problem(), 0.3, 0.2, 0.2)
+    lost = 0
+    settings = Schedule("buffered", 7) if schedule == "buffered" else Schedule()
+    for step in play(algo, fleet, theta0, 1, settings):
+        lost += len(step.absent)
+        held = mean(fleet.states[client].c_i for client in range(SYS.N))
+        torch.testing.assert_close(step.server.c, held, rtol=1e-9, atol=1e-9)
+    assert lost > 20
+    assert float(step.server.c.norm()) > 0.1
+    assert torch.isfinite(step.server.theta).all()
+
+
+def test_p9_the_server_steps_along_the_polar_factor_of_g() -> None:
+    """By SVD; where g has no small singular values the cosine is that of the known band."""
+    replies: list[list[Reply]] = []
+
+    def keep(t: int, these: list[Reply]) -> list[Reply]:
+        replies.append(these)
+        return these
+
+    moments = list(by_hand(polar(), problem(), accept=keep))
+    compared = 0
+    for (before, after), these in zip(pairwise(moments), replies, strict=True):
+        g = before.server.c + mean(reply.up.d for reply in these)
+        move = before.server.x - after.server.x
+        for u, moved, shape in zip(split(g, SHAPES), split(move, SHAPES), SHAPES, strict=True):
+            cosine = float(u.dot(moved) / (u.norm() * moved.norm()))
+            if len(shape) < 2:
+                assert cosine == pytest.approx(1)
+                continue
+            U, S, Vh = torch.linalg.svd(u.view(shape), full_matrices=False)
+            if float(S[-1] / u.norm()) >= 0.01:
+                O, by_norm = (U @ Vh).reshape(-1), cosine  # noqa: E741
+                cosine = float(O.dot(moved) / (O.norm() * moved.norm()))
+                assert 0.967 <= cosine <= 1 + 1e-12
+                singular = torch.diag(U.T @ moved.view(shape) @ Vh.T)
+                assert float(singular.max() / singular.min()) < 1.14 / 0.68
+                compared += cosine > by_norm
+    assert compared > 40
+
+
+class Blind(CastOracle):
+    """Sees no slope in some tensors."""
+
+    without: Sequence[int] = ()
+
+    def grad(self, theta: Vec, xi: Array) -> Vec:
+        grad = super().grad(theta, xi)
+        for place in self.without:
+            split(grad, SHAPES)[place].zero_()
+        return grad
+
+
+@pytest.mark.parametrize("without", [(0,), (1,), (2,), (3, 4), range(5)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"C": TOP}, {"geometry": "sphere"}], ids=str)
+@both_types
+def test_p10_a_tensor_without_gradient_stays(
+    options: dict[str, Any], without: Sequence[int], dtype: torch.dtype
+) -> None:
+    oracle: Callable[[Problem, Job], Oracle] = type("Blinded", (Blind,), {"without": without})
+    begin, *_, end = by_hand(polar(**options), problem(), dtype=dtype, oracle=oracle)
+    for client in end.clients:
+        assert all(torch.isfinite(v).all() for v in client)
+    for place, (u, v) in enumerate(
+        zip(split(begin.server.x, SHAPES), split(end.server.x, SHAPES), strict=True)
+    ):
+        assert torch.isfinite(v).all()
+        assert torch.equal(u, v) == (place in without)
+    assert torch.isfinite(end.server.theta).all()
+
+
+class Text(nn.Module):
+    """Words of which few are used, one number, a bias of zeros and a layer that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(40, 5)
+        self.frozen = nn.Linear(5, 5)
+        self.frozen.requires_grad_(False)
+        self.gain = nn.Parameter(torch.tensor(1.0))
+        self.single = nn.Parameter(torch.ones(1))
+        self.out = nn.Linear(5, 3)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.frozen(self.words(x).mean(1)))
+        answer: torch.Tensor = self.out(self.gain * hidden) * self.single
+        return answer
+
+
+def texts(words: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(6):
+        x = torch.randint(words, (12, 4), generator=generator)
+        yield x, x[:, 0] % 3
+
+
+@pytest.mark.parametrize("compressor", [None, "top:0.3"])
+def test_p10_words_that_nobody_uses_and_frozen_layers_stay(compressor: Any) -> None:
+    torch.manual_seed(1)
+    model, known = Text(), 17
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    more = {"compressor": compressor} if compressor else {}
+    run = tunefree.train(
+        model,
+        list(texts(known)),
+        algorithm="polarfl",
+        rounds=12,
+        per_round=3,
+        local_steps=3,
+        batch_size=4,
+        progress=False,
+        **more,
+    )
+    shapes = Objective(model).shapes
+    assert len(shapes) == 5  # without the frozen ones
+    names = [name for name, p in model.named_parameters() if p.requires_grad]
+    theta0 = torch.cat([before[name].reshape(-1) for name in names])
+    r = units(theta0, shapes)
+    after = dict(zip(names, split(run.theta, shapes), strict=True))
+    assert torch.isfinite(run.theta).all()
+    travel = sum((3 * 3) ** 0.25 / (t + 10) ** 0.75 for t in range(12))
+    for name, r_l in zip(names, r, strict=True):
+        moved = float((after[name] - before[name].reshape(-1)).norm())
+        assert 0 < moved <= r_l * travel * (1 + 1e-5)
+    words = after["words.weight"].view(40, 5)
+    assert torch.equal(words[known:], before["words.weight"][known:])
+    assert not torch.equal(words[:known], before["words.weight"][:known])
+    for name in ("frozen.weight", "frozen.bias"):
+        assert torch.equal(run.model.get_parameter(name), before[name])
+
+
+def test_what_an_oracle_gave_is_its_own() -> None:
+    """A gradient may be one that the oracle keeps."""
+    given: list[tuple[Vec, Vec]] = []
+
+    class Keeping(CastOracle):
+        def grad(self, theta: Vec, xi: Array) -> Vec:
+            grad = super().grad(theta, xi)
+            given.append((grad, grad.clone()))
+            return grad
+
+    for _ in by_hand(polar(), problem(), oracle=Keeping):
+        pass
+    assert len(given) == SYS.T * SYS.S * SYS.K
+    assert all(torch.equal(kept, copy) for kept, copy in given)
+
+
+def test_reach_is_earned_in_the_models_own_unit() -> None:
+    """It is that of the iterate, and never falls."""
+    moments: list[Moment] = list(by_hand(polar(), problem()))
+    theta0 = torch.from_numpy(problem().theta0)
+    r = units(theta0, SHAPES)
+    R = [moment.server.R for moment in moments]
+    assert R[0] == 0
+    gone = [distance(moment.server.x, theta0, r, SHAPES) for moment in moments]
+    assert [max(gone[: t + 1]) for t in range(len(gone))] == R
