@@ -48,7 +48,7 @@ def pools() -> Iterator[Callable[..., Pool]]:
 
 
 def same_as_serial(name: str, workers: int, pools: Callable[..., Pool]) -> None:
-    problem, algo = quadratic(), build(name, SYS)
+    problem, algo = quadratic(), build(name, SYS, shapes=((2, 2), ()))
     steps = play(pools(algo, of(problem), workers), algo, problem)
     for step, expected in zip(steps, simulate(algo, problem).steps, strict=True):
         assert step.traffic == expected.traffic
@@ -56,7 +56,7 @@ def same_as_serial(name: str, workers: int, pools: Callable[..., Pool]) -> None:
             assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
 
 
-@pytest.mark.parametrize(("name", "workers"), [("padamfed", 1), ("padamfed_vr", 3)])
+@pytest.mark.parametrize(("name", "workers"), [("padamfed", 1), ("padamfed_vr", 3), ("polarfl", 2)])
 def test_same_bits_as_serial(name: str, workers: int, pools: Callable[..., Pool]) -> None:
     same_as_serial(name, workers, pools)
 

@@ -28,7 +28,7 @@ from tunefree.run import Run
 from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
-METHODS = ("padamfed", "comparfrefl", "adamasfl")
+METHODS = ("polarfl", "padamfed", "comparfrefl", "adamasfl")
 
 
 @pytest.fixture(autouse=True)

@@ -419,3 +419,28 @@ def test_reach_is_earned_in_the_models_own_unit() -> None:
     assert R[0] == 0
     gone = [distance(moment.server.x, theta0, r, SHAPES) for moment in moments]
     assert [max(gone[: t + 1]) for t in range(len(gone))] == R
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    """Products of matrices come out otherwise with two, so the server's step has one."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 12, 50, generator=generator)
+    y = torch.randint(10, (6, 12), generator=generator)
+    constants: dict[str, Any] = {"rounds": 5, "per_round": 3, "local_steps": 2, "batch_size": 4}
+    before, ends = torch.get_num_threads(), set()
+    try:
+        for threads in (1, 2, 4):
+            torch.manual_seed(2)
+            torch.set_num_threads(threads)
+            run = tunefree.train(
+                nn.Linear(50, 10),
+                list(zip(x, y, strict=True)),
+                algorithm="polarfl",
+                fleet="serial",
+                progress=False,
+                **constants,
+            )
+            ends.add(run.theta_sha256)
+    finally:
+        torch.set_num_threads(before)
+    assert len(ends) == 1
