@@ -215,6 +215,20 @@ def test_tall_is_the_transpose_of_wide() -> None:
     torch.testing.assert_close(both[1].view(9, 4), both[0].view(4, 9).T)
 
 
+def test_products_are_those_of_the_short_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedding's are of 4 by 4, not of 900 by 900; and what is alike goes together."""
+    seen: list[tuple[int, ...]] = []
+
+    def watched(X: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(X.shape))
+        return newton_schulz(X)
+
+    monkeypatch.setattr("tunefree.geometry.newton_schulz", watched)
+    shapes = ((900, 4), (4, 9), (7,), (9, 4), (4, 3, 3))
+    polar_directions(normal(total(shapes)), shapes)
+    assert seen == [(1, 4, 900), (3, 4, 9)]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_alike_together_are_as_they_are_alone(dtype: torch.dtype) -> None:
     shapes = ((4, 9), (5,), (9, 4), (4, 9), (4, 3, 3))
