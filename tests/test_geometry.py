@@ -15,11 +15,11 @@ from tests.page.polarfl import newton_schulz as by_hand
 from tunefree.core import Vec, stream
 from tunefree.geometry import (
     Shapes,
+    descend,
     directions,
     distance,
     newton_schulz,
     polar_directions,
-    scale,
     split,
     units,
 )
@@ -292,13 +292,14 @@ def test_distance_is_in_units_and_over_tensors() -> None:
 
 @settings(deadline=None)
 @given(case=cases())
-def test_scale_multiplies_each_tensor_by_its_number(case: Any) -> None:
+def test_each_tensor_descends_by_its_own_step(case: Any) -> None:
     v, shapes = case
-    before, numbers = v.clone(), tuple(float(place + 2) for place in range(len(shapes)))
-    expected = [number * u for number, u in zip(numbers, split(v, shapes), strict=True)]
-    assert torch.equal(scale(v, numbers, shapes), torch.cat(expected))
-    assert torch.equal(scale(v, (3.0,), None), 3 * v)
+    x, before, steps = 0 * v + 1, v.clone(), tuple(2.0**place for place in range(len(shapes)))
+    expected = [1 - step * u for step, u in zip(steps, split(v, shapes), strict=True)]
+    assert torch.equal(descend(x, v, steps, shapes), torch.cat(expected))
+    assert torch.equal(descend(x, v, (4.0,), None), x - 4 * v)
     assert torch.equal(v, before)
+    assert torch.equal(x, 0 * v + 1)
 
 
 def test_as_many_numbers_as_tensors() -> None:
@@ -306,4 +307,4 @@ def test_as_many_numbers_as_tensors() -> None:
     for shapes in (((2,), (3,)), None):
         for numbers in ((), (1.0, 2.0, 3.0)):
             with pytest.raises(ValueError, match=r"is (shorter|longer)|values to unpack"):
-                scale(v, numbers, shapes)
+                descend(v, v, numbers, shapes)

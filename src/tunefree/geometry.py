@@ -52,11 +52,15 @@ def directions(v: Vec, shapes: Shapes) -> Vec:
     >>> directions(torch.tensor([3.0, 4.0, 0.0, -2.0]), ((2,), (1,), (1,)))
     tensor([ 0.6000,  0.8000,  0.0000, -1.0000])
     """
-    result = torch.empty_like(v)
-    for u, direction in zip(split(v, shapes), split(result, shapes), strict=True):
-        length = norm(u)
-        torch.div(u, length + (length == 0), out=direction)
-    return result
+    return add_directions(torch.zeros_like(v), v, shapes)
+
+
+def add_directions(total: Vec, v: Vec, shapes: Shapes) -> Vec:
+    """Add the directions of v to a sum, in place: one pass over the numbers beside the norms."""
+    for u, w in zip(split(total, shapes), split(v, shapes), strict=True):
+        length = norm(w)
+        u.addcdiv_(w, length + (length == 0))
+    return total
 
 
 def polar_directions(v: Vec, shapes: Shapes) -> Vec:
@@ -90,14 +94,12 @@ def newton_schulz(X: torch.Tensor) -> torch.Tensor:
     return X
 
 
-def scale(v: Vec, numbers: Numbers, shapes: Shapes) -> Vec:
-    """Each tensor multiplied by its number; a new vector."""
-    if shapes is None:
-        (number,) = numbers
-        return number * v
-    result = torch.empty_like(v)
-    for u, number, scaled in zip(split(v, shapes), numbers, split(result, shapes), strict=True):
-        torch.mul(u, number, out=scaled)
+def descend(x: Vec, v: Vec, steps: Numbers, shapes: Shapes) -> Vec:
+    """x - steps v: each tensor of v counts by its own step."""
+    result = torch.empty_like(x)
+    parts = (split(x, shapes), split(v, shapes), steps, split(result, shapes))
+    for u, w, step, moved in zip(*parts, strict=True):
+        torch.add(u, w, alpha=-step, out=moved)
     return result
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import nn
 
-from tunefree.core import Algorithm, Vec, Vectors
+from tunefree.core import Algorithm, Server, Vec, Vectors
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import arrays, restore
@@ -48,6 +48,7 @@ class Run:
         self._eval_every, self._commit_every = eval_every, commit_every
         self.step = last_step(record, members.algo, objective.theta0)
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last whole step
+        self._committed: Server | None = None  # what of it has not changed is not written again
 
     def __iter__(self) -> Iterator[Row]:
         """Train; each step is evaluated where it is due, recorded, and yielded as a row.
@@ -106,7 +107,13 @@ class Run:
         if facts := self.members.facts():
             self.record.note(**facts)
         own = self._states if self.record.path else {}
-        server = {**arrays(self.step.server), **own.get(SERVER, {})}
+        now, before = self.step.server, self._committed
+        vectors = {
+            name: vector
+            for name, vector in arrays(now).items()
+            if before is None or getattr(before, name) is not getattr(now, name)  # as it was
+        }
+        server, self._committed = {**vectors, **own.get(SERVER, {})}, now
         held = self.step.held
         self.record.commit(
             lines,

@@ -43,7 +43,15 @@ from tunefree.core import (
     gradient_opening,
     mean,
 )
-from tunefree.geometry import Shapes, directions, distance, polar_directions, scale, units
+from tunefree.geometry import (
+    Shapes,
+    add_directions,
+    descend,
+    directions,
+    distance,
+    polar_directions,
+    units,
+)
 from tunefree.wire import Compressed, Compressor, demand, rounded
 
 
@@ -174,10 +182,10 @@ class PolarFL:
         c_i, m_i, (x, steps, beta), K = client[0], client[-1], down, self.sys.K
         D, m_new, rest = 0 * m_i, 0 * m_i, (1 - beta) * m_i  # x_i = x - steps D
         for _ in range(K):
-            grad = F.grad(x - scale(D, steps, self.tensors), F.draw())
-            m_k = (beta * grad).add_(rest)  # 3
-            D += directions(m_k, self.tensors)
-            m_new += m_k / K  # 4
+            grad = F.grad(descend(x, D, steps, self.tensors), F.draw())
+            m_k = rest.add(grad, alpha=beta)  # 3
+            add_directions(D, m_k, self.tensors)
+            m_new.add_(m_k, alpha=1 / K)  # 4
         if self.C is None:
             return Client(m_new), Up(m_new - c_i)
         d = self.C(m_new - c_i, F.rng)
@@ -188,7 +196,7 @@ class PolarFL:
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
         step = self.pace(s.t, s.R).step
         P = polar_directions if self.geometry == "polar" else directions
-        x = s.x - scale(P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
+        x = descend(s.x, P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
         averaged = self.average == "on" and self.horizon == "open"
         return Server(
             theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if averaged else x,  # 6
