@@ -12,6 +12,7 @@ from torch import nn
 import tunefree
 from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.core import Exchange
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.record import Record
 from tunefree.run import Run
@@ -161,6 +162,20 @@ class Fragile(nn.Linear):
         if self.training and bool((x > 50).any()):
             raise RuntimeError("sensor out of range")
         return super().forward(x)
+
+
+class Undeclared(PAdaMFed):
+    """Says Exchange(down, work, up), without its messages."""
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(self.broadcast, self.local, self.aggregate),)  # type: ignore[call-arg, arg-type]
+
+
+def test_messages_must_be_declared(tmp_path: Path) -> None:
+    sentence = r"does not declare its messages \(.*missing 2 required.*\); write each exchange as"
+    with pytest.raises(ConfigError, match=sentence):
+        fit(algorithm=Undeclared.theory, out=tmp_path / "a.sqlite")
+    assert not (tmp_path / "a.sqlite").exists()
 
 
 def test_a_failing_client_names_itself() -> None:

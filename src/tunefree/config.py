@@ -159,12 +159,8 @@ class Config:
         """N, S, K and T as the algorithms know them."""
         from tunefree.core import System
 
+        check_system(self.system)
         N, S, K, T = (getattr(self.system, name) for name in System._fields)
-        if S > N:
-            raise ConfigError(
-                f"system.S = {S} exceeds system.N = {N}; lower the clients per round "
-                "(--per-round) or add clients (--clients)"
-            )
         return System(N, S or N, K, T)
 
     def asdict(self) -> dict[str, Any]:
@@ -212,8 +208,17 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
     if "S" not in tree["system"]:
         few = min(config.system.S, config.system.N)
         config = replace(config, system=replace(config.system, S=few))
-    assert config.constants  # or it says what is wrong
+    check_system(config.system)
     return config
+
+
+def check_system(system: SystemSettings) -> None:
+    """Refuse a round that needs more clients than there are."""
+    if system.S > system.N:
+        raise ConfigError(
+            f"system.S = {system.S} exceeds system.N = {system.N}; lower the clients per round "
+            "(--per-round) or add clients (--clients)"
+        )
 
 
 def door_keys() -> dict[str, str]:

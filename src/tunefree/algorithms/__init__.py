@@ -144,7 +144,7 @@ def configure(
 def note_no_momentum(algo: Algorithm) -> None:
     """Say, once a run, that formulas leave no momentum for so few rounds."""
     _, S, K, T = algo.sys
-    if "T" in about(algo).steps.get("beta", "") and getattr(algo, "beta", 0) >= 1:
+    if "beta" in horizon_steps(algo) and getattr(algo, "beta", 0) >= 1:
         warnings.warn(
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
@@ -168,7 +168,8 @@ def check_rounds(before: Algorithm, after: Algorithm) -> None:
     changed = [
         name
         for name in names
-        if name != "sys" and text_of(getattr(before, name)) != text_of(getattr(after, name))
+        if name != "sys"
+        and text_of(getattr(before, name, None)) != text_of(getattr(after, name, None))
     ]
     why = ""
     if formulas:

@@ -87,8 +87,7 @@ def configure(arm: ArmSpec, base: Config) -> tuple[Config, dict[str, Any]]:
     known = {"compressor": shared.compressor if arm.name in algorithms.COMPRESSING else ""}
     known |= {key: given.pop(key) for key in ("compressor", "explicit_steps") if key in given}
     chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
-    compressor = {"compressor": chosen.compressor} if chosen.compressor else {}
-    algorithms.check(arm.name, {**chosen.options, **compressor}, chosen.explicit_steps)
+    algorithms.check(arm.name, algorithms.options_of(chosen), chosen.explicit_steps)
     facts = {"tuning": tuned["bill"]} if tuned else {}
     return replace(base, algorithm=chosen, schedule=schedule), facts
 

@@ -273,10 +273,9 @@ def edges(point: Point, tried: Grid) -> list[str]:
 def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path) -> Path:
     """All of it as JSON, for `tunefree compare NAME@FILE`."""
     chosen = config.algorithm
-    compressor = {"compressor": chosen.compressor} if chosen.compressor else {}
     content: dict[str, Any] = {
         "algorithm": chosen.name,
-        "options": {**tuned.options, **compressor},
+        "options": {**algorithms.options_of(chosen), **tuned.options},
         "accuracy": tuned.score,
         "validation": config.data.validation or SHARE,
         "seeds": list(seeds),

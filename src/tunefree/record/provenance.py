@@ -47,7 +47,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
     """The facts of the method, the model and the data."""
     said = about(algo)
     numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
-    numbers |= {name: getattr(algo, name) for name in said.steps}  # formulas may be of t too
+    numbers |= {name: getattr(algo, name, None) for name in said.steps}  # formulas may be of t too
     return Facts(
         title=said.title,
         paper=said.paper,

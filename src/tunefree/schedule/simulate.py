@@ -83,11 +83,11 @@ def check_messages(algo: Algorithm) -> None:
     """Refuse an algorithm that does not say what it sends."""
     try:
         kinds = [kind for e in (*algo.opening(), *algo.round()) for kind in (e.Down, e.Up)]
-        good = all(hasattr(kind, "_fields") for kind in kinds)
-    except TypeError:
-        good = False
-    if not good:
+        why = next((f"{kind!r} is none" for kind in kinds if not hasattr(kind, "_fields")), "")
+    except TypeError as error:
+        why = str(error)
+    if why:
         raise ConfigError(
-            f"{about(algo).title} does not declare its messages; write each exchange as "
+            f"{about(algo).title} does not declare its messages ({why}); write each exchange as "
             "Exchange(Down, Up, down, work, up), with NamedTuples as Down and Up"
         )
