@@ -75,9 +75,8 @@ def polarfl(
     geometry: str = "polar",
     units: str = "own",
     average: str = "on",
-    reach: str = "on",
+    reach: str = "straight",
     first_pass: str = "off",
-    horizon: str = "open",
 ) -> list[Array]:
     """`uploads[t]` are the (client, step of its download) that aggregation t uses."""
     N, S, T = len(problem.b), len(uploads[0]), len(uploads)
@@ -98,6 +97,7 @@ def polarfl(
             c_i[i] = m[i]
     c, R = sum(c_i, np.zeros(problem.d)) / N, 0.0
     steps, betas = [], []  # what went down at t
+    walked: list[float] = []
 
     for t in range(T):  # 2
         gamma = (S * K) ** (1 / 4) / (t + 10) ** (3 / 4)
@@ -106,14 +106,16 @@ def polarfl(
             size(u - u0) / r_l
             for u, u0, r_l in zip(pieces(theta[t], shapes), theta0, r, strict=True)
         ]
-        R = max(R, np.sqrt(sum(x**2 for x in come) / len(come)))
+        D = np.sqrt(sum(x**2 for x in come) / len(come))
+        if t > 0 and reach == "straight":
+            L, Q = sum(walked), sum(step**2 for step in walked)
+            R = max(R, 8 * (D**2 - Q) / L)
+        if reach == "distance":
+            R = max(R, D)
         a = min(1.0, max(0.1, R))
-        if horizon == "known":
-            gamma = 2 * (1 - t / T) * (S * K) ** (1 / 4) / T ** (3 / 4)
-            beta = min(1.0, np.sqrt(S * K / T))
-            a = min(1.0, max(0.1, 2 * R))
         if reach == "off":
             a = 1.0
+        walked.append(a * gamma)
         steps.append([float32(a * gamma / K * r_l) for r_l in r])  # 7
         betas.append(float32(beta))
 
@@ -138,4 +140,4 @@ def polarfl(
         theta.append(theta[t] - a * gamma * whole(P_g))
         c = c + total / N
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (theta[t + 1] - theta_bar[t]))  # 6
-    return theta_bar if average == "on" and horizon == "open" else theta
+    return theta_bar if average == "on" else theta

@@ -22,7 +22,6 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     # name, options, (down, up) of a client in a round, (down, up) of a client in the opening
     ("polarfl", {}, (1 + 2 * 32 * ONE, 1), (0, 0)),  # with a step for its one tensor, and beta
     ("polarfl", {"first_pass": "on"}, (1 + 2 * 32 * ONE, 1), (1, 1)),
-    ("polarfl", {"horizon": "known"}, (1 + 2 * 32 * ONE, 1), (0, 0)),
     ("polarfl", {"compressor": "top:0.05"}, (1 + 2 * 32 * ONE, TOP), (0, 0)),
     ("polarfl", {"compressor": "sign"}, (1 + 2 * 32 * ONE, SIGN), (0, 0)),
     ("padamfed", {}, (2, 2), (1, 1)),
