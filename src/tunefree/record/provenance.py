@@ -9,15 +9,17 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, about, text_of
-from tunefree.data.samples import Federation
+from tunefree.data.samples import Federation, Samples
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
 LOOKED_AT = 100_000  # labels that tell one data set from another
+BYTES = 2**24  # of inputs that do
 SHOWN = 100  # clients whose labels are counted for the picture
 
 
@@ -40,7 +42,17 @@ def identify(
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
         "clients' data": fingerprint(sizes) + fingerprint(labels),
+        "inputs": fingerprint(federation.parts.order[:LOOKED_AT]) + inputs_mark(federation.train),
+        "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+
+
+def inputs_mark(samples: Samples) -> str:
+    """A fingerprint of inputs from the whole data set, as many as fit into a few megabytes."""
+    size = max(1, samples.x[:1].nbytes)
+    count = min(len(samples.x), max(1, BYTES // size))
+    places = np.linspace(0, len(samples.x) - 1, count).astype(np.int64)
+    return fingerprint(samples.x[torch.from_numpy(places)].cpu().numpy())
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
