@@ -86,14 +86,22 @@ def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[
 def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     study = ["--set", "algorithm.eta=0.01", "--set", "algorithm.explicit_steps=true"]
     assert main([*SMALL, *study]) == 0
-    assert "eta   = 0.01      chosen by hand" in capsys.readouterr().out
+    assert "eta   = 0.01      given" in capsys.readouterr().out
+
+
+def test_a_step_is_given_or_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--algorithm", "fedavgm", "--set", "algorithm.eta=0.1"]) == 0
+    out = capsys.readouterr().out
+    assert "eta   = 0.1       given" in out
+    assert "mu    = 0.9       default" in out
+    assert "by hand" not in out
 
 
 def test_constants_of_a_paper_have_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
     study = ["--set", "algorithm.gamma=1", "--set", "algorithm.explicit_steps=true"]
     assert main([*SMALL, "--algorithm", "delta_sgd", *study, "--out", "mine.sqlite"]) == 0
     out = capsys.readouterr().out
-    assert "gamma = 1         chosen by hand" in out
+    assert "gamma = 1         given" in out
     assert "eta_0 = 0.2       as published" in out
     assert not Record.open(Path("mine.sqlite")).facts().tuning_free
     assert main([*SMALL, "--algorithm", "delta_sgd", "--out", "free.sqlite"]) == 0

@@ -335,8 +335,9 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> Any:
         model = torch.nn.Linear(4, 3)
         torch.nn.init.constant_(model.weight, 0.01 * first)
         torch.nn.init.zeros_(model.bias)
-        chosen = {} if "algorithm" in settings else {"algorithm": "fedavg", "eta": 0.1}
-        settings = {"rounds": 2, "local_steps": 1} | chosen | settings
+        if "algorithm" not in settings:
+            settings = {"algorithm": "fedavg", "eta": 0.1} | settings
+        settings |= {"rounds": 2, "local_steps": 1}
         clients = [(x[i::3], y[i::3]) for i in range(3)]
         path = folder / f"{name}.sqlite"
         tunefree.train(model, clients, progress=False, out=path, **settings)

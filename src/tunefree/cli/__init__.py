@@ -104,7 +104,7 @@ def parser() -> Parser:
         ("watch", watch, "the same page, live, while runs are being written"),
         ("runs", runs, "the runs in a folder and how they ended"),
         ("show", show, "what a run file holds"),
-        ("export", export, "a run's history as a table, its model as safetensors"),
+        ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
         ("reproduce", reproduce, "the papers' claims, played and decided"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),

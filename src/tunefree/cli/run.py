@@ -122,7 +122,8 @@ def introduction(run: Run) -> str:
         formula = "" if name in facts.options else facts.formulas.get(name, "")
         equals = "" if formula in ("", AS_PUBLISHED) else "= "
         first = ", here of round t = 0" if "t +" in formula else ""
-        source = f"{equals}{formula or 'chosen by hand'}{first}"
+        chosen = "given" if name in facts.options else "default"
+        source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if shapes := getattr(run.algo, "tensors", None):
         r = units(run.objective.theta0, shapes)

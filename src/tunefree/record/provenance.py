@@ -68,10 +68,23 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
+        tensors=tensors_of(objective),
         kernels=objective.kernels,
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),
     )
+
+
+def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
+    """Name, shape and place in theta of every tensor in the model's state.
+
+    One that is not trained has place -1: it is in the model alone. Tied tensors share a place.
+    """
+    state, places, start = objective.module.state_dict(keep_vars=True), dict[int, int](), 0
+    for p in objective.module.parameters():
+        if p.requires_grad:
+            places[id(p)], start = start, start + p.numel()
+    return [(name, list(t.shape), places.get(id(t), -1)) for name, t in state.items()]
 
 
 def label_counts(federation: Federation) -> list[list[int]]:
