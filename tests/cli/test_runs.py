@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file
 from tunefree import config
 from tunefree.api import prepare
 from tunefree.cli import main
-from tunefree.record import Record
+from tunefree.record import Facts, Line, Record
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
@@ -70,6 +71,34 @@ def test_runs_tells_how_each_ended(folder: Path, capsys: pytest.CaptureFixture[s
     assert 0 < done["accuracy"] < 1
     text = output(capsys, "runs", str(folder))
     assert all(word in text for word in ("interrupted", "diverged", "2/6", "FedAvg"))
+
+
+def test_runs_fit_a_terminal_of_80_columns_and_paths_stay_whole(
+    tmp_path: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    deep = tmp_path / ("a-long-name-for-a-folder-" * 3) / ("and-another-" * 5)
+    deep.mkdir(parents=True)
+    (deep / "done.sqlite").write_bytes((folder / "done.sqlite").read_bytes())
+    lines = output(capsys, "runs", str(tmp_path)).splitlines()
+    assert lines[-1].strip() == str(deep / "done.sqlite")
+    assert len(lines[-1]) > 80
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[-2].split()[0] == "PAdaMFed"
+
+
+def test_own_measures_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.sqlite"
+    with closing(Record.create(path, Facts(state="done"))) as record:
+        lines = [Line(t, 1, 0.1, 0.0, [], {"recall": 0.5 + t}, [], []) for t in range(2)]
+        record.commit(lines, {})
+    assert "recall 1.5" in output(capsys, "runs", str(tmp_path))
+    assert "last scores, round 2: recall 1.5000" in output(capsys, "show", str(path))
+    shown = json.loads(output(capsys, "show", str(path), "--format", "json"))
+    assert (shown["recall"], shown["measures"]) == (1.5, ["recall"])
 
 
 def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

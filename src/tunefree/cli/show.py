@@ -65,7 +65,7 @@ def page(run: Summary) -> str:
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
     if run.scored_rows:
         for when, row in (("first", run.scored_rows[0]), ("last", run.scored_rows[-1])):
-            lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row)}")
+            lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row, run.measures)}")
     if run.rows:
         lines += [
             f"  sent {size(total('bits_up'))} up and {size(total('bits_down'))} down, drew "
@@ -79,7 +79,5 @@ def page(run: Summary) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
-def scores(row: Mapping[str, float]) -> str:
-    from tunefree.record.summary import SCORES
-
-    return ", ".join(f"{name} {row[name]:.4f}" for name in SCORES if name in row)
+def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
+    return ", ".join(f"{name} {row[name]:.4f}" for name in measures if name in row)
