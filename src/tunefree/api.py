@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -289,7 +290,10 @@ def usable(device: str) -> torch.device:
 
 def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
-    stem = f"{settings.algorithm.name}-{settings.data.name}-seed{settings.run.seed}"
+    data = re.sub(
+        r"[^\w.=+-]+", "_", Path(settings.data.name).name
+    )  # an own table may lie anywhere
+    stem = f"{settings.algorithm.name}-{data}-seed{settings.run.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

@@ -40,7 +40,7 @@ def run_command(args: argparse.Namespace) -> int:
     given = settings.flags_given(args)
     if args.resume is None:
         more = dict(config.parse_assignment(each) for each in args.set)
-        run = prepare(config.load(args.file, given | more))
+        run = prepare(settings.load(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
@@ -166,6 +166,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
+    data = settings.data_words(facts)
     return "\n".join(
         [
             *lines,
@@ -173,7 +174,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
             f"{run.seconds_per_round:.3f} s a round",
             f"  run file {run.path}, theta {theta_sha256[:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
-            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {facts.data}",
+            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 {data}",
         ]
     )
 

@@ -49,10 +49,15 @@ def identify(
 
 def inputs_mark(samples: Samples) -> str:
     """A fingerprint of inputs from the whole data set, as many as fit into a few megabytes."""
-    size = max(1, samples.x[:1].nbytes)
-    count = min(len(samples.x), max(1, BYTES // size))
-    places = np.linspace(0, len(samples.x) - 1, count).astype(np.int64)
-    return fingerprint(samples.x[torch.from_numpy(places)].cpu().numpy())
+    x: Any = samples.x  # one tensor or several; others are read only when drawn
+    several = list(x.values()) if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
+    marks = ""
+    for tensor in several:
+        if isinstance(tensor, torch.Tensor):
+            count = min(len(tensor), max(1, BYTES // max(1, tensor[:1].nbytes)))
+            places = np.linspace(0, len(tensor) - 1, count).astype(np.int64)
+            marks += fingerprint(tensor[torch.from_numpy(places)].cpu().numpy())
+    return marks
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
