@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
+import tunefree
 from tunefree import config
 from tunefree.api import prepare
 from tunefree.cli import main
@@ -167,3 +169,40 @@ def test_what_cannot_be_exported(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     said = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
     assert "pip install 'tunefree[export]'" in said
+
+
+def test_show_clients(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = str(folder / "done.sqlite")
+    told = json.loads(output(capsys, "show", run, "--clients", "--format", "json"))
+    rows, spread = told["clients"], told["spread"]["accuracy"]
+    assert [row["client"] for row in rows] == list(range(6))
+    assert sum(row["n"] for row in rows) == 1438
+    values = [row["accuracy"] for row in rows]
+    assert spread["mean"] == pytest.approx(np.mean(values))
+    assert spread["std"] == pytest.approx(np.std(values))
+    assert (spread["worst"], spread["best"]) == (min(values), max(values))
+    assert values[spread["worst_client"]] == min(values)
+    losses = [row["loss"] for row in rows]
+    assert told["spread"]["loss"]["worst"] == max(losses)
+    weighted = np.average(losses, weights=[row["n"] for row in rows])
+    assert weighted == pytest.approx(told["train_loss"], rel=0.2)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = output(capsys, "show", run, "--clients")
+    assert f"worst {min(values):.4f} (client {spread['worst_client']})" in text
+    assert max(map(len, text.splitlines())) <= 80
+    ranges = [line for line in text.splitlines() if "#" in line]
+    assert sum(int(line.split()[-1]) for line in ranges) == 6
+
+
+def test_show_clients_of_a_run_without_their_data(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, path = torch.nn.Linear(2, 2), tmp_path / "own.sqlite"
+    clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
+    tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
+    assert main(["show", str(path), "--clients"]) == 2
+    assert "does not keep its clients' data" in capsys.readouterr().err
+    assert main(["show", str(folder / "now.sqlite"), "--clients"]) == 2
+    assert "holds no model yet" in capsys.readouterr().err
