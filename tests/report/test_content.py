@@ -398,3 +398,16 @@ def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
     old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
     assert labels(*old) == ["fedavg"]  # a file that tells no identity: as ever
     assert content(old)["workloads"][0]["arms"][0]["seeds"] == 2
+
+
+def test_own_measures_are_drawn_like_ours() -> None:
+    own = made("a", scores(0.5, 0.7, recall=0.2, loss=1.0), arm="x", state="done")
+    said = content([own])
+    (workload,) = said["workloads"]
+    assert workload["measures"] == {
+        **{"accuracy": "test accuracy", "loss": "test loss", "recall": "recall"},
+    }
+    (only,) = workload["arms"]
+    assert only["final"]["recall"]["mean"] == 0.2
+    assert only["y"]["recall"]["mean"] == [0.2, 0.2]
+    assert said["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}

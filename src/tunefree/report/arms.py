@@ -171,14 +171,12 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
 
 
 def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
-    """What these runs were scored by, and how it is called."""
+    """What these runs were scored by, our scores first, and how it is called."""
     looked_at = list(runs)
     samples = "validation" if any(run.facts.validation for run in looked_at) else "test"
-    return {
-        measure: name.format(samples)
-        for measure, name in MEASURES.items()
-        if any(measure in row for run in looked_at for row in run.rows)
-    }
+    found = dict.fromkeys(measure for run in looked_at for measure in run.measures)
+    ours = {measure: name.format(samples) for measure, name in MEASURES.items() if measure in found}
+    return ours | {measure: measure for measure in found if measure not in ours}
 
 
 def together(
