@@ -411,3 +411,15 @@ def test_own_measures_are_drawn_like_ours() -> None:
     assert only["final"]["recall"]["mean"] == 0.2
     assert only["y"]["recall"]["mean"] == [0.2, 0.2]
     assert said["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
+
+
+def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
+    told = {"first model": "m", "clients' data": "d"}
+    facts = {"state": "done", "config": configured(1)}
+    old, new = made("old", scores(0.5), **facts), made("new", scores(0.5), identity=told, **facts)
+    for both in ([old, new], [new, old]):
+        (only,) = content(both)["workloads"][0]["arms"]
+        assert (only["label"], only["seeds"]) == ("fedavg", 1)
+    other = made("other", scores(0.5), identity=told | {"first model": "x"}, **facts)
+    arms = content([new, other])["workloads"][0]["arms"]
+    assert [arm["label"].partition(" = ")[0] for arm in arms] == ["fedavg, model"] * 2

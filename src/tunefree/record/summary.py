@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Summary:
         """The rows with scores."""
         return [row for row in self.rows if row.keys() - set(NO_SCORES)]
 
-    @property
+    @cached_property
     def measures(self) -> list[str]:
         """What it was measured by: our scores first, then the caller's own, as they came."""
         found = dict.fromkeys(name for row in self.rows for name in row if name not in NO_SCORES)

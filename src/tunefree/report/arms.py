@@ -110,8 +110,9 @@ def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
     somebody gave one name may do so too: there only a seed that has two of them is told apart.
     """
     seeded = all(run.facts.door == "command" or run.facts.arm for run in runs)
-    distinct = {(run.facts.seed, *brought(run).items()) for run in runs}
-    if seeded and len(distinct) == len({run.facts.seed for run in runs}):
+    marked = [run for run in runs if brought(run)]
+    distinct = {(run.facts.seed, *brought(run).items()) for run in marked}
+    if seeded and len(distinct) == len({run.facts.seed for run in marked}):
         return {label: list(runs)}
     return together(runs, [label] * len(runs), map(brought, runs))
 
@@ -156,18 +157,27 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
     That is the finished one, or else the one that came furthest. Trials were paid for each time.
     Runs of `train` are the same where model and data are too; of a deployment nobody knows.
     """
+    played = [(played_as(run), frozenset(brought(run).items())) for run in runs]
+    told = {settings: marks for settings, marks in reversed(played) if marks}
     best: dict[Hashable, Summary] = {}
-    for place, run in enumerate(runs):
-        same: Hashable = place
-        facts, own = run.facts, brought(run)
-        known_data = facts.door == "command" or (facts.door == "train" and own)
-        if known_data and facts.seed is not None and facts.role != "trial":
-            all_settings = relevant(run) | own_steps(run) | own
-            same = (facts.role, name_of(run), frozenset(all_settings.items()), facts.seed)
+    for place, (run, (settings, marks)) in enumerate(zip(runs, played, strict=True)):
+        older = run.facts.door == "command" and not marks  # a file that does not tell its data
+        marks = told.get(settings, marks) if older else marks
+        counted = settings is not None and (marks or run.facts.door == "command")
+        same: Hashable = (settings, marks) if counted else place
         known = best.setdefault(same, run)
         if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
             best[same] = run
     return list(best.values())
+
+
+def played_as(run: Summary) -> Hashable:
+    """Role, name, settings and seed; None where the same ones may have been other runs."""
+    facts = run.facts
+    if facts.door == "flower" or facts.seed is None or facts.role == "trial":
+        return None
+    settings = relevant(run) | own_steps(run)
+    return facts.role, name_of(run), frozenset(settings.items()), facts.seed
 
 
 def measures_of(runs: Iterable[Summary]) -> dict[str, str]:

@@ -11,10 +11,10 @@ const MARKS = [
   "M0,-4.5L4,0L0,4.5L-4,0z",
   "M0,4.2L4,-3H-4z",
   "M-4,0H4M0,-4V4",
-  "M-3,-3L3,3M-3,3L3,-3",
+  "M0,-4.4L4.2,-1.4L2.6,3.6H-2.6L-4.2,-1.4z",
   "M-4.5,0L0,-2L4.5,0L0,2z",
 ];
-const CROSS = "M-5,-5L5,5M-5,5L5,-5";
+const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged, and so no mark of an arm
 
 /* ---------- small things ---------- */
 
