@@ -129,7 +129,7 @@ def brought(run: Summary) -> dict[str, Hashable]:
         return {}
     data, more = ["clients' data"], dict[str, list[str]]()
     if facts.door == "train":  # settings tell the rest of a run of the command line
-        data, more = [*data, "inputs"], {"loss": ["loss"]}
+        data, more = [*data, "inputs", "test set"], {"loss": ["loss"]}
     if not facts.algorithm or ":" in facts.algorithm:
         more |= {"algorithm": ["algorithm"]}
     parts = {"model": ["first model"], "data": data, **more}
