@@ -163,7 +163,8 @@ def test_what_cannot_be_exported(
         assert main(["export", str(folder / run), *words]) == 2
         return capsys.readouterr().err
 
-    assert "holds no model yet" in refused("now.sqlite", "--safetensors", str(tmp_path / "x"))
+    (empty := Record.create(tmp_path / "empty.sqlite", Facts())).close()
+    assert "holds no model yet" in refused(str(empty.path), "--safetensors", str(tmp_path / "x"))
     assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
     assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
@@ -197,12 +198,13 @@ def test_show_clients(
 
 
 def test_show_clients_of_a_run_without_their_data(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, path = torch.nn.Linear(2, 2), tmp_path / "own.sqlite"
     clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
     tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
     assert main(["show", str(path), "--clients"]) == 2
     assert "does not keep its clients' data" in capsys.readouterr().err
-    assert main(["show", str(folder / "now.sqlite"), "--clients"]) == 2
+    Record.create(tmp_path / "empty.sqlite", Facts()).close()
+    assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
     assert "holds no model yet" in capsys.readouterr().err
