@@ -195,15 +195,25 @@ def test_a_wide_screen_is_used(page: Browser) -> None:
     assert page.run(f"return {CURVES}.getBoundingClientRect().left") < 200
 
 
-def test_a_sensitivity_begins_at_zero_and_shows_any_score(page: Browser) -> None:
+def test_small_differences_between_steps_look_small(browser: Browser, tmp_path: Path) -> None:
+    runs = [swept(eta, 0.9 + eta / 10, label_counts=[[5] * 10]) for eta in (0.1, 0.2, 0.3)]
+    out = tmp_path / "sweep.html"
+    out.write_text(html(content(runs)), encoding="utf-8")
+    browser.open(out.as_uri())
+    plot = "document.querySelector('#w0-sensitivity-eta .plot')"
+    ticks = f"return [...{plot}.querySelectorAll('text.soft')].map(t => t.textContent)"
+    assert {"0", "0.2", "1", "guessing"} <= set(browser.run(ticks))
+    assert browser.console() == []
+
+
+def test_a_sensitivity_shows_any_score(page: Browser) -> None:
     figure = "document.getElementById('w0-sensitivity-eta')"
-    ticks = f"return [...{figure}.querySelectorAll('.plot text.soft')].map(t => t.textContent)"
-    assert {"0", "1", "guessing"} <= set(page.run(ticks))
+    words = f"return [...{figure}.querySelectorAll('.plot text')].map(t => t.textContent)"
+    assert {"test accuracy", "guessing"} <= set(page.run(words))
     page.run(
         f"const e = {figure}.querySelector('select'); e.value = 'train_loss'; "
         "e.dispatchEvent(new Event('change'))"
     )
-    words = f"return [...{figure}.querySelectorAll('.plot text')].map(t => t.textContent)"
     assert "training loss" in page.run(words)
     assert "guessing" not in page.run(words)
 
