@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import tunefree.models
-from tunefree import algorithms
+from tunefree import algorithms, evaluate
 from tunefree.config import (
     AlgorithmSettings,
     Config,
@@ -39,7 +40,7 @@ from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.models.objective import Loss, Objective, classes_of, default_loss
 from tunefree.progress import show_progress
-from tunefree.record import Record
+from tunefree.record import Record, Row
 from tunefree.record.provenance import describe, identify
 from tunefree.run import Run, open_record
 from tunefree.schedule.membership import Everybody
@@ -167,6 +168,22 @@ def resume_command(
     return prepare(with_rounds(begun, rounds), begun=begun)
 
 
+def client_scores(path: Path) -> list[Row]:
+    """The scores on each client's training data of a run of the command line, as last committed."""
+    with closing(Record.open(path)) as record:
+        facts, vectors = record.facts(), record.vectors()
+    if facts.door != "command":
+        raise ConfigError(
+            f"'{path}' does not keep its clients' data; in Python: "
+            "tunefree.Run.resume(path, model, clients).client_scores()"
+        )
+    if "theta" not in vectors:
+        raise ConfigError(f"'{path}' holds no model yet: no round was committed")
+    _, objective, federation = configured(config_from(facts.config))
+    theta = torch.from_numpy(vectors["theta"]).to(objective.theta0)
+    return evaluate.client_scores(objective, theta, federation)
+
+
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
     return replace(settings, run=replace(settings.run, out=str(path), fleet=fleet, workers=workers))
 
@@ -194,6 +211,14 @@ def prepare(settings: Config, facts: Mapping[str, Any] = {}, begun: Config | Non
     `facts` are kept in the run file beside the settings; `begun` are the settings of a run that
     exists and goes on.
     """
+    settings, objective, federation = configured(settings)
+    out = settings.run.out or str(new_path(settings))
+    settings = replace(settings, run=replace(settings.run, out=out))
+    return simulation(settings, objective, federation, facts, begun=begun)
+
+
+def configured(settings: Config) -> tuple[Config, Objective, Federation]:
+    """The data and the model that the settings name; in those given back the model has a name."""
     data, run, chosen = settings.data, settings.run, settings.algorithm
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
     dataset = sources.load(data.name, data.dir or None, **data.options)
@@ -207,10 +232,8 @@ def prepare(settings: Config, facts: Mapping[str, Any] = {}, begun: Config | Non
         Federation(dataset.train, parts, test, dataset.classes, data.name)
     )
     model = replace(settings.model, name=settings.model.name or dataset.model)
-    out = run.out or str(new_path(settings))
-    settings = replace(settings, model=model, run=replace(run, out=out))
-    objective = named_objective(settings, dataset)
-    return simulation(settings, objective, federation, facts, begun=begun)
+    settings = replace(settings, model=model)
+    return settings, named_objective(settings, dataset), federation
 
 
 def named_objective(settings: Config, dataset: Dataset) -> Objective:
@@ -289,7 +312,10 @@ def usable(device: str) -> torch.device:
 
 def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
-    stem = f"{settings.algorithm.name}-{settings.data.name}-seed{settings.run.seed}"
+    data = re.sub(
+        r"[^\w.=+-]+", "_", Path(settings.data.name).name
+    )  # an own table may lie anywhere
+    stem = f"{settings.algorithm.name}-{data}-seed{settings.run.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

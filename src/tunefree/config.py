@@ -80,7 +80,9 @@ class AlgorithmSettings:
 
 @dataclass(frozen=True)
 class DataSettings:
-    name: str = setting("digits", "--data", "see `tunefree data list`")
+    name: str = setting(
+        "digits", "--data", "see `tunefree data list`; or your own: X.csv, package.module:function"
+    )
     partition: str = setting(
         "dirichlet:0.1", "--partition", "how samples are dealt out: iid, dirichlet:0.1, ..."
     )

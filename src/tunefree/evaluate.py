@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -13,6 +13,7 @@ from tunefree.data.samples import Federation, Index
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
+from tunefree.record.rows import Row
 
 TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
 
@@ -45,8 +46,7 @@ class Evaluator:
         return scores
 
     def _loss(self, theta: Vec, index: Index) -> float:
-        cuts = np.split(index, range(EVALUATION_BATCH, len(index), EVALUATION_BATCH))
-        batches = (self._federation.train.batch(cut) for cut in cuts)
+        batches = batches_of(self._federation, index)
         return scores_on(self._objective, theta, batches, classes=None)["loss"]
 
     def _gradient(self, theta: Vec) -> Vec:
@@ -57,6 +57,37 @@ class Evaluator:
             DataOracle(self._objective, train, part, 1, rng).full_grad(theta)
             for part in self._federation.parts
         )
+
+
+def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+    cuts = np.split(index, range(EVALUATION_BATCH, len(index), EVALUATION_BATCH))
+    return (federation.train.batch(cut) for cut in cuts)
+
+
+def client_scores(objective: Objective, theta: Vec, federation: Federation) -> list[Row]:
+    """For each client the samples it holds and the model's scores on them, as a row."""
+    return [
+        {
+            **{"client": client, "n": len(part)},
+            **scores_on(objective, theta, batches_of(federation, part), federation.classes),
+        }
+        for client, part in enumerate(federation.parts)
+    ]
+
+
+def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
+    """How a score differs between clients, each counting once; by default accuracy, or else loss.
+
+    >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
+    {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
+    """
+    score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
+    by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
+    values = [row[score] for row in rows]
+    told = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    for which, row in (("worst", by_value[0]), ("best", by_value[-1])):
+        told |= {which: row[score], f"{which}_client": row["client"]}
+    return told
 
 
 def training_sample(federation: Federation, seed: int) -> list[Index]:

@@ -201,7 +201,7 @@ def open_record(
             "on; it can still be read: begin a new run"
         )
     for what, value in begun.items():
-        if (old := before.identity[what]) != value:
+        if (old := before.identity.get(what, value)) != value:  # older files tell less
             raise ConfigError(
                 f"'{path}' cannot go on: its {what} was {old}, and now it is {value}; give what it "
                 "began with"

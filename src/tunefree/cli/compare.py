@@ -26,10 +26,20 @@ def add_to(command: argparse.ArgumentParser) -> None:
         help="NAME, NAME:key=value,key=value or NAME@tuned.json, as `tunefree tune` writes it",
     )
     command.add_argument(
-        "--target", type=float, metavar="X", help="also count rounds until this accuracy"
+        "--target", type=accuracy, metavar="X", help="also count rounds until this accuracy"
     )
     settings.add_to(command, SEEDS)
     command.set_defaults(act=compare_command)
+
+
+def accuracy(text: str) -> float:
+    """The number, and not the column that `--target` names in other commands."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no accuracy; the column to learn is --target-column {text} here"
+        ) from error
 
 
 def compare_command(args: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ def run_command(args: argparse.Namespace) -> int:
     given = settings.flags_given(args)
     if args.resume is None:
         more = dict(config.parse_assignment(each) for each in args.set)
-        run = prepare(config.load(args.file, given | more))
+        run = prepare(settings.load(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
@@ -122,7 +122,8 @@ def introduction(run: Run) -> str:
         formula = "" if name in facts.options else facts.formulas.get(name, "")
         equals = "" if formula in ("", AS_PUBLISHED) else "= "
         first = ", here of round t = 0" if "t +" in formula else ""
-        source = f"{equals}{formula or 'chosen by hand'}{first}"
+        chosen = "given" if name in facts.options else "default"
+        source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if shapes := getattr(run.algo, "tensors", None):
         r = units(run.objective.theta0, shapes)
@@ -165,6 +166,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
+    data = settings.data_words(facts)
     return "\n".join(
         [
             *lines,
@@ -172,7 +174,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
             f"{run.seconds_per_round:.3f} s a round",
             f"  run file {run.path}, theta {theta_sha256[:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
-            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {facts.data}",
+            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 {data}",
         ]
     )
 

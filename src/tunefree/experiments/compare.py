@@ -121,7 +121,8 @@ def about_run(result: Result) -> dict[str, Any]:
 
 
 def check_has_accuracy(config: Config) -> None:
-    if sources.source_of(config.data.name).classes is None:
+    data = config.data
+    if sources.classes_of(data.name, data.dir or None, **data.options) is None:
         raise ConfigError(
             f"data.name = {config.data.name!r} has no classes and so no accuracy to choose by; "
             "use another data set"

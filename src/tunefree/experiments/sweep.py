@@ -63,7 +63,8 @@ def sweep(
     curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
         raise ConfigError(f"no run could be played: {results[0][0].reason}")
-    classes = sources.source_of(config.data.name).classes or 1
+    data = config.data
+    classes = sources.classes_of(data.name, data.dir or None, **data.options) or 1
     return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 

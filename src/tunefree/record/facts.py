@@ -52,6 +52,7 @@ class Facts:
     compressor: str = ""
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
+    tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state
     kernels: str = ""
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +83,8 @@ class Facts:
             for f in fields(cls)
             if isinstance(stored.get(f.name), type(getattr(usual, f.name)))
         }
+        if not all(isinstance(row, list) and len(row) == 3 for row in found.get("tensors", ())):
+            del found["tensors"]
         if not all(isinstance(row, list) and row for row in found.get("label_counts", ())):
             del found["label_counts"]
         old = next((door for door in ("train", "flower") if door in stored), None)

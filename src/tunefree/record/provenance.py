@@ -9,15 +9,17 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, about, bare, text_of
-from tunefree.data.samples import Federation
+from tunefree.data.samples import Federation, Samples
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
 LOOKED_AT = 100_000  # labels that tell one data set from another
+BYTES = 2**24  # of inputs that do
 SHOWN = 100  # clients whose labels are counted for the picture
 
 
@@ -40,7 +42,22 @@ def identify(
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
         "clients' data": fingerprint(sizes) + fingerprint(labels),
+        "inputs": fingerprint(federation.parts.order[:LOOKED_AT]) + inputs_mark(federation.train),
+        "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+
+
+def inputs_mark(samples: Samples) -> str:
+    """A fingerprint of inputs from the whole data set, as many as fit into a few megabytes."""
+    x: Any = samples.x  # one tensor or several; others are read only when drawn
+    several = list(x.values()) if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
+    marks = ""
+    for tensor in several:
+        if isinstance(tensor, torch.Tensor):
+            count = min(len(tensor), max(1, BYTES // max(1, tensor[:1].nbytes)))
+            places = np.linspace(0, len(tensor) - 1, count).astype(np.int64)
+            marks += fingerprint(tensor[torch.from_numpy(places)].cpu().numpy())
+    return marks
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
@@ -56,10 +73,23 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
+        tensors=tensors_of(objective),
         kernels=objective.kernels,
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),
     )
+
+
+def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
+    """Name, shape and place in theta of every tensor in the model's state.
+
+    One that is not trained has place -1: it is in the model alone. Tied tensors share a place.
+    """
+    state, places, start = objective.module.state_dict(keep_vars=True), dict[int, int](), 0
+    for p in objective.module.parameters():
+        if p.requires_grad:
+            places[id(p)], start = start, start + p.numel()
+    return [(name, list(t.shape), places.get(id(t), -1)) for name, t in state.items()]
 
 
 def label_counts(federation: Federation) -> list[list[int]]:

@@ -10,6 +10,7 @@ Row: TypeAlias = dict[str, float]
 COSTS = ("t", "samples", "seconds", "virtual_seconds")
 BITS = ("bits_up", "bits_down", "value_bits_up", "value_bits_down")
 CUMULATIVE = ("samples", "seconds", *BITS)
+NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 
 
 class Line(NamedTuple):

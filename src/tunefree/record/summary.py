@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tunefree.record.facts import Facts
-from tunefree.record.rows import BITS
+from tunefree.record.rows import BITS, NO_SCORES
 
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
 
@@ -51,7 +52,13 @@ class Summary:
     @property
     def scored_rows(self) -> list[Mapping[str, float]]:
         """The rows with scores."""
-        return [row for row in self.rows if any(score in row for score in SCORES)]
+        return [row for row in self.rows if row.keys() - set(NO_SCORES)]
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """What it was measured by: our scores first, then the caller's own, as they came."""
+        found = dict.fromkeys(name for row in self.rows for name in row if name not in NO_SCORES)
+        return [name for name in SCORES if name in found] + [n for n in found if n not in SCORES]
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -78,7 +85,8 @@ class Summary:
             **{"system": facts.system, "steps": facts.steps},
             "compressor": facts.compressor or None,
             "rounds": self.rounds,
-            **{measure: self.last(measure) for measure in SCORES},
+            **{measure: self.last(measure) for measure in (*SCORES, *self.measures)},
+            "measures": self.measures,
             "scored_on": self.scored_on,
             **{cost: self.total(cost) for cost in costs},
             "seconds_per_round": self.seconds_per_round,
