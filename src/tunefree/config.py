@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
 FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
 Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
+Decay: TypeAlias = Literal["none", "linear"]
 Opening: TypeAlias = Literal["gradients", "zero"]
 
 
@@ -43,11 +44,14 @@ def setting(
     help: str = "",
     least: float | None = None,
     below: float = math.inf,
+    later: bool = False,
 ) -> Any:
-    """A field with its flag, its help and the values that make sense: from `least` to `below`."""
-    return field(
-        default=default, metadata={"flag": flag, "help": help, "least": least, "below": below}
-    )
+    """A field with its flag, its help and the values that make sense: from `least` to `below`.
+
+    One that came `later` is left out where settings are told apart, while it is at its default.
+    """
+    limits = {"least": least, "below": below}
+    return field(default=default, metadata={"flag": flag, "help": help, "later": later, **limits})
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ class SystemSettings:
 class AlgorithmSettings:
     name: str = setting("polarfl", "--algorithm", "see `tunefree algorithms`")
     compressor: str = setting("", "--compressor", "of methods that compress: top:0.05, sign, ...")
+    decay: Decay = setting(
+        "none", "--decay", "of tuned methods: none, or linear to 0 at the last round", later=True
+    )
     explicit_steps: bool = setting(False)
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -166,11 +173,21 @@ class Config:
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def told_apart(self) -> dict[str, Any]:
+        """The same, as it was before settings that are at their default came to be."""
+        tree = self.asdict()
+        for section, cls in SECTIONS.items():
+            for f in fields(cls):
+                if f.metadata.get("later") and tree[section][f.name] == f.default:
+                    del tree[section][f.name]
+        return tree
+
 
 SECTIONS = {f.name: cast("type[Any]", f.default_factory) for f in fields(Config)}
 WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights
 DEPLOYED = (  # what a run config may say of it beside Deployment; all else is the app's own
-    *("algorithm.name", "algorithm.compressor", "system.T", "system.S", "system.K"),
+    *("algorithm.name", "algorithm.compressor", "algorithm.decay"),
+    *("system.T", "system.S", "system.K"),
     *("data.batch_size", "schedule.name", "schedule.concurrency", "schedule.opening"),
     *("run.seed", "run.eval_every", "run.kernels", "run.out"),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -143,11 +144,33 @@ def about(algo: Algorithm) -> About:
     return found
 
 
+def at(algo: Algorithm, t: int) -> Algorithm:
+    """The algorithm as it is in round t: one whose steps change without its state has an `at`."""
+    then: Callable[[int], Algorithm] | None = getattr(algo, "at", None)
+    return algo if then is None else then(t)
+
+
+def bare(algo: Algorithm) -> Algorithm:
+    """The method itself, without what was put around it."""
+    inner: Algorithm | None = getattr(algo, "inner", None)
+    return algo if inner is None else bare(inner)
+
+
+def with_system(algo: Algorithm, sys: System) -> Algorithm:
+    """The same steps with other constants."""
+    inner: Algorithm | None = getattr(algo, "inner", None)
+    if inner is None:
+        return replace(algo, sys=sys)
+    return replace(algo, inner=with_system(inner, sys))
+
+
 def horizon_steps(algo: Algorithm) -> dict[str, str]:
     """The steps that depend on how many rounds there will be, each with its formula, as it says.
 
     A step that was given by hand does not, whatever its formula is.
     """
+    if algo is not bare(algo):
+        return {**horizon_steps(bare(algo)), **getattr(algo, "formulas", {})}
     formulas = {name: text for name, text in about(algo).steps.items() if HORIZON.search(text)}
     theory = getattr(algo, "theory", None)
     if not formulas or theory is None:

@@ -11,6 +11,7 @@ from typing import Any, cast, get_type_hints
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.comparfrefl import ComParFreFL
+from tunefree.algorithms.decay import Decayed
 from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
 from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fadas import FADAS
@@ -43,7 +44,7 @@ from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
-from tunefree.config import AlgorithmSettings, Config, check_option
+from tunefree.config import AlgorithmSettings, Config, Decay, check_option, checked
 from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of
 from tunefree.errors import ConfigError, unknown
 from tunefree.geometry import Shapes
@@ -92,6 +93,7 @@ REGISTRY: dict[str, type[Any]] = {
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
+WRAPPED = ("compressor", "decay")  # options of many methods, and fields of none
 COMPRESSING = [name for name, cls in REGISTRY.items() if any(f.name == "C" for f in fields(cls))]
 
 
@@ -116,16 +118,19 @@ def build(
     given = {
         key: float(cast("float", value)) if hints[key] is float else value  # eta = 1 is 1.0
         for key, value in options.items()
-        if key != "compressor"
+        if key not in WRAPPED
     }
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
-    return over_tensors(replace(algo, **given), shapes)
+    algo = over_tensors(replace(algo, **given), shapes)
+    return Decayed(algo) if options.get("decay") == "linear" else algo
 
 
 def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
-    """An algorithm's options, its compressor among them."""
-    return {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
+    """An algorithm's options, its compressor and its decay among them."""
+    compressor = {"compressor": chosen.compressor} if chosen.compressor else {}
+    decay = {"decay": chosen.decay} if chosen.decay != "none" else {}
+    return {**chosen.options, **compressor, **decay}
 
 
 def configure(
@@ -220,6 +225,14 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
                 f"algorithm.compressor = {value!r} was given, but {said.title} sends whole "
                 f"vectors; leave it out, or choose from {', '.join(sorted(COMPRESSING))}"
             )
+        if key == "decay":
+            checked("algorithm.decay", value, Decay)
+            if value != "none" and not said.grid:
+                raise ConfigError(
+                    f"algorithm.decay = {value!r} was given, but {said.title} has no step of its "
+                    "own to decay; leave it out"
+                )
+            continue
         if key not in allowed:
             raise unknown(f"algorithm ({name}) option", key, allowed)
         if key == "compressor":

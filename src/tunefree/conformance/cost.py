@@ -9,7 +9,7 @@ import torch
 
 from tunefree.algorithms import REGISTRY, build
 from tunefree.conformance.problem import Flat
-from tunefree.core import About, Algorithm, System
+from tunefree.core import About, Algorithm, System, with_system
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.exchange import Step, play_stage
 from tunefree.wire import bits
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 def cost(algo: Algorithm, d: int = D) -> Cost:
     """What the algorithm really sends to and from one client, and what that client keeps."""
     theta0 = torch.zeros(d)
-    algo = replace(algo, sys=algo.sys._replace(K=1))  # messages do not depend on K
+    algo = with_system(algo, algo.sys._replace(K=1))  # messages do not depend on K
     fleet = Serial(algo, theta0, Flat)
     server = algo.server(theta0)
     opening, _ = play_stage(algo, fleet, server, -1, "opening", [0])

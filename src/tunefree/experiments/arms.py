@@ -85,7 +85,8 @@ def configure(arm: ArmSpec, base: Config) -> tuple[Config, dict[str, Any]]:
     given = {**tuned.get("options", {}), **arm.options}
     schedule = choose_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
     known = {"compressor": shared.compressor if arm.name in algorithms.COMPRESSING else ""}
-    known |= {key: given.pop(key) for key in ("compressor", "explicit_steps") if key in given}
+    own = ("compressor", "decay", "explicit_steps")
+    known |= {key: given.pop(key) for key in own if key in given}
     chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
     algorithms.check(arm.name, algorithms.options_of(chosen), chosen.explicit_steps)
     facts = {"tuning": tuned["bill"]} if tuned else {}

@@ -106,7 +106,7 @@ def plan(
 
 def fingerprint(config: Config, floors: Mapping[int, float]) -> str:
     """Twelve letters that differ wherever a setting differs."""
-    text = json.dumps([config.asdict(), sorted(floors.items())], sort_keys=True)
+    text = json.dumps([config.told_apart(), sorted(floors.items())], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

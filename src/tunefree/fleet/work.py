@@ -37,7 +37,7 @@ def do(
     algo: Algorithm, oracle_of: Callable[[Job], Oracle], state: Client, job: Job
 ) -> tuple[Client, Done]:
     """The client's new state and what its work gave."""
-    exchange = exchanges(algo, job.stage)[job.exchange]
+    exchange = exchanges(algo, job.stage, job.t)[job.exchange]
     oracle = oracle_of(job)
     try:
         state, up = exchange.work(state, job.down, oracle)

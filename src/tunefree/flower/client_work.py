@@ -66,7 +66,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
             algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
-            Down = exchanges(algo, stage)[number].Down
+            Down = exchanges(algo, stage, t)[number].Down
             down = decode(data_in(content, SERVER), Down, like=theta0)
             job = Job(client, t, stage, number, down)
 

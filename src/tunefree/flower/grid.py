@@ -119,7 +119,7 @@ class GridFleet:
                 return Done(job.key, None, 0, 0, LOST)
             if not (1 <= answer.n < MOST and 0 <= answer.drawn < 2**62):
                 raise WireError(f"{sender} says it holds {answer.n} samples, drew {answer.drawn}")
-            Up = exchanges(self._members.algo, job.stage)[job.exchange].Up
+            Up = exchanges(self._members.algo, job.stage, job.t)[job.exchange].Up
             data = data_in(message.content, sender)
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:

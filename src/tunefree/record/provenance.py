@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefree.config import Schedule
-from tunefree.core import Algorithm, about, text_of
+from tunefree.core import Algorithm, about, bare, text_of
 from tunefree.data.samples import Federation
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
@@ -45,9 +45,9 @@ def identify(
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
-    said = about(algo)
-    numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
-    numbers |= {name: getattr(algo, name, None) for name in said.steps}  # formulas may be of t too
+    said, method = about(algo), bare(algo)
+    numbers = {f.name: getattr(method, f.name) for f in fields(method)}
+    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may be of t too
     return Facts(
         title=said.title,
         paper=said.paper,
