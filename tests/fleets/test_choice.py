@@ -32,9 +32,7 @@ def test_a_pool_pays_when_it_saves_a_quarter(seconds: float, workers: int, expec
 
 def test_more_workers_than_clients_in_a_round_do_not_help() -> None:
     two = SYS._replace(S=2)
-    assert pays(18 / (two.T * two.S * two.K), two, 64) == pays(
-        18 / (two.T * two.S * two.K), two, 2
-    )
+    assert pays(18 / (two.T * two.S * two.K), two, 64) == pays(18 / (two.T * two.S * two.K), two, 2)
 
 
 def test_many_small_jobs_are_not_worth_their_handing_over() -> None:
