@@ -39,6 +39,7 @@ from tunefree.core import (
     About,
     Exchange,
     Numbers,
+    OpeningDown,
     Oracle,
     Reply,
     System,
@@ -179,8 +180,10 @@ class PolarFL:
         steps = (rounded(step / self.sys.K * r) for r in self.lengths(s.theta0))
         return Down(s.x, tuple(steps), rounded(beta))  # 7
 
-    def for_steps(self, down: Down, K_i: int) -> Down:
+    def for_steps(self, down: Down | OpeningDown, K_i: int) -> Down | OpeningDown:
         """The download for a client of K_i steps: (a_t γ_t / K_i) r, as far as any other goes."""
+        if isinstance(down, OpeningDown):
+            return down
         return down._replace(steps=tuple(self.sys.K / K_i * step for step in down.steps))
 
     def local(

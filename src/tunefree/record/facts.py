@@ -58,6 +58,7 @@ class Facts:
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
+    sizes: Sequence[int] = field(default_factory=list)  # their samples, where it matters
     federation: str = ""  # which deployment it is
     arm: str = ""  # a label that somebody chose
     role: str = "arm"  # or sweep, or trial
