@@ -441,10 +441,10 @@ def check_option(key: str, value: object, hint: object) -> None:
 
 def check_own_option(key: str, value: object, hint: object) -> None:
     """Refuse a value that is not of the type that a stranger's field has, or is not finite."""
-    if get_origin(hint) is Literal or hint in (int, float, str, bool):
-        checked(key, value, hint)
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key} = {value!r} is not finite; give a finite number")
+    if get_origin(hint) is Literal or hint in (int, float, str, bool):
+        checked(key, value, hint)
 
 
 def import_name(key: str, path: str) -> Any:
