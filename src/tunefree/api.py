@@ -270,7 +270,7 @@ def simulation(
     chosen = choice.choose(run.fleet, clients, algo.sys)
     said = replace(
         describe(algo, objective, federation),
-        config=settings.asdict(),
+        config=settings.told_apart(),
         identity=identity(algo),
         fleet=chosen,
         **facts,

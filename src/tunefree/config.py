@@ -206,6 +206,8 @@ class Config:
             for f in fields(cls):
                 if f.metadata.get("later") and tree[section][f.name] == f.default:
                     del tree[section][f.name]
+        if self.system.epochs:
+            del tree["system"]["K"]  # it follows from the data, and these may differ by the seed
         return tree
 
 
@@ -348,9 +350,12 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
 
 
 def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The settings that `Config.asdict` gave, as a run file keeps them."""
+    """The settings that `Config.told_apart` or `asdict` gave, as a run file keeps them."""
+    given = {name: dict(tree.get(name, {})) for name in SECTIONS}
+    if given["system"].get("epochs"):
+        given["system"]["K"] = 0  # until `with_sizes`
     try:
-        return Config(**{name: cls(**tree.get(name, {})) for name, cls in SECTIONS.items()})
+        return Config(**{name: cls(**given[name]) for name, cls in SECTIONS.items()})
     except TypeError as error:
         raise ConfigError(
             f"the run was made with a setting that this tunefree does not know ({error})"
@@ -361,7 +366,8 @@ def with_rounds(settings: Config, rounds: int | None) -> Config:
     """The same settings for so many rounds; None leaves them as they are."""
     if rounds is None:
         return settings
-    return replace(settings, system=build("system", {**asdict(settings.system), "T": rounds}))
+    T = build("system", {"T": rounds}).T
+    return replace(settings, system=replace(settings.system, T=T))
 
 
 def read(path: Path | None) -> dict[str, Any]:

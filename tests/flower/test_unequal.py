@@ -81,7 +81,7 @@ def test_a_newcomer_changes_the_mean(tmp_path: Path) -> None:
             assert round((3 + 4) / 2) == run.algo.sys.K
             nodes.places[1020] = 20
     assert round((3 + 4 + 6) / 3) == run.algo.sys.K
-    assert run.record.facts().config["system"]["K"] == run.algo.sys.K
+    assert run.record.facts().system["K"] == run.algo.sys.K
     assert_means(nodes, run, N=3)
 
 

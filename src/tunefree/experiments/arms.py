@@ -135,12 +135,14 @@ def read_tuned(arm: ArmSpec) -> dict[str, Any]:
 
 def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
-    here, there = base.asdict(), tuned["settings"]
+    here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]
+    follows = ("system.K",) if there["system"].get("epochs") else ()
     other = [
-        f"{section}.{key} = {there[section].get(key)!r}"
+        f"{section}.{key} = {then!r}"
         for section in ("system", "data", "model", "schedule")
         for key, value in here[section].items()
-        if f"{section}.{key}" not in NO_TASK and there[section].get(key) != value
+        if f"{section}.{key}" not in (*NO_TASK, *follows)
+        and (then := there[section].get(key, usual[section][key])) != value
     ]
     if other:
         warnings.warn(f"{arm.name} was tuned with {', '.join(other)}", stacklevel=3)

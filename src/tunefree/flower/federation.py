@@ -68,7 +68,7 @@ def federation(
         return algorithms.configure(at(N), objective.shapes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).asdict()}
+        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).told_apart()}
 
     nodes.gather(own.clients, own.wait)
     vectors = record.vectors()

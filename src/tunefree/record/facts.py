@@ -43,7 +43,7 @@ class Facts:
     reason: str = ""  # why it has diverged
     pruned: str = ""  # why a trial was given up early
     door: Door = "command"  # who made it, and how it is gone on with
-    config: Tree = field(default_factory=dict)  # as Config.asdict gives it
+    config: Tree = field(default_factory=dict)  # as Config.told_apart gives it
     identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
