@@ -215,3 +215,20 @@ def test_a_report_keeps_the_seeds_of_an_arm_together(tmp_path: Path) -> None:
     plain.record.close()
     later = {"algorithm.decay", "algorithm.weighting", "system.epochs", "system.sampling"}
     assert not later & {f"{section}.{key}" for section, own in kept.items() for key in own}
+
+
+def test_what_a_run_is_tells_its_epochs_and_odds(tmp_path: Path) -> None:
+    """Two that differ in nothing else are not taken for each other; older ones told neither."""
+    data = clients((8, 8, 8, 8, 8, 8))  # one step is one epoch
+
+    def identity(name: str, **settings: Any) -> dict[str, str]:
+        fit(data, rounds=1, out=tmp_path / name, **settings)
+        return dict(Record.open(tmp_path / name).facts().identity)
+
+    plain, epochs = identity("a", local_steps=1), identity("b", local_epochs=1)
+    assert epochs == plain | {"algorithm": f"{plain['algorithm']} for 1 epochs"}
+    assert "epochs" not in str(plain)
+    drawn = [identity("c", local_steps=1, sampling="examples")]
+    drawn += [identity("d", local_steps=1, sampling=[1, 1, 1, 1, 1, w]) for w in (1, 2)]
+    assert drawn[0] == plain | {"schedule": f"{plain['schedule']}, sampling by examples"}
+    assert len({each["schedule"] for each in (plain, *drawn)}) == 4
