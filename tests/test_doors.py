@@ -20,13 +20,14 @@ from tunefree.data import partition, sources
 from tunefree.errors import ConfigError
 
 DATA = (torch.zeros(5, 4), torch.arange(5) % 3)
+NO_DEFAULT = ("model", "clients", "per_round", "local_steps", "local_epochs", "out", "schedule")
 SMALL: dict[str, Any] = {"rounds": 9, "per_round": 3, "local_steps": 2, "seed": 7}
 
 
 def test_train_takes_the_command_lines_settings_and_defaults() -> None:
     usual = load(None, {}).asdict()
     for name, argument in inspect.signature(train).parameters.items():
-        if name in door_keys() and name not in ("model", "clients", "per_round", "out", "schedule"):
+        if name in door_keys() and name not in NO_DEFAULT:
             section, key = door_keys()[name].split(".")
             assert argument.default == usual[section][key], name
     assert inspect.signature(train).parameters["schedule"].default == Config().schedule

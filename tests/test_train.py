@@ -134,7 +134,9 @@ def test_regression_with_float_targets() -> None:
 def test_an_algorithm_as_a_function_of_the_constants() -> None:
     run = fit(algorithm=lambda sys: PAdaMFed(sys, eta=1e-3, gamma=0.1, beta=0.7), rounds=10)
     assert run.algo.beta == 0.7  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="cannot be given with a function"):
+    with pytest.raises(
+        ConfigError, match="theory is a function of N, S, K and T and has no options"
+    ):
         fit(algorithm=PAdaMFed.theory, eta=0.1)
 
 
@@ -213,7 +215,7 @@ def bad(client: int, sample: int, x: float | None = None, y: int | None = None) 
         ({"lr": 0.1}, "algorithm.lr = 0.1 was given, but PAdaMFed takes no step size"),
         ({"algorithm": "fedavg", "eta": -1.0}, "algorithm.eta = -1.0 is out of range"),
         ({"algorithm": "fedavg", "eta": "fast"}, "algorithm.eta = 'fast' is not a number"),
-        ({"algorithm": "fedavg", "beta": 0.5}, "algorithm (fedavg) option = 'beta' is not known"),
+        ({"algorithm": "fedavg", "beta": 0.5}, "algorithm.beta = 0.5 is no option of FedAvg"),
         ({"algorithm": "scaffold", "option": "III"}, "algorithm.option = 'III' is not known"),
         ({"device": "warp"}, "run.device = 'warp' cannot be used here"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -22,11 +22,14 @@ from tunefree.config import (
     FleetName,
     Kernels,
     RunSettings,
+    Sampling,
     Schedule,
     SystemSettings,
     at_door,
     config_from,
+    probabilities,
     with_rounds,
+    with_sizes,
 )
 from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
@@ -46,7 +49,7 @@ from tunefree.run import Run, open_record
 from tunefree.schedule.membership import Everybody
 from tunefree.schedule.simulate import check, simulate
 
-MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a method of the user's own
+MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a user's own: a class, or a function
 
 
 def train(
@@ -57,7 +60,9 @@ def train(
     algorithm: str | MakeAlgorithm = AlgorithmSettings.name,
     rounds: int = SystemSettings.T,
     per_round: int | None = None,
-    local_steps: int = SystemSettings.K,
+    local_steps: int | None = None,
+    local_epochs: int | None = None,
+    sampling: Sampling | Sequence[float] = SystemSettings.sampling,
     batch_size: int = DataSettings.batch_size,
     seed: int = RunSettings.seed,
     eval_every: int = RunSettings.eval_every,
@@ -76,10 +81,13 @@ def train(
     """Train the model on the clients' data and return the run: `.model`, `.history`, `.theta`.
 
     `clients` is a sequence of (x, y) pairs or data sets, or one data set and a partition.
-    `algorithm` is a name from `tunefree algorithms` or a function of the system constants;
-    further keywords are its options. `schedule = Schedule("buffered", concurrency=20)` lets
-    clients work asynchronously. The model given is left as it is. With `out` the whole run is kept
-    in that file, also when it fails; `resume` goes on with it.
+    `algorithm` is a name from `tunefree algorithms`, `package.module:Name`, a class, or a function
+    of the system constants; further keywords are its options. A client makes `local_steps`
+    mini-batch steps in a round (10), or instead `local_epochs` passes over its own samples.
+    `sampling="examples"` draws clients by the samples they hold, a sequence by a weight for each.
+    `schedule = Schedule("buffered", concurrency=20)` lets clients work asynchronously. The model
+    given is left as it is. With `out` the whole run is kept in that file, also when it fails;
+    `resume` goes on with it.
 
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
     >>> run = train(nn.Linear(4, 3), clients, rounds=50, local_steps=2, progress=False)
@@ -91,7 +99,8 @@ def train(
     settings = at_door(
         {
             **{"algorithm": algorithm if named else "", "rounds": rounds, "per_round": per_round},
-            **{"local_steps": local_steps, "batch_size": batch_size, "seed": seed},
+            **{"local_steps": local_steps, "local_epochs": local_epochs, "sampling": sampling},
+            **{"batch_size": batch_size, "seed": seed},
             **{"eval_every": eval_every, "grad_norm": grad_norm, "device": device, "fleet": fleet},
             **{"workers": workers, "kernels": kernels, "commit_every": commit_every},
             **{"out": str(out) if out else "", "data": "", "partition": ""},
@@ -219,21 +228,26 @@ def prepare(settings: Config, facts: Mapping[str, Any] = {}, begun: Config | Non
 
 def configured(settings: Config) -> tuple[Config, Objective, Federation]:
     """The data and the model that the settings name; in those given back the model has a name."""
-    data, run, chosen = settings.data, settings.run, settings.algorithm
+    chosen = settings.algorithm
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
-    dataset = sources.load(data.name, data.dir or None, **data.options)
-    parts = partition.from_spec(
-        data.partition, dataset.train.y.numpy(), settings.system.N, run.seed, dataset.groups
-    )
-    test = dataset.test
-    if data.validation:
-        parts, test = held_out(dataset.train, parts, data.validation, run.seed)
-    federation = check_federation(
-        Federation(dataset.train, parts, test, dataset.classes, data.name)
-    )
+    dataset, federation = named_data(settings)
     model = replace(settings.model, name=settings.model.name or dataset.model)
     settings = replace(settings, model=model)
     return settings, named_objective(settings, dataset), federation
+
+
+def named_data(settings: Config) -> tuple[Dataset, Federation]:
+    """The data set that the settings name, and how it is dealt out."""
+    data, seed = settings.data, settings.run.seed
+    dataset = sources.load(data.name, data.dir or None, **data.options)
+    parts = partition.from_spec(
+        data.partition, dataset.train.y.numpy(), settings.system.N, seed, dataset.groups
+    )
+    test = dataset.test
+    if data.validation:
+        parts, test = held_out(dataset.train, parts, data.validation, seed)
+    federation = Federation(dataset.train, parts, test, dataset.classes, data.name)
+    return dataset, check_federation(federation)
 
 
 def named_objective(settings: Config, dataset: Dataset) -> Objective:
@@ -253,25 +267,33 @@ def simulation(
     begun: Config | None = None,
 ) -> Run:
     """The run of these settings in this process and its workers, whoever brought the data."""
+    sizes = federation.parts.sizes
+    settings = with_sizes(settings, sizes)
     run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
+    odds = probabilities(settings.system.sampling, sizes.tolist())
     algo = algorithms.configure(settings, objective.shapes, make)
     algorithms.note_no_momentum(algo)
     check(schedule, algo)
     objective.check(federation.train)
 
     def identity(algo: Algorithm) -> dict[str, str]:
-        return identify(algo, objective, federation, batch_size, run.seed, schedule)
+        return identify(
+            algo, objective, federation, batch_size, run.seed, schedule, settings.system
+        )
 
     shared = None
     if begun is not None:
-        before = algorithms.configure(begun, objective.shapes, make)
+        before = algorithms.configure(with_sizes(begun, sizes), objective.shapes, make)
         algorithms.check_rounds(before, algo)
         shared = identity(before)
-    clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)
+    clients = DataClients(
+        *(objective, federation.train, federation.parts, batch_size, run.seed),
+        epochs=settings.system.epochs,
+    )
     chosen = choice.choose(run.fleet, clients, algo.sys)
     said = replace(
         describe(algo, objective, federation),
-        config=settings.asdict(),
+        config=settings.told_apart(),
         identity=identity(algo),
         fleet=chosen,
         **facts,
@@ -281,9 +303,9 @@ def simulation(
     states = States(algo.client(objective.theta0), record.vectors if out else None)
     workers = choice.start(chosen, algo, clients, run.workers, states)
     return Run(
-        partial(simulate, algo, workers, objective.theta0, run.seed, schedule),
+        partial(simulate, algo, workers, objective.theta0, run.seed, schedule, odds=odds),
         workers,
-        Everybody(algo, run.seed),
+        Everybody(algo, run.seed, odds),
         objective,
         record,
         Evaluator(objective, federation, run.seed, run.grad_norm),
@@ -312,10 +334,11 @@ def usable(device: str) -> torch.device:
 
 def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
-    data = re.sub(
-        r"[^\w.=+-]+", "_", Path(settings.data.name).name
-    )  # an own table may lie anywhere
-    stem = f"{settings.algorithm.name}-{data}-seed{settings.run.seed}"
+    method, data = (
+        re.sub(r"[^\w.=+-]+", "_", Path(name).name)  # an own one may lie anywhere
+        for name in (settings.algorithm.name, settings.data.name)
+    )
+    stem = f"{method}-{data}-seed{settings.run.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

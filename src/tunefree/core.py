@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -122,6 +122,8 @@ class About(NamedTuple):
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
     means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
+    weights: Literal["", "mean", "own"] = ""  # clients may be weighed: its server only takes means
+    # of uploads, or its `up` takes the weights itself as a third argument
 
     @property
     def constant(self) -> bool:

@@ -77,9 +77,11 @@ def polarfl(
     average: str = "on",
     reach: str = "straight",
     first_pass: str = "off",
+    own_K: Sequence[int] = (),
 ) -> list[Array]:
     """`uploads[t]` are the (client, step of its download) that aggregation t uses."""
     N, S, T = len(problem.b), len(uploads[0]), len(uploads)
+    K_i = own_K or [K] * N
     if geometry == "sphere":
         shapes = [(problem.d,)]
     P = polar_one_long if geometry == "polar" else one_long
@@ -92,8 +94,8 @@ def polarfl(
     if first_pass == "on":
         for i in range(N):
             rng = problem.noises(i, -1)
-            for _ in range(K):
-                m[i] = m[i] + problem.grad(i, theta[0], problem.draw(rng)) / K
+            for _ in range(K_i[i]):
+                m[i] = m[i] + problem.grad(i, theta[0], problem.draw(rng)) / K_i[i]
             c_i[i] = m[i]
     c, R = sum(c_i, np.zeros(problem.d)) / N, 0.0
     steps, betas = [], []  # what went down at t
@@ -123,14 +125,15 @@ def polarfl(
         for i, then in uploads[t]:  # then = t, unless the upload is late
             rng = problem.noises(i, then)
             theta_i, m_ks = theta[then], []
-            for _ in range(K):
+            for _ in range(K_i[i]):
                 grad = problem.grad(i, theta_i, problem.draw(rng))
                 m_k = (1 - betas[then]) * m[i] + betas[then] * grad  # 3
                 N_m = [one_long(u) for u in pieces(m_k, shapes)]
-                moves = [step * u for step, u in zip(steps[then], N_m, strict=True)]
+                own = [step * K / K_i[i] for step in steps[then]]
+                moves = [step * u for step, u in zip(own, N_m, strict=True)]
                 theta_i = theta_i - whole(moves)
                 m_ks.append(m_k)
-            m_new[i] = sum(m_ks, np.zeros(problem.d)) / K  # 4
+            m_new[i] = sum(m_ks, np.zeros(problem.d)) / K_i[i]  # 4
             d[i] = C(m_new[i] - c_i[i], rng)
         for i in d:
             m[i], c_i[i] = m_new[i], c_i[i] + d[i]

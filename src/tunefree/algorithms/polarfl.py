@@ -21,6 +21,9 @@ Our own; see the card for how it came about and what of it is proved.
      6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
      7  download x, the steps (a_t γ_t / K) r_l of all tensors, and β_t
 
+With local epochs client i makes K_i steps of (a_t γ_t / K_i) r, K_i stands in line 4, and K in γ_t
+and β_t is the mean of the K_i: all clients reach equally far.
+
 Wire: d and a number for each tensor down; d up, or C(d). Memory: m_i; if compressed also c_i,
 which is m_i otherwise. Tuning: none. The constants are part of the method.
 Options are ablations: geometry `sphere` takes the vector as one tensor, `tensor` uses N on the
@@ -38,6 +41,7 @@ from tunefree.core import (
     About,
     Exchange,
     Numbers,
+    OpeningDown,
     Oracle,
     Reply,
     System,
@@ -175,6 +179,12 @@ class PolarFL:
         step, beta = self.pace(s.t, s.R)
         steps = (rounded(step / self.sys.K * r) for r in self.lengths(s.theta0))
         return Down(s.x, tuple(steps), rounded(beta))  # 7
+
+    def for_steps(self, down: Down | OpeningDown, K_i: int) -> Down | OpeningDown:
+        """The download for a client of K_i steps: (a_t γ_t / K_i) r, as far as any other goes."""
+        if isinstance(down, OpeningDown):
+            return down
+        return down._replace(steps=tuple(self.sys.K / K_i * step for step in down.steps))
 
     def local(
         self, client: Client | CompressingClient, down: Down, F: Oracle

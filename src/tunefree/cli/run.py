@@ -16,7 +16,7 @@ from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.rows import BITS
 
 if TYPE_CHECKING:
-    from tunefree.record import Summary
+    from tunefree.record import Facts, Summary
     from tunefree.run import Run
 
 
@@ -116,7 +116,7 @@ def introduction(run: Run) -> str:
     ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
     lines = [
         f"{facts.title} ({facts.paper})",
-        f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
+        f"  N = {N} clients, S = {S} a round, {local_work(facts, K)}, T = {T} rounds",
     ]
     for name, value in facts.steps.items():
         formula = "" if name in facts.options else facts.formulas.get(name, "")
@@ -139,6 +139,12 @@ def introduction(run: Run) -> str:
         f"  run file {run.record.path}",
     ]
     return "\n".join(lines)
+
+
+def local_work(facts: Facts, K: int) -> str:
+    """What a client does in a round."""
+    epochs = facts.config.get("system", {}).get("epochs", 0)
+    return f"{epochs} local epochs, K = {K} steps on average" if epochs else f"K = {K} local steps"
 
 
 def closing(run: Summary, theta_sha256: str) -> str:

@@ -146,7 +146,7 @@ def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
     if args.out:
         return Path(args.out)
     mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return Path("runs") / f"{kind}-{mark}"
+    return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # a method of one's own has a colon
 
 
 def interrupted(folder: Path) -> int:

@@ -55,9 +55,14 @@ def tune_command(args: argparse.Namespace) -> int:
     if both := [key for key in grid if key in arm.options]:
         raise ConfigError(f"{args.arm!r} fixes {both[0]}, which is to be searched; leave it out")
     if not grid:
-        raise ConfigError(f"{args.arm!r} leaves nothing to search; fix fewer options")
+        raise ConfigError(
+            f"{args.arm!r} leaves nothing to search; fix fewer options, or say what: --grid "
+            "eta=0.01,0.1"
+        )
     how = [args.budget, args.no_pruning, args.no_extend]
-    folder = settings.folder_of(args, f"tune-{arm.name}", [grid, args.seeds, config.asdict(), how])
+    folder = settings.folder_of(
+        args, f"tune-{arm.name}", [grid, args.seeds, config.told_apart(), how]
+    )
     try:
         tuned = tune(
             *(config, grid, args.seeds, folder),

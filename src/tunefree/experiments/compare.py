@@ -5,19 +5,20 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tunefree import algorithms
+from tunefree.algorithms.own import about_of
 from tunefree.config import Config
-from tunefree.core import About
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.experiments import arms
 from tunefree.experiments.arms import ArmSpec
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
-from tunefree.record import Row
+from tunefree.record import Record, Row
 
 
 class Outcome(NamedTuple):
@@ -80,8 +81,8 @@ def outcome(arm: ArmSpec, results: Sequence[Result], target: float | None = None
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
     config, facts = results[0].run.config, results[0].run.facts
-    values = step_sizes(config)
-    about: About = algorithms.REGISTRY[arm.name].about
+    values = step_sizes(config, results)
+    about = about_of(algorithms.find(arm.name))
     own = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
     free: Literal["from theory", "as published"] = (
         "as published" if about.constant else "from theory"
@@ -129,16 +130,32 @@ def check_has_accuracy(config: Config) -> None:
         )
 
 
-def step_sizes(config: Config) -> dict[str, float]:
-    """Those that a method's formulas give or its grid is about, and others written for it."""
-    chosen = config.algorithm
+def step_sizes(config: Config, results: Sequence[Result] = ()) -> dict[str, float]:
+    """Those that a method's formulas give or its grid is about, and others written for it.
+
+    With local epochs the formulas' K is that of the first run that knows it.
+    """
+    chosen, maker = config.algorithm, algorithms.find(config.algorithm.name)
+    if config.system.epochs:
+        K = next((K for K in map(played_steps, results) if K), 0)
+        if not K:
+            return {}
+        config = replace(config, system=replace(config.system, K=K))
     algo = algorithms.build(
-        chosen.name, config.constants, chosen.options, explicit_steps=chosen.explicit_steps
+        maker, config.constants, chosen.options, explicit_steps=chosen.explicit_steps
     )
-    about: About = algorithms.REGISTRY[chosen.name].about
+    about = about_of(maker)
     names = dict.fromkeys((*(about.steps or about.grid), *chosen.options))
     values = {name: getattr(algo, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+def played_steps(result: Result) -> int:
+    """K as the run's file has it; 0 if there is no file."""
+    if not result.run.path.exists():
+        return 0
+    with closing(Record.open(result.run.path)) as record:
+        return record.facts().system.get("K", 0)
 
 
 def accuracies(result: Result) -> list[float]:

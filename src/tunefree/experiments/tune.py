@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from tunefree import algorithms
+from tunefree.algorithms.own import about_of
 from tunefree.config import Config, build
-from tunefree.core import About, stream
+from tunefree.core import stream
 from tunefree.errors import ConfigError, FleetError
 from tunefree.experiments import atomic_file
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
@@ -209,9 +210,9 @@ def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
 
 
 def declared_grid(name: str) -> Grid:
-    """The grid that a method brings along."""
-    about: About = algorithms.REGISTRY[name].about
-    if not about.grid:
+    """The grid that a method brings along; one that says nothing of its steps has none."""
+    about = about_of(algorithms.find(name))
+    if about.steps and not about.grid:
         raise ConfigError(
             f"{about.title} has nothing to tune: its {', '.join(about.steps)} {about.origin}"
         )

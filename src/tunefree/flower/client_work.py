@@ -37,6 +37,11 @@ class ClientSide(NamedTuple):
     loss: Loss | None
     algorithm: MakeAlgorithm | None
 
+    @property
+    def by_size(self) -> bool:
+        """Whether the server must know how many samples this client has."""
+        return settings_from(self.context.run_config).by_size
+
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
         return federation_from([self.load_data(self.context)])
@@ -54,12 +59,12 @@ class ClientSide(NamedTuple):
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before it leaves."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
-    run, client, N, stage_name, t, number, ack = envelope
+    run, client, N, stage_name, t, number, ack, K = envelope
     node = side.context
     with closing(ClientState(state_path(node.node_config, node.node_id, run))) as memory:
         if not memory.settle(ack):
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
-        config = settings_from(node.run_config).at(N)
+        config = settings_from(node.run_config).at(N, K)
         with one_thread():
             data = side.data()
             objective, _ = side.objective(data)
@@ -72,7 +77,10 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 
             def oracle_of(job: Job) -> DataOracle:
                 rng = stream(config.run.seed, "client", *job.key)
-                return DataOracle(objective, data.train, data.parts[0], config.data.batch_size, rng)
+                return DataOracle(
+                    *(objective, data.train, data.parts[0], config.data.batch_size, rng),
+                    epochs=config.system.epochs,
+                )
 
             state, reply = do(algo, oracle_of, memory.state(algo.client(theta0)), job)
         memory.propose(key_text(job.key), job.t, state)

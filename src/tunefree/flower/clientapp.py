@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tunefree.flower.settings import Builder
     from tunefree.models.objective import Loss
 
+BY_SIZE = {"local-epochs", "sampling"}  # keys of the run config that may need a client's size
+
 
 def client_app(
     build_model: Builder,
@@ -30,9 +32,14 @@ def client_app(
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def hello(message: Message, context: Context) -> Message:
-        """Who this is; no data is touched."""
-        place = context.node_config.get("partition-id", -1)
-        return Message(RecordDict({"tunefree": ConfigRecord({"place": place})}), reply_to=message)
+        """Who this is; no data is touched, unless the server must know how many samples it has."""
+        words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
+        if BY_SIZE & set(context.run_config):
+            from tunefree.flower.client_work import ClientSide
+
+            side = ClientSide(context, build_model, load_data, loss, algorithm)
+            words |= {"samples": len(side.data().parts[0])} if side.by_size else {}
+        return Message(RecordDict({"tunefree": ConfigRecord(words)}), reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:

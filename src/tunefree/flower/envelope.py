@@ -1,6 +1,7 @@
 """A job and its reply as Flower records: an envelope of a few words, and our codec's bytes.
 
-    envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply
+    envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
+              with local epochs also K, the mean of all clients' local steps
     reply     run, client, t, exchange, n (samples held), drawn; or lost = true and nothing else
 
 The message itself is an Array whose data are exactly `wire.encode`; nothing is pickled.
@@ -29,6 +30,7 @@ class Envelope(NamedTuple):
     t: int
     exchange: int
     ack: str
+    K: int = 0  # left out unless local work is given in epochs
 
 
 class Answer(NamedTuple):
@@ -50,7 +52,11 @@ def key_text(key: Key | None) -> str:
 
 def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
     """The records of a Flower message, of which either part may be left out."""
-    records: dict[str, Any] = {} if words is None else {ENVELOPE: ConfigRecord(words._asdict())}
+    records: dict[str, Any] = {}
+    if words is not None:
+        usual = words._field_defaults
+        told = {key: value for key, value in words._asdict().items() if usual.get(key) != value}
+        records[ENVELOPE] = ConfigRecord(told)
     if data is not None:
         array = Array(dtype="uint8", shape=(len(data),), stype="tunefree", data=data)
         records[MESSAGE] = ArrayRecord({DATA: array})
@@ -60,10 +66,12 @@ def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
 def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
     """The envelope that should be there; anything else is a WireError."""
     words = content.get(ENVELOPE)
-    if not isinstance(words, ConfigRecord) or set(words) != set(kind._fields):
+    needed = set(kind._fields) - set(kind._field_defaults)
+    if not isinstance(words, ConfigRecord) or not needed <= set(words) <= set(kind._fields):
         raise WireError(f"{sender} sent no envelope of ours")
-    for field, wanted in get_type_hints(kind).items():
-        if type(words[field]) is not wanted:
+    hints = get_type_hints(kind)
+    for field, value in words.items():
+        if type(value) is not (wanted := hints[field]):
             raise WireError(f"{sender} sent an envelope whose {field} is not a {wanted.__name__}")
     return kind(**words)
 

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from tunefree import algorithms
 from tunefree.api import MakeAlgorithm
+from tunefree.config import Config, with_sizes
 from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -27,7 +28,7 @@ from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
-from tunefree.record.provenance import describe, fingerprint
+from tunefree.record.provenance import describe, drawn, fingerprint
 from tunefree.run import Run, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
@@ -53,15 +54,22 @@ def federation(
         objective.check(held_out)
     theta0 = objective.theta0
 
-    def build(N: int) -> Algorithm:
-        return algorithms.configure(settings.at(N), objective.shapes, make)
-
-    def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": settings.at(algo.sys.N).asdict()}
-
     record = open_file(settings, objective, make)
     facts = record.facts()
-    nodes = Nodes(grid, facts.names)
+    nodes = Nodes(grid, facts.names, facts.sizes)
+
+    def at(N: int) -> Config:
+        """All settings while N clients are registered."""
+        if not config.system.epochs:
+            return settings.at(N)
+        return with_sizes(settings.at(N), nodes.sizes(N))
+
+    def build(N: int) -> Algorithm:
+        return algorithms.configure(at(N), objective.shapes, make)
+
+    def system_facts(algo: Algorithm) -> dict[str, object]:
+        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).told_apart()}
+
     nodes.gather(own.clients, own.wait)
     vectors = record.vectors()
     N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
@@ -74,7 +82,9 @@ def federation(
             "deployment it may have one"
         )
     algorithms.note_no_momentum(ledger.algo)
-    members = Members(nodes, ledger, config.run.seed, config.schedule.opening, system_facts)
+    members = Members(
+        *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
+    )
     fleet = GridFleet(grid, facts.federation, theta0, ledger, members, own)
     clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
     loop = synchronous if config.schedule.name == "synchronous" else buffered
@@ -126,12 +136,14 @@ def identity(
     """What a continued run must have in common with its beginning."""
     config = settings.first()
     chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
+    E, options = config.system.epochs, algorithms.options_of(chosen)
+    options.pop("compressor", None)
+    own = text_of(make) + (repr(options) if options else "")
     return {
-        "algorithm": repr((chosen.name, chosen.compressor, dict(chosen.options)))
-        if make is None
-        else text_of(make),
-        "constants": repr((S, config.system.K, config.system.T)),
-        "schedule": repr((schedule.name, schedule.concurrency, schedule.opening)),
+        "algorithm": repr((chosen.name, chosen.compressor, options)) if make is None else own,
+        "constants": repr((S, f"{E} epochs" if E else config.system.K, config.system.T)),
+        "schedule": repr((schedule.name, schedule.concurrency, schedule.opening))
+        + drawn(config.system.sampling),
         "seed": str(config.run.seed),
         "batch size": str(config.data.batch_size),
         "first model": fingerprint(objective.theta0.numpy()),

@@ -18,7 +18,7 @@ from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
-from tunefree.flower.nodes import PAUSE, pull
+from tunefree.flower.nodes import PAUSE, last_line, pull
 from tunefree.wire import decode, encode
 
 DEADLINES = 3  # so many are waited for, where after one there are too few replies for a step
@@ -80,7 +80,7 @@ class GridFleet:
             ack = None if job.stage == "opening" else ledger.ack(job.client)
             N = max(ledger.N, job.client + 1)
             words = (self._run, job.client, N, job.stage, job.t, job.exchange, key_text(ack))
-            content = pack(Envelope(*words), encode(job.down))
+            content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
         numbers = list(self._grid.push_messages(messages)) if messages else []
@@ -152,8 +152,3 @@ class GridFleet:
 
 def usable(done: Iterable[Done], counted: set[Any]) -> int:
     return sum(1 for reply in done if not reply.fault and reply.key in counted)
-
-
-def last_line(reason: str | None) -> str:
-    lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
-    return lines[-1].strip()[:200]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from tunefree.config import local_steps
 from tunefree.core import Generator, Vec, mean
 from tunefree.data.samples import Index, Samples
 from tunefree.models.objective import EVALUATION_BATCH, Objective
@@ -29,9 +30,16 @@ class DataOracle:
     """Mini-batches by cycling through a reshuffled local set; every gradient's samples count."""
 
     def __init__(
-        self, objective: Objective, samples: Samples, part: Index, batch_size: int, rng: Generator
+        self,
+        objective: Objective,
+        samples: Samples,
+        part: Index,
+        batch_size: int,
+        rng: Generator,
+        epochs: int = 0,
     ) -> None:
         self.n = len(part)
+        self.steps = local_steps(self.n, batch_size, epochs)  # K_i; 0 is the algorithm's K
         self.rng = rng
         self.drawn = 0  # samples handed out in gradients
         self._objective, self._samples, self._part = objective, samples, part

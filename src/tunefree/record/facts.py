@@ -43,7 +43,7 @@ class Facts:
     reason: str = ""  # why it has diverged
     pruned: str = ""  # why a trial was given up early
     door: Door = "command"  # who made it, and how it is gone on with
-    config: Tree = field(default_factory=dict)  # as Config.asdict gives it
+    config: Tree = field(default_factory=dict)  # as Config.told_apart gives it
     identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
@@ -59,6 +59,7 @@ class Facts:
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
+    sizes: Sequence[int] = field(default_factory=list)  # their samples, where it matters
     federation: str = ""  # which deployment it is
     arm: str = ""  # a label that somebody chose
     role: str = "arm"  # or sweep, or trial

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.config import Schedule
+from tunefree.config import Sampling, Schedule, SystemSettings
 from tunefree.core import Algorithm, about, bare, text_of
 from tunefree.data.samples import Federation, Samples
 from tunefree.models.objective import Objective
@@ -30,13 +30,18 @@ def identify(
     batch_size: int,
     seed: int,
     schedule: Schedule,
+    system: SystemSettings,
 ) -> dict[str, str]:
-    """What a continued run must have in common with its beginning."""
+    """What a continued run must have in common with its beginning.
+
+    What came later is told only where it is not at its default, so that older files go on.
+    """
+    epochs = f" for {system.epochs} epochs" if system.epochs else ""
     sizes = np.array([len(part) for part in federation.parts])
     labels = federation.train.y[:LOOKED_AT].cpu().numpy()
     return {
-        "algorithm": text_of(algo),
-        "schedule": repr(schedule),
+        "algorithm": f"{text_of(algo)}{epochs}",
+        "schedule": f"{schedule!r}{drawn(system.sampling)}",
         "seed": str(seed),
         "batch size": str(batch_size),
         "kernels": objective.kernels,
@@ -58,6 +63,14 @@ def inputs_mark(samples: Samples) -> str:
             places = np.linspace(0, len(tensor) - 1, count).astype(np.int64)
             marks += fingerprint(tensor[torch.from_numpy(places)].cpu().numpy())
     return marks
+
+
+def drawn(sampling: Sampling) -> str:
+    """How clients are drawn, in words, where not all are alike."""
+    if sampling == "uniform":
+        return ""
+    by = sampling if isinstance(sampling, str) else f"weights {fingerprint(np.array(sampling))}"
+    return f", sampling by {by}"
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
