@@ -95,8 +95,7 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
     floats = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
     if len(floats) == len(weights) == 1 and floats != weights:
-        (weight,) = weights
-        sentence += f"; give inputs of the model's type, x.to({weight}), or call model.float()"
+        sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
     return sentence
 
 
@@ -107,9 +106,13 @@ def device_of(module: nn.Module) -> torch.device:
 def check_module(module: object) -> None:
     """Nothing, once this is a module, and one that has its weights."""
     if not isinstance(module, nn.Module):
-        what = f"the class {module.__name__}" if isinstance(module, type) else f"{module!r:.80}"
-        cure = "make one of it with ()" if callable(module) else "give a torch.nn.Module"
-        raise ConfigError(f"model is {what} and no torch.nn.Module; {cure}")
+        name = getattr(module, "__name__", "")
+        what = f"{'class' if isinstance(module, type) else 'function'} {name}" if name else ""
+        raise ConfigError(
+            f"model is the {what}, not a module; make one with it, such as {name}()"
+            if name
+            else f"model is of type {type(module).__name__}; give a torch.nn.Module"
+        )
     for name, p in module.named_parameters():
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise ConfigError(
