@@ -31,7 +31,12 @@ def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[
     """Features, targets and the features' names of a frame that has a column of targets."""
     names = [str(name) for name in frame.columns]
     found = [name for name in names if name in LABELS]
-    if len(found) != 1:
+    if len(found) > 1:
+        raise ConfigError(
+            f"{who} has the columns {' and '.join(found)}, any of which could be the target; "
+            "rename the others, or give a pair (frame, targets)"
+        )
+    if not found:
         raise ConfigError(
             f"{who} has the columns {', '.join(names)}; name one of them, the target, one of "
             f"{', '.join(LABELS)}, or give a pair (frame, targets)"
@@ -94,7 +99,7 @@ def same_rows(x: Any, y: Any, who: str) -> None:
     """Nothing, unless two of pandas' indices say that the same rows come in another order."""
     if not all(hasattr(getattr(each, "index", None), "equals") for each in (x, y)):
         return
-    if not x.index.equals(y.index) and sorted(x.index) == sorted(y.index):
+    if not x.index.equals(y.index) and set(x.index) == set(y.index):
         raise ConfigError(
             f"{who} has inputs and targets whose rows have the same index in another order; pair "
             "them up with y.loc[x.index]"

@@ -140,9 +140,10 @@ class Objective:
             torch.manual_seed(seed)
         y = y.to(self.device)
         loss = self.loss(self._answer(x, y), y)
-        grads = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        if self._halves:
-            return full(loss.detach()), torch.cat([full(g).reshape(-1) for g in grads])
+        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        if self._halves or any(g is None for g in grads):
+            given = zip(grads, self._parameters, strict=True)
+            grads = tuple(full(torch.zeros_like(p) if g is None else g) for g, p in given)
         return loss.detach(), torch.cat([g.reshape(-1) for g in grads])
 
     def grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> Vec:
