@@ -69,7 +69,8 @@ class Tuned(nn.Module):
         )  # fmt: skip
         self.down, self.up = nn.Linear(32, 4, bias=False), nn.Linear(4, 4)
         self.backbone.requires_grad_(False)
-        self.backbone[1].running_mean.fill_(0.1)
+        statistics: Any = self.backbone[1]
+        statistics.running_mean.fill_(0.1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         answer: torch.Tensor = self.up(self.down(self.backbone(x)))
@@ -135,7 +136,7 @@ def normalised(layer: nn.Module) -> nn.Sequential:
 
 
 def test_batch_norm_is_refused_only_where_it_would_change_and_the_advice_works() -> None:
-    model = seeded(lambda: normalised(nn.BatchNorm2d(4)))
+    model: Any = seeded(lambda: normalised(nn.BatchNorm2d(4)))
     advice = r"use GroupNorm, or.*model.train\(\), then model.get_submodule\('1'\).eval\(\)"
     for mode in (True, False):
         with pytest.raises(ConfigError, match=f"layer '1' .*keeps running statistics.*{advice}"):
@@ -184,10 +185,10 @@ class Unused(nn.Module):
 
 
 def test_parameters_without_a_use_stay_as_they_are() -> None:
-    model = seeded(Unused)
+    model: Any = seeded(Unused)
     trained: Any = fit(model, images(), algorithm="fedavg", eta=0.1).model
-    assert torch.equal(trained.spare.weight, model.spare.weight)  # type: ignore[attr-defined]
-    assert not torch.equal(trained.used.weight, model.used.weight)  # type: ignore[attr-defined]
+    assert torch.equal(trained.spare.weight, model.spare.weight)
+    assert not torch.equal(trained.used.weight, model.used.weight)
 
 
 class Tied(nn.Module):

@@ -71,7 +71,7 @@ class Pool:
         except Exception as error:  # whatever a user's object raises when it is pickled
             os.close(self._common.fd)
             raise ConfigError(
-                "run.fleet = 'pool' cannot send the model, the data or the algorithm to its workers "
+                "run.fleet = 'pool' cannot send model, data and algorithm to its workers "
                 f"({str(error).splitlines()[0]}); open files in __getitem__, or use 'serial'"
             ) from error
         self._workers = [self._hire() for _ in range(workers or cores())]
