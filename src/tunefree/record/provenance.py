@@ -61,7 +61,8 @@ def inputs_mark(samples: Samples) -> str:
         if isinstance(tensor, torch.Tensor):
             count = min(len(tensor), max(1, BYTES // max(1, tensor[:1].nbytes)))
             places = np.linspace(0, len(tensor) - 1, count).astype(np.int64)
-            marks += fingerprint(tensor[torch.from_numpy(places)].cpu().numpy())
+            chosen = tensor[torch.from_numpy(places)].cpu().reshape(-1)
+            marks += fingerprint(chosen.view(torch.uint8).numpy())
     return marks
 
 
