@@ -52,6 +52,7 @@ class Facts:
     compressor: str = ""
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
+    shapes: Sequence[Sequence[int]] = field(default_factory=list)  # of the model's tensors
     kernels: str = ""
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +162,8 @@ class Facts:
         if self.door == "flower":
             return "flwr run, with the same app"
         if self.door == "train":
-            return f"tunefree.resume({str(path)!r}, model, clients)"
+            test = "" if self.identity.get("test set", "none") == "none" else ", test"
+            return f"tunefree.resume({str(path)!r}, model, clients{test})"
         return f"tunefree run --resume {path}"
 
 

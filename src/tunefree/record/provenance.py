@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, about, text_of
-from tunefree.data.samples import Federation
+from tunefree.data.samples import Federation, Samples
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
@@ -30,8 +30,6 @@ def identify(
     schedule: Schedule,
 ) -> dict[str, str]:
     """What a continued run must have in common with its beginning."""
-    sizes = np.array([len(part) for part in federation.parts])
-    labels = federation.train.y[:LOOKED_AT].cpu().numpy()
     return {
         "algorithm": text_of(algo),
         "schedule": repr(schedule),
@@ -39,8 +37,23 @@ def identify(
         "batch size": str(batch_size),
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
-        "clients' data": fingerprint(sizes) + fingerprint(labels),
+        **identify_data(federation),
     }
+
+
+def identify_data(federation: Federation) -> dict[str, str]:
+    """Whose samples they are, how many, and their labels."""
+    sizes = np.array([len(part) for part in federation.parts])
+    test = "none" if federation.test is None else fingerprint(labels_of(federation.test))
+    return {
+        "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
+        "test set": test,
+    }
+
+
+def labels_of(samples: Samples) -> NDArray[Any]:
+    labels: NDArray[Any] = samples.y[:LOOKED_AT].cpu().numpy()
+    return labels
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
@@ -56,6 +69,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
+        shapes=[list(shape) for shape in objective.shapes],
         kernels=objective.kernels,
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),

@@ -86,3 +86,17 @@ class Summary:
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
         }
+
+
+def size(bits: float) -> str:
+    """Bits in bytes that people read.
+
+    >>> size(8_000_000)
+    '1.0 MB'
+    """
+    amount = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,92 @@
+"""The door in Python: arguments as people write them, and errors that name them so."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tunefree.algorithms import LEARNING_RATES, REGISTRY
+from tunefree.config import SECTIONS, door_keys
+from tunefree.errors import ConfigError
+
+KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
+FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
+ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
+
+
+def plain(value: object) -> object:
+    """The value as settings keep it: NumPy's numbers, torch's devices and paths are taken too.
+
+    >>> plain(np.int64(20)), plain(torch.device("cpu"))
+    (20, 'cpu')
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, torch.device | Path) else value
+
+
+def check_options(
+    options: Mapping[str, object], algorithm: object, arguments: Collection[str]
+) -> None:
+    """Refuse a keyword that is neither an argument of `train` nor an option of the method.
+
+    A step size for a method that takes none is left to the method, which says why.
+    """
+    if isinstance(algorithm, str) and algorithm not in REGISTRY:
+        return  # which is refused by its own sentence
+    cls = REGISTRY[algorithm] if isinstance(algorithm, str) else None
+    own = [] if cls is None else ["compressor" if f.name == "C" else f.name for f in fields(cls)]
+    steps = cls.about.steps if cls is not None and not cls.about.grid else ()  # it takes none
+    for key in options:
+        if key in (*own, "compressor", "explicit_steps") or (steps and key in LEARNING_RATES):
+            continue
+        choice = [name for name in own if name not in ("sys", "shapes", *steps)]
+        near = difflib.get_close_matches(key, [*arguments, *choice], n=1)
+        if key in ELSEWHERE and "eta" in choice:
+            near = ["eta"]
+        if near:
+            raise ConfigError(f"train has no argument {key!r}; did you mean {near[0]!r}?")
+        if cls is not None:
+            raise ConfigError(
+                f"train has no argument {key!r} and {cls.about.title} no such option; leave it "
+                f"out, or choose from {', '.join(choice)}"
+            )
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """Errors name the arguments of this door in place of the keys and flags of others."""
+    try:
+        yield
+    except ConfigError as error:
+        error.args = (in_python(str(error)),)
+        raise
+
+
+def in_python(sentence: str) -> str:
+    """
+    >>> in_python("system.T = 0 is too small; raise it (--rounds)")
+    'rounds = 0 is too small; raise it (rounds)'
+    >>> in_python("set algorithm.explicit_steps = true; see 'run.out'")
+    "set explicit_steps=True; see 'run.out'"
+    """
+    names = {key: name for name, key in door_keys().items()}
+    keys = {f"{section}.{f.name}" for section, cls in SECTIONS.items() for f in fields(cls)}
+
+    def argument(match: re.Match[str]) -> str:
+        known = match[0] in keys or match[1] == "algorithm"
+        return names.get(match[0], match[2]) if known else match[0]
+
+    def flag(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        return name if name in door_keys() else match[0]
+
+    sentence = sentence.replace("algorithm.explicit_steps = true", "explicit_steps=True")
+    return FLAG.sub(flag, KEY.sub(argument, sentence))
