@@ -116,7 +116,7 @@ class Run(Training):
             )
             settings = replace(at_door(given, len(federation), options), schedule=schedule)
             make = None if isinstance(algorithm, str) else algorithm
-            self._own(settings, model, federation, make, loss, None, evaluate, name)
+            self._own(settings, model, federation, make, loss, None, evaluate, {"arm": name})
         self.progress = progress
 
     def _own(
@@ -128,7 +128,7 @@ class Run(Training):
         loss: Loss | None,
         begun: Config | None,
         evaluate: Measure | None,
-        name: str,
+        facts: Mapping[str, Any],
     ) -> None:
         """Begin, with the user's own model and data, once they are checked."""
         classes = classes_of(model, federation.train)
@@ -136,7 +136,7 @@ class Run(Training):
         objective = Objective(
             model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels
         )
-        facts = {"door": "train", "arm": name}
+        facts = {"door": "train", **facts}
         self._begin(settings, objective, federation, facts, make, begun, evaluate)
 
     def _begin(
@@ -366,10 +366,11 @@ def own_data(
     loss: Loss | None,
     begun: Config | None = None,
     evaluate: Measure | None = None,
+    facts: Mapping[str, Any] = {},
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
     run = Run.__new__(Run)
-    run._own(settings, model, federation, make, loss, begun, evaluate, "")
+    run._own(settings, model, federation, make, loss, begun, evaluate, facts)
     return run
 
 

@@ -48,16 +48,17 @@ def check_options(
         if key in (*own, "compressor", "explicit_steps") or (steps and key in LEARNING_RATES):
             continue
         choice = [name for name in own if name not in ("sys", "shapes", *steps)]
-        near = difflib.get_close_matches(key, [*arguments, *choice], n=1)
         if key in ELSEWHERE and "eta" in choice:
-            near = ["eta"]
-        if near:
-            raise ConfigError(f"train has no argument {key!r}; did you mean {near[0]!r}?")
-        if cls is not None:
-            raise ConfigError(
-                f"train has no argument {key!r} and {cls.about.title} no such option; leave it "
-                f"out, or choose from {', '.join(choice)}"
-            )
+            raise no_argument("train", key, ["eta"])
+        if cls is not None or difflib.get_close_matches(key, arguments, n=1):
+            raise no_argument("train", key, [*arguments, *choice])
+
+
+def no_argument(function: str, key: str, known: Collection[str]) -> ConfigError:
+    """The error for a keyword that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(key, known, n=1) or [*known] * (len(known) == 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
+    return ConfigError(f"{function} has no argument {key!r}; {hint}")
 
 
 @contextmanager

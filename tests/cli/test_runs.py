@@ -43,9 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ):
             pass
     (folder / "torn.sqlite").write_text("this was never a run" * 99)
-    running = prepare(settings(folder / "now.sqlite"))
+    running = iter(prepare(settings(folder / "now.sqlite")))
+    next(running)
     yield folder
-    running.record.close()
+    running.close()
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
