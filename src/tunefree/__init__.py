@@ -69,16 +69,18 @@ HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import torch only when something is asked for that needs it."""
-    if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("tunefree")
-    if name == "partition":
-        return importlib.import_module("tunefree.data.partition")
-    for home, names in HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would take any name then
+
+    def __getattr__(name: str) -> object:
+        """Import torch only when something is asked for that needs it."""
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("tunefree")
+        if name == "partition":
+            return importlib.import_module("tunefree.data.partition")
+        for home, names in HOMES.items():
+            if name in names:
+                return getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -87,7 +87,7 @@ class Run(Training):
         eval_every: int = RunSettings.eval_every,
         evaluate: Measure | None = None,
         loss: Loss | None = None,
-        schedule: Schedule = Schedule(),
+        schedule: Schedule | str = Schedule(),
         grad_norm: bool = RunSettings.grad_norm,
         device: str | torch.device = RunSettings.device,
         fleet: FleetName = RunSettings.fleet,
@@ -114,10 +114,11 @@ class Run(Training):
                 {key: arguments.plain(value) for key, value in each.items()}
                 for each in (given, options)
             )
-            settings = replace(at_door(given, len(federation), options), schedule=schedule)
+            settings = at_door(given, len(federation), options)
+            settings = replace(settings, schedule=arguments.schedule_of(schedule))
             make = None if isinstance(algorithm, str) else algorithm
             self._own(settings, model, federation, make, loss, None, evaluate, {"arm": name})
-        self.progress = progress
+        self._progress = progress
 
     def _own(
         self,
@@ -175,7 +176,7 @@ class Run(Training):
             **facts,
         )
         theta0, first = objective.theta0, algo.client(objective.theta0)
-        self.progress = True
+        self._progress = True
         super().__init__(
             lambda fleet, after: simulate(algo, fleet, theta0, run.seed, schedule, after),
             lambda stored: choice.start(chosen, algo, clients, run.workers, States(first, stored)),
@@ -216,7 +217,7 @@ class Run(Training):
             facts = facts_of(path)
             if facts.door == "command":
                 run = resume_command(path, fleet, workers, rounds, evaluate)
-                run.progress = progress
+                run._progress = progress
                 return run
             if model is None or clients is None or facts.door != "train":
                 raise ConfigError(
@@ -237,7 +238,7 @@ class Run(Training):
                     f"{len(federation)}; give those it began with"
                 )
             run = own_data(settings, model, federation, algorithm, loss, begun, evaluate)
-            run.progress = progress
+            run._progress = progress
             return run
 
     def finish(self) -> Run:
@@ -248,7 +249,7 @@ class Run(Training):
         handler = signal.getsignal(signal.SIGINT)
         stop = Stop(*([signal.SIGINT] if handler is signal.default_int_handler else ()))
         with stop:
-            for _ in show_progress(self) if self.progress else self:
+            for _ in show_progress(self) if self._progress else self:
                 if stop.asked:
                     break
         if stop.asked and self.record.state != "done":

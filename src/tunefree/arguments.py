@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tunefree.algorithms import LEARNING_RATES, REGISTRY
-from tunefree.config import SECTIONS, door_keys
+from tunefree.config import SECTIONS, Schedule, build, door_keys
 from tunefree.errors import ConfigError
 
 KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
@@ -30,6 +30,11 @@ def plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     return str(value) if isinstance(value, torch.device | Path) else value
+
+
+def schedule_of(given: Schedule | str) -> Schedule:
+    """A schedule, also where only its name was given."""
+    return given if isinstance(given, Schedule) else build("schedule", {"name": given})
 
 
 def check_options(

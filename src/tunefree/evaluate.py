@@ -18,8 +18,8 @@ from tunefree.errors import ConfigError
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
-from tunefree.record.rows import NO_SCORES, Row
-from tunefree.record.summary import SCORES
+from tunefree.record.rows import Row
+from tunefree.record.summary import TAKEN
 
 Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
 
@@ -96,10 +96,10 @@ def own_scores(told: object) -> dict[str, float]:
             "{'recall': 0.9}"
         )
     for name, value in told.items():
-        if not isinstance(name, str) or name in (*NO_SCORES, *SCORES):
+        if not isinstance(name, str) or name in TAKEN:
             raise ConfigError(
                 f"evaluate returned a measure called {name!r}; choose a name that is none of "
-                f"{', '.join((*SCORES, *NO_SCORES))}"
+                f"{', '.join(TAKEN)}"
             )
         single = isinstance(value, torch.Tensor) and value.numel() == 1
         if not single and not isinstance(value, numbers.Real):

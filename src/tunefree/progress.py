@@ -58,8 +58,9 @@ def show_progress(run: Training) -> Iterator[Row]:
     """The run's rows as they come, made visible."""
     console, T = Console(stderr=True), run.algo.sys.T
     speed = TextColumn("{task.fields[speed]}")
-    with bars(console, TextColumn("round"), speed) as progress:
-        task = progress.add_task("", total=T, scores="opening", speed="")
+    progress = bars(console, TextColumn("round"), speed)
+    task = progress.add_task("", total=T, scores="opening", speed="")
+    with progress:
         first: Row | None = None
         for row in run:
             tell_absent(row, console)

@@ -120,8 +120,8 @@ def polar_seconds(w: Workload) -> float:
 class Opening(NamedTuple):
     """From nothing to the first finished round on the pool, in a process of its own."""
 
-    data: float  # seconds until the samples and the run are there and the workers are started
-    opening: float  # seconds of the opening: K gradients of all N clients
+    data: float  # seconds until the samples and the run are there
+    opening: float  # seconds of starting the workers and of K gradients of all N clients
     first: float  # seconds of the first round
     peak: float  # MiB of all processes together at the end, shared memory counted once
 

@@ -18,8 +18,7 @@ from tunefree.experiments import arms
 from tunefree.experiments.arms import ArmSpec
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
 from tunefree.record import Row
-from tunefree.record.rows import NO_SCORES
-from tunefree.record.summary import SCORES
+from tunefree.record.summary import own_measures
 
 
 class Outcome(NamedTuple):
@@ -123,14 +122,10 @@ def outcome(
         seconds=mean([row["seconds"] for row in ends]),
         tuning=facts.get("tuning"),  # type: ignore[arg-type]
         runs=[about_run(result) for result in results],
-        measures={name: mean([row[name] for row in ends if name in row]) for name in own_of(ends)},
+        measures={
+            name: mean([row[name] for row in ends if name in row]) for name in own_measures(ends)
+        },
     )
-
-
-def own_of(rows: Sequence[Row]) -> list[str]:
-    """The scores in these rows that are a user's own."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [name for name in names if name not in (*NO_SCORES, *SCORES)]
 
 
 def about_run(result: Result) -> dict[str, Any]:

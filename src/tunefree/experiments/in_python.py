@@ -69,7 +69,7 @@ def compare(
     seeds: Sequence[int] = (0, 1, 2),
     target: float | None = None,
     out: str | Path = "",
-    schedule: Schedule = Schedule(),
+    schedule: Schedule | str = Schedule(),
     loss: Loss | None = None,
     evaluate: Measure | None = None,
     **settings: object,
@@ -101,7 +101,7 @@ def compare(
                 )
             N = SystemSettings.N if clients is None else clients
             base = at_door({**given, "data": data, "model": model}, N)
-            base = replace(base, schedule=schedule)
+            base = replace(base, schedule=arguments.schedule_of(schedule))
             folder = folder_of(out, chosen, seeds, base)
             return named_data(chosen, base, seeds, folder, target, workers)
         if isinstance(model, str) or clients is None:
@@ -111,7 +111,7 @@ def compare(
             )
         task = Task(model, federation_from(clients, test), loss, evaluate)
         base = at_door({**given, "data": "", "partition": ""}, len(task.federation))
-        base = replace(base, schedule=schedule)
+        base = replace(base, schedule=arguments.schedule_of(schedule))
         folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
         return own_clients(chosen, task, base, seeds, folder, target)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.record.facts import Facts
-from tunefree.record.rows import BITS
+from tunefree.record.rows import BITS, NO_SCORES
 
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Summary:
         opening = self.rows[0]["seconds"] if self.rows and self.rows[0]["t"] < 0 else 0.0
         return (self.total("seconds") - opening) / self.rounds if self.rounds else None
 
+    @property
+    def measures(self) -> list[str]:
+        """The names of a user's own scores."""
+        return own_measures(self.rows)
+
     def last(self, measure: str) -> float | None:
         """The last value that was measured."""
         return next((row[measure] for row in reversed(self.rows) if measure in row), None)
@@ -71,7 +77,8 @@ class Summary:
         """The whole run in one object, as the commands give it."""
         facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
         return {
-            **{"run": str(self.path), "state": self.state, "reason": facts.reason},
+            **{"run": str(self.path), "name": facts.arm},
+            **{"state": self.state, "reason": facts.reason},
             **{"method": self.title, "algorithm": facts.algorithm, "role": facts.role},
             **{"data": facts.data, "partition": facts.partition, "validation": facts.validation},
             **{"model": facts.model, "parameters": facts.parameters, "seed": facts.seed},
@@ -79,6 +86,7 @@ class Summary:
             "compressor": facts.compressor or None,
             "rounds": self.rounds,
             **{measure: self.last(measure) for measure in SCORES},
+            "measures": {measure: self.last(measure) for measure in self.measures},
             "scored_on": self.scored_on,
             **{cost: self.total(cost) for cost in costs},
             "seconds_per_round": self.seconds_per_round,
@@ -86,6 +94,12 @@ class Summary:
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
         }
+
+
+def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """The names of those scores in these rows that are a user's own."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name not in TAKEN]
 
 
 def size(bits: float) -> str:
