@@ -43,10 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ):
             pass
     (folder / "torn.sqlite").write_text("this was never a run" * 99)
-    running = iter(prepare(settings(folder / "now.sqlite")))
-    next(running)
+    running = prepare(settings(folder / "now.sqlite"))
+    running.record.acquire()  # as a loop does before its first step
     yield folder
-    running.close()
+    running.record.close()
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -102,6 +102,9 @@ def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
     for kind in ("bits_up", "bits_down", "samples"):
         assert run.record.history()[-1][kind] == simulated.history[-1][kind]
     assert_means(nodes, run, N=3)
+    assert run.record.path is not None
+    loaded, (x, _) = tunefree.load(run.record.path, build_model()), samples(99)
+    assert torch.equal(loaded(x), run.model(x))
 
 
 def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
