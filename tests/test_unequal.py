@@ -12,12 +12,11 @@ from torch import nn
 
 import tunefree
 from tunefree import config
-from tunefree.api import prepare, resume_command
+from tunefree.api import Run, prepare, resume_command
 from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
 from tunefree.record import Record
-from tunefree.run import Run
 from tunefree.schedule.membership import cohort
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
@@ -112,7 +111,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: 
         pass
     rows = iter(cut)
     list(islice(rows, 4))
-    rows.close()  # type: ignore[attr-defined]
+    rows.close()
     rest = resume_command(tmp_path / "cut.sqlite", "serial")
     assert [row["t"] for row in rest] == [3, 4, 5, 6]
     assert rest.theta_sha256 == whole.theta_sha256

@@ -6,19 +6,23 @@ import difflib
 from collections.abc import Iterable
 
 
-class ConfigError(ValueError):
+class TunefreeError(Exception):
+    """Anything that tunefree says has gone wrong."""
+
+
+class ConfigError(TunefreeError, ValueError):
     """A setting that cannot work: names the key, the value, what is allowed and what to do."""
 
 
-class WireError(ValueError):
+class WireError(TunefreeError, ValueError):
     """A message that must not be used: names the client, the field and the reason."""
 
 
-class FleetError(RuntimeError):
+class FleetError(TunefreeError, RuntimeError):
     """A client's work that failed: names the client, the exchange and the step."""
 
 
-class RecordError(RuntimeError):
+class RecordError(TunefreeError, RuntimeError):
     """A run file that can no longer be written: says why, and how to go on."""
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tunefree.algorithms import REGISTRY
 from tunefree.cli import main
-from tunefree.cli.run import size
 from tunefree.record import Record
+from tunefree.record.summary import size
 
 SMALL = (
     *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stopped = iter(prepare(settings(folder / "deep" / "stopped.sqlite")))
     for _ in islice(stopped, 3):
         pass
-    stopped.close()  # type: ignore[attr-defined]
+    stopped.close()
     with pytest.raises(ValueError, match="diverged"):
         for _ in prepare(
             settings(folder / "wild.sqlite", algorithm__name="fedavg", algorithm__eta=1e38)
@@ -47,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             pass
     (folder / "torn.sqlite").write_text("this was never a run" * 99)
     running = prepare(settings(folder / "now.sqlite"))
+    running.record.acquire()  # as a loop does before its first step
     yield folder
     running.record.close()
 

@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import tunefree
+from tunefree.api import Run
 from tunefree.data.clients import federation_from
 from tunefree.data.lazy import LazySamples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
-from tunefree.run import Run
 
 SETTINGS: dict[str, Any] = {"rounds": 6, "local_steps": 2, "batch_size": 4, "progress": False}
 

@@ -24,7 +24,7 @@ from tunefree.flower.envelope import Answer, data_in, unpack
 from tunefree.flower.federation import federation
 from tunefree.flower.membership import Members
 from tunefree.record import Record, Row
-from tunefree.run import Run
+from tunefree.run import Training
 from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
@@ -38,29 +38,29 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
-def federated(nodes: Nodes) -> Run:
+def federated(nodes: Nodes) -> Training:
     return federation(cast("Any", nodes), nodes.run_config, build_model, load_test(None))
 
 
-def absences(run: Run) -> tuple[Absence, ...]:
+def absences(run: Training) -> tuple[Absence, ...]:
     """Of the last step."""
     assert run.step is not None
     return run.step.absent
 
 
-def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Run, list[Row]]:
+def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Training, list[Row]]:
     run = federated(nodes)
     rows = []
     steps = iter(run)
     for row in steps:
         rows.append(row)
         if rounds is not None and row["t"] + 1 == rounds:
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()
             break
     return run, rows
 
 
-def of_clients(nodes: Nodes, run: Run, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
+def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
     """What the clients themselves hold once they have heard of the last acceptance."""
     found = []
     federation = run.record.facts().federation
@@ -74,7 +74,7 @@ def of_clients(nodes: Nodes, run: Run, field: str = "c_i") -> list[np.ndarray[An
     return [vector for _, vector in sorted(found)]
 
 
-def assert_means(nodes: Nodes, run: Run, N: int) -> None:
+def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     kept = run.record.vectors()
     assert int(kept["N"]) == N == len(nodes.places)
     np.testing.assert_allclose(kept["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
@@ -102,6 +102,9 @@ def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
     for kind in ("bits_up", "bits_down", "samples"):
         assert run.record.history()[-1][kind] == simulated.history[-1][kind]
     assert_means(nodes, run, N=3)
+    assert run.record.path is not None
+    loaded, (x, _) = tunefree.load(run.record.path, build_model()), samples(99)
+    assert torch.equal(loaded(x), run.model(x))
 
 
 def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:

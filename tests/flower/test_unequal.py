@@ -15,9 +15,9 @@ from flwr.app import Message
 import tunefree
 from tests.flower.nodes import N_SAMPLES, Nodes, build_model, config, samples
 from tests.flower.test_federation import assert_means, federated, quick, trained
+from tunefree.api import Run
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.envelope import Envelope, unpack
-from tunefree.run import Run
 from tunefree.schedule.membership import cohort
 
 __all__ = ["quick"]  # short waits, in every test here too

@@ -304,7 +304,7 @@ def test_a_run_being_written_is_shown_as_running(tmp_path: Path) -> None:
     run.record.settle()
     line = said_of(tmp_path)["runs"][0]
     assert (line["state"], line["rounds"], line["T"]) == ("running", 4, 8)
-    rows.close()  # type: ignore[attr-defined]
+    rows.close()
     assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
-from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.experiments.compare import Outcome

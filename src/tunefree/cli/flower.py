@@ -78,7 +78,7 @@ def up_command(args: argparse.Namespace) -> int:
 
 
 def closing_words(run: Summary) -> str:
-    from tunefree.cli.run import size
+    from tunefree.record.summary import size
 
     lines = [f"{run.state} after round {run.rounds}"]
     accuracy, loss = run.last("accuracy"), run.last("loss")

@@ -62,7 +62,7 @@ def overview(record: Record) -> dict[str, Any]:
 
 
 def page(run: Summary) -> str:
-    from tunefree.cli.run import size
+    from tunefree.record.summary import size
 
     facts, total = run.facts, run.total
     lines = [

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
-from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.experiments.tune import Grid, Trial, TuningResult

@@ -1,11 +1,10 @@
-"""The run of a deployed federation: the same Run and loops, given Flower's nodes as its fleet."""
+"""The run of a deployed federation: the same engine and loops, with Flower's nodes as its fleet."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
 from tunefree.record.provenance import describe, drawn, fingerprint
-from tunefree.run import Run, open_record
+from tunefree.run import Training, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
@@ -43,7 +42,7 @@ def federation(
     test: Any = None,
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
-) -> Run:
+) -> Training:
     """A run on whoever is connected to the Grid; with a run file that exists, its run goes on."""
     settings = settings_from(run_config)
     config, own = settings.first(), settings.own
@@ -103,9 +102,9 @@ def federation(
                 )
         return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
 
-    return Run(
-        partial(loop, fleet, members, clock, theta0, config.schedule.opening),
-        fleet,
+    return Training(
+        lambda fleet, after: loop(fleet, members, clock, theta0, config.schedule.opening, after),
+        lambda _: fleet,
         members,
         objective,
         record,

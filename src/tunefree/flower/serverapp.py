@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tunefree.flower.settings import Builder
     from tunefree.models.targets import Loss
     from tunefree.record import Row
-    from tunefree.run import Run
+    from tunefree.run import Training
 
 log = logging.getLogger("flwr")  # what `flwr run --stream` shows
 
@@ -48,7 +48,7 @@ def server_app(
     return app
 
 
-def sentence(run: Run, row: Row, seconds: float) -> str:
+def sentence(run: Training, row: Row, seconds: float) -> str:
     """The run's last step in words."""
     sys, step = run.algo.sys, run.step
     scores = [

@@ -165,7 +165,8 @@ class Facts:
         if self.door == "flower":
             return "flwr run, with the same app"
         if self.door == "train":
-            return f"tunefree.resume({str(path)!r}, model, clients)"
+            test = "" if self.identity.get("test set", "none") == "none" else ", test"
+            return f"tunefree.resume({str(path)!r}, model, clients{test})"
         return f"tunefree run --resume {path}"
 
 

@@ -35,6 +35,7 @@ VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; vectors are long, so pages are too
 LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
+PATIENCE = 5_000  # milliseconds to wait for a reader, as Python has it
 COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 
@@ -110,7 +111,7 @@ class Record:
         if path is not None and path.exists():
             raise ConfigError(
                 f"run.out = '{path}' exists already and is left as it is; choose another path, or "
-                f"go on with it: tunefree run --resume {path}"
+                f"go on with it: {facts.how_to_resume(path)}"
             )
         lock = None
         try:
@@ -140,12 +141,20 @@ class Record:
     def resume(cls, path: Path, **changes: Any) -> Record:
         """An existing run file, for writing further steps, once these facts have changed."""
         migrate(path)
-        lock = acquire_lock(path)
-        connection = connect(path)
-        use_wal(connection)
-        record = cls(connection, path, lock)
-        record.note(**changes, state="running", writer=this_process())
+        record = cls(connect(path), path)
+        record.acquire()
+        if changes:
+            record.note(**changes)
         return record
+
+    def acquire(self) -> None:
+        """Begin to write, or go on after `release`; nobody else may write from now on."""
+        if self.path is None or self._lock is not None:
+            return
+        self._lock = acquire_lock(self.path)
+        self._writer = ThreadPoolExecutor(1)
+        self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
+        use_wal(self._connection)
 
     def close(self) -> None:
         self.release()

@@ -37,8 +37,6 @@ def identify(
     What came later is told only where it is not at its default, so that older files go on.
     """
     epochs = f" for {system.epochs} epochs" if system.epochs else ""
-    sizes = np.array([len(part) for part in federation.parts])
-    labels = federation.train.y[:LOOKED_AT].cpu().numpy()
     return {
         "algorithm": f"{text_of(algo)}{epochs}",
         "schedule": f"{schedule!r}{drawn(system.sampling)}",
@@ -46,10 +44,25 @@ def identify(
         "batch size": str(batch_size),
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
-        "clients' data": fingerprint(sizes) + fingerprint(labels),
-        "inputs": fingerprint(federation.parts.order[:LOOKED_AT]) + inputs_mark(federation.train),
+        **identify_data(federation),
         "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+
+
+def identify_data(federation: Federation) -> dict[str, str]:
+    """Whose samples they are, how many, their labels, and inputs of them."""
+    sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
+    test = "none" if federation.test is None else fingerprint(labels_of(federation.test))
+    return {
+        "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
+        "inputs": fingerprint(order) + inputs_mark(federation.train),
+        "test set": test,
+    }
+
+
+def labels_of(samples: Samples) -> NDArray[Any]:
+    labels: NDArray[Any] = samples.y[:LOOKED_AT].cpu().numpy()
+    return labels
 
 
 def inputs_mark(samples: Samples) -> str:

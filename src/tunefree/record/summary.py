@@ -12,6 +12,7 @@ from tunefree.record.facts import Facts
 from tunefree.record.rows import BITS, NO_SCORES
 
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Summary:
         """The whole run in one object, as the commands give it."""
         facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
         return {
-            **{"run": str(self.path), "state": self.state, "reason": facts.reason},
+            **{"run": str(self.path), "name": facts.arm},
+            **{"state": self.state, "reason": facts.reason},
             **{"method": self.title, "algorithm": facts.algorithm, "role": facts.role},
             **{"data": facts.data, "partition": facts.partition, "validation": facts.validation},
             **{"model": facts.model, "parameters": facts.parameters, "seed": facts.seed},
@@ -94,3 +96,23 @@ class Summary:
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
         }
+
+
+def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """The names of those scores in these rows that are a user's own."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name not in TAKEN]
+
+
+def size(bits: float) -> str:
+    """Bits in bytes that people read.
+
+    >>> size(8_000_000)
+    '1.0 MB'
+    """
+    amount = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
