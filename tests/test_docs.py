@@ -18,6 +18,8 @@ from tunefree.core import System
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "add-your-algorithm.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+BRING = (ROOT / "docs" / "your-model-and-data.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", BRING, flags=re.DOTALL)
 SYS = System(N=7, S=1, K=4, T=20)
 
 
@@ -74,3 +76,15 @@ def test_the_method_has_forty_lines() -> None:
     """Imports and empty lines apart."""
     lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
     assert sum(not line.startswith("from") for line in lines) <= 40
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split("\n\n")[1][:20])
+def test_every_example_of_a_model_and_data_runs(example: str) -> None:
+    if "import pandas" in example:
+        pytest.importorskip("pandas")
+    run = script(example)["run"]
+    assert run.history[-1]["t"] == 2
+
+
+def test_there_are_examples_of_models_and_data() -> None:
+    assert len(EXAMPLES) >= 5

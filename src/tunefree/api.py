@@ -41,7 +41,8 @@ from tunefree.evaluate import Evaluator
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
-from tunefree.models.objective import Loss, Objective, classes_of, default_loss
+from tunefree.models.objective import Objective
+from tunefree.models.targets import Loss, default_loss, task_of
 from tunefree.progress import show_progress
 from tunefree.record import Record, Row
 from tunefree.record.provenance import describe, identify
@@ -206,11 +207,9 @@ def own_data(
     begun: Config | None = None,
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
-    classes = classes_of(model, federation.train)
-    federation = check_federation(replace(federation, classes=classes))
-    objective = Objective(
-        model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels
-    )
+    task = task_of(model, federation.train, loss)
+    federation = check_federation(task.of(federation))
+    objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
     return simulation(settings, objective, federation, {"door": "train"}, make, begun)
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import torch
 
 from tunefree.core import Vec, mean, norm, stream
-from tunefree.data.samples import Federation, Index
+from tunefree.data.samples import Federation, Index, Inputs
+from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
 from tunefree.record.rows import Row
 
 TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
+LAZY_SAMPLES = 500  # and at so many where each must be read for it
 
 
 class Evaluator:
@@ -92,25 +94,25 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
 
 def training_sample(federation: Federation, seed: int) -> list[Index]:
     """For each client (of very many: for some) a few of its samples, always the same ones."""
-    N = len(federation)
+    N, most = len(federation), LAZY_SAMPLES if federation.train.lazy else TRAINING_SAMPLES
     rng = stream(seed, "training sample")
-    clients = sorted(rng.choice(N, min(N, TRAINING_SAMPLES), replace=False).tolist())
-    each = max(1, TRAINING_SAMPLES // N)
+    clients = sorted(rng.choice(N, min(N, most), replace=False).tolist())
+    each = max(1, most // N)
     return [rng.permutation(federation.parts[client])[:each] for client in clients]
 
 
 def scores_on(
     objective: Objective,
     theta: Vec,
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    batches: Iterable[tuple[Inputs, torch.Tensor]],
     classes: int | None,
 ) -> dict[str, float]:
     """Mean loss, and the share of right answers if there are classes."""
     loss, right, n = 0.0, 0, 0
     for x, y in batches:
-        outputs, y = objective.outputs(theta, x), y.to(objective.device)
-        loss += float(objective.loss(outputs, y)) * len(y)
+        answer, batch_loss = objective.score(theta, x, y)
+        loss += float(batch_loss) * len(y)
         n += len(y)
         if classes is not None:
-            right += int((outputs.argmax(dim=-1) == y).sum())
+            right += int((outputs_of(answer).argmax(dim=-1) == y.to(objective.device)).sum())
     return {"loss": loss / n} if classes is None else {"accuracy": right / n, "loss": loss / n}

@@ -20,8 +20,9 @@ from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
+from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
+from tunefree.models.targets import Loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.wire import decode, encode
 
@@ -46,14 +47,15 @@ class ClientSide(NamedTuple):
         """This client's samples as a federation of one; its classes, if it has labels."""
         return federation_from([self.load_data(self.context)])
 
-    def objective(self, data: Federation) -> tuple[Objective, int | None]:
-        """The model's objective, once it has been tried on this data, and the number of classes."""
+    def objective(self, data: Federation) -> tuple[Objective, Federation]:
+        """The model's objective, tried on this data, and the data as its loss wants them."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
-        classes = classes_of(module, data.train)
-        objective = Objective(module, self.loss or default_loss(classes), "cpu", run.kernels)
+        task = task_of(module, data.train, self.loss)
+        data = task.of(data)
+        objective = Objective(module, task.loss, "cpu", run.kernels)
         objective.check(data.train)
-        return objective, classes
+        return objective, data
 
 
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
@@ -66,8 +68,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
         config = settings_from(node.run_config).at(N, K)
         with one_thread():
-            data = side.data()
-            objective, _ = side.objective(data)
+            objective, data = side.objective(side.data())
             algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
@@ -91,8 +92,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
     with one_thread():
-        data = side.data()
-        objective, classes = side.objective(data)
+        objective, data = side.objective(side.data())
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
-        scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), classes)
+        scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), data.classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 if TYPE_CHECKING:
     from tunefree.api import MakeAlgorithm
     from tunefree.flower.settings import Builder
-    from tunefree.models.objective import Loss
+    from tunefree.models.targets import Loss
 
 BY_SIZE = {"local-epochs", "sampling"}  # keys of the run config that may need a client's size
 

@@ -25,7 +25,8 @@ from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.settings import Builder, Settings, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
+from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
 from tunefree.record.provenance import describe, drawn, fingerprint
@@ -48,8 +49,11 @@ def federation(
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
     module = seeded(build_model, config.run.seed)
-    classes = 0 if held_out is None else classes_of(module, held_out)
-    objective = Objective(module, loss or default_loss(classes), "cpu", config.run.kernels)
+    task = Task(loss or default_loss(0))  # of no concern where nothing is evaluated here
+    if held_out is not None:
+        task = task_of(module, held_out, loss)
+        held_out = held_out.with_targets(task.targets)
+    objective = Objective(module, task.loss, "cpu", config.run.kernels)
     if held_out is not None:
         objective.check(held_out)
     theta0 = objective.theta0
@@ -94,7 +98,9 @@ def federation(
         scores: dict[str, float] = {}
         if held_out is not None:
             with one_thread():
-                scores = scores_on(objective, theta, held_out.batches(EVALUATION_BATCH), classes)
+                scores = scores_on(
+                    objective, theta, held_out.batches(EVALUATION_BATCH), task.classes
+                )
         return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
 
     return Run(

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 if TYPE_CHECKING:
     from tunefree.api import MakeAlgorithm
     from tunefree.flower.settings import Builder
-    from tunefree.models.objective import Loss
+    from tunefree.models.targets import Loss
     from tunefree.record import Row
     from tunefree.run import Run
 
