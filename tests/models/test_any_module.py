@@ -376,6 +376,7 @@ def test_the_trained_model_is_nobody_elses(tmp_path: Path) -> None:
     save_model: Any = pytest.importorskip("safetensors.torch").save_model
     run = fit(seeded(Tied), images())
     one, two = run.model, run.model
+    assert one is not two
     before = run.theta.clone()
     for p in one.parameters():
         p.data.zero_()
