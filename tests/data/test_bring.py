@@ -16,10 +16,13 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import tunefree
 from tunefree.api import Run
+from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.data.lazy import LazySamples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
+from tunefree.models.objective import Objective
+from tunefree.models.oracle import DataOracle
 
 SETTINGS: dict[str, Any] = {"rounds": 6, "local_steps": 2, "batch_size": 4, "progress": False}
 
@@ -70,6 +73,19 @@ def test_augmentation_is_drawn_anew_and_again_from_the_same_seed(how: str) -> No
     assert y.tolist() == [0, 0, 2]
     assert torch.equal(data.batch(places, seed=1)[0], x)
     assert not torch.equal(data.batch(places, seed=2)[0], x)
+
+
+def test_every_draw_of_a_client_is_a_new_one_of_its_own_stream() -> None:
+    data, objective = federation_from([Pictures(2)]).train, Objective(model())
+    objective.check(data)
+
+    def draws(client: int) -> list[torch.Tensor]:
+        F = DataOracle(objective, data, np.array([1]), 1, stream(0, "client", client))
+        return [F.draw().x for _ in range(3)]
+
+    one, again, other = draws(0), draws(0), draws(1)
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert len({float(x.sum()) for x in (*one, *other)}) == 6
 
 
 def test_an_augmented_set_gives_the_same_bits_on_every_fleet() -> None:

@@ -128,7 +128,9 @@ def test_a_model_that_was_only_evaluated_trains_as_in_train_mode() -> None:
     )
     quiet: Any = seeded(Noisy)
     quiet.body[2].eval()  # this one layer, though, was asked to be quiet
-    assert not fit(quiet, images()).objective.stochastic
+    run = fit(quiet, images())
+    assert not run.objective.stochastic
+    assert run.theta_sha256 == fit(quiet, images(), fleet="pool", workers=1).theta_sha256
 
 
 def normalised(layer: nn.Module) -> nn.Sequential:
@@ -376,6 +378,7 @@ def test_the_trained_model_is_nobody_elses(tmp_path: Path) -> None:
     save_model: Any = pytest.importorskip("safetensors.torch").save_model
     run = fit(seeded(Tied), images())
     one, two = run.model, run.model
+    assert one is not two
     before = run.theta.clone()
     for p in one.parameters():
         p.data.zero_()
