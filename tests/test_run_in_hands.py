@@ -114,10 +114,12 @@ def test_a_new_loop_ends_one_that_is_still_open() -> None:
 
 
 def test_what_a_user_does_to_a_row_stays_there() -> None:
-    run = begun()
+    run, seen = begun(commit_every=4), []
     for row in run:
+        seen.append(row["samples"])
         row.clear()
     assert timeless(run) == timeless(begun().finish())
+    assert seen == [row["samples"] for row in run.history]
 
 
 def test_a_run_that_was_only_made_holds_nothing(tmp_path: Path) -> None:
