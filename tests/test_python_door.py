@@ -124,7 +124,7 @@ def test_the_identity_of_a_run_tells_data_model_and_steps(tmp_path: Path) -> Non
     assert {key for key in usual if usual[key] != other[key]} == {"algorithm"}
     data = tunefree.Run(model(), blobs(n=20), TEST, **SMALL, algorithm="fedavg", eta=0.1)
     theirs = data.record.facts().identity
-    assert {key for key in usual if usual[key] != theirs[key]} == {"clients' data"}
+    assert {key for key in usual if usual[key] != theirs[key]} == {"clients' data", "inputs"}
 
 
 def test_the_names_of_the_library() -> None:

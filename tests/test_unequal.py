@@ -63,7 +63,7 @@ def test_k_is_the_mean_of_the_clients_own(tmp_path: Path) -> None:
 
 
 def test_steps_and_epochs_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="system.K = 3 steps and system.epochs = 1 cannot go"):
+    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot go"):
         fit(local_steps=3, local_epochs=1)
     assert main(["run", "--local-steps", "3", "--local-epochs", "1"]) == 2
     assert "give --local-steps or --local-epochs" in capsys.readouterr().err
@@ -170,15 +170,18 @@ def test_weights_and_examples_are_the_same_odds(sampling: str) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"sampling": [1, 2]}, "system.sampling has 2 weights for 6 clients; give one for each"),
+        ({"sampling": [1, 2]}, "sampling has 2 weights for 6 clients; give one for each"),
         ({"sampling": [1, 2, 3, 4, 5, 0]}, "nor a positive finite weight for each client"),
         ({"sampling": "exmples"}, "did you mean 'examples'?"),
         ({"weighting": "examples"}, "PolarFL cannot weigh clients: its c is the mean of all"),
-        ({"weighting": "exmples"}, "algorithm.weighting = 'exmples' is not known"),
+        ({"weighting": "exmples"}, "weighting = 'exmples' is not known"),
         ({"algorithm": "feddyn", "weighting": "examples"}, "FedDyn cannot weigh clients: its serv"),
         ({"algorithm": "fedavg", "weigthing": "examples"}, "did you mean 'weighting'?"),
-        ({"roundz": 3, "algorithm": "fedavg"}, "is no option of FedAvg; did you mean 'rounds'?"),
-        ({"local_epochs": -1}, "system.epochs = -1 is too small"),
+        (
+            {"roundz": 3, "algorithm": "fedavg"},
+            "train has no argument 'roundz'; did you mean 'rounds'?",
+        ),
+        ({"local_epochs": -1}, "local_epochs = -1 is too small"),
     ],
 )
 def test_bad_input_gets_one_sentence(given: dict[str, Any], sentence: str) -> None:
