@@ -115,3 +115,21 @@ def test_no_element_exceeds_what_is_said_of_it(bits: int) -> None:
         part = RotatedLevels(bits, 9, torch.tensor([2.0]), (2 * top + (y < 0)).to(torch.uint8))
         largest = float(part.dense().abs().max())
         assert part.most / 1.002 < largest <= part.most
+
+
+@every_width
+def test_zero_is_sent_with_a_plus(bits: int) -> None:
+    (part,) = from_spec(f"rotated:{bits}")(torch.zeros(9), stream(6, "C")).parts
+    assert isinstance(part, RotatedLevels)
+    assert (part.numbers.tolist(), part.codes.tolist()) == ([0.0], [0] * 9)
+
+
+@pytest.mark.parametrize("d", [8, 12])
+def test_its_bound_is_met_by_what_the_basis_suits_least(d: int) -> None:
+    """One number in the rotated basis, and nothing else."""
+    C, seed = from_spec("rotated:1"), int(stream(7, "C").integers(2**32))
+    x = unrotated(torch.eye(d, dtype=torch.float64)[3], seed)
+    error = float((C(x, stream(7, "C")).dense() - x).norm() ** 2)
+    assert error == pytest.approx(C.q2(d))
+    assert C.q2(d) == 1 - 1 / d
+    assert from_spec("rotated:2").q2(d) == pytest.approx(1 - (0.4528 / 1.510) ** 2 / d)

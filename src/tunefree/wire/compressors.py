@@ -9,7 +9,7 @@
 | sign | ||x||_1 / d times the signs; that of 0 is + | 1 - 1/d |
 | qsgd:4 | ||x|| times x / ||x|| rounded at random to s levels | w = min(d/s^2, sqrt(d)/s) |
 | qsgd-contractive:4 | 1 / (1 + w) times that | w / (1 + w) |
-| rotated:2 | x in a random orthonormal basis, at b = 1 to 4 bits per element (*) | 1 - (l/L)^2 / d |
+| rotated:2 | x in a random orthonormal basis, at b = 1 to 4 bits a number (*) | 1 - (l/L)^2 / d |
 | any:top:0.02|sign | one of several, chosen anew at every call | the worst |
 
 (*) Each is sent as its sign and the nearest of 2^(b-1) levels for Gaussian numbers, l to L, and all
