@@ -85,7 +85,9 @@ class SystemSettings:
 @dataclass(frozen=True)
 class AlgorithmSettings:
     name: str = setting("polarfl", "--algorithm", "see `tunefree algorithms`")
-    compressor: str = setting("", "--compressor", "of methods that compress: top:0.05, sign, ...")
+    compressor: str = setting(
+        "", "--compressor", "of methods that compress: rotated:2, top:0.05, ..."
+    )
     decay: Decay = setting(
         "none", "--decay", "of tuned methods: none, or linear to 0 at the last round", later=True
     )

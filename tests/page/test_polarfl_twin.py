@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.page.compression import per_tensor, qsgd, sign, top
+from tests.page.compression import per_tensor, qsgd, rotated, sign, top
 from tests.page.polarfl import newton_schulz, own_units, polarfl
 from tests.page.test_async_twins import SETTINGS, Setting
 from tests.page.test_twins import SYSTEMS, agree
@@ -87,8 +87,13 @@ def test_ablations(sys: System, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "naive"),
-    [("top:0.4", top(0.4)), ("sign", sign), ("qsgd-contractive:3", qsgd(3, True))],
-    ids=["top", "sign", "qsgd"],
+    [
+        ("top:0.4", top(0.4)),
+        ("sign", sign),
+        ("qsgd-contractive:3", qsgd(3, True)),
+        ("rotated:2", rotated([0.4528, 1.510])),
+    ],
+    ids=["top", "sign", "qsgd", "rotated"],
 )
 @pytest.mark.parametrize("first_pass", ["off", "on"])
 @all_systems
