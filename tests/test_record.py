@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,6 +134,27 @@ def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
         assert record.vectors()["theta"][-1] == t
         record.commit([line(t + 100, 1.0)], {7: {"c": theta}})
         assert record.last() == (t + 100, t + 103.0)
+
+
+def test_commits_take_a_twentieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("tunefree.record.file.time.perf_counter", lambda: clock[0])
+    record = Record.create(tmp_path / "run.sqlite", Facts())
+    assert record.costs_little()
+    slow = record._store.put
+
+    def put(*given: Any) -> None:
+        slow(*given)
+        clock[0] = 0.1  # seconds that a commit takes
+
+    monkeypatch.setattr(record._store, "put", put)
+    commit(record, -1, 3.0)
+    record.settle()
+    for now, due in ((0.1, False), (1.9, False), (2.1, True)):
+        clock[0] = now
+        assert record.costs_little() == due
 
 
 def test_the_log_holds_a_few_commits_but_never_grows_without_bound(

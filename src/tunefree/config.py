@@ -158,10 +158,10 @@ class RunSettings:
         "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
     )
     commit_every: int = setting(
-        1,
+        0,
         "--commit-every",
-        "rounds between commits; a killed run loses those not yet written",
-        least=1,
+        "rounds between commits, of which a killed run loses the last; 0 is when it costs little",
+        least=0,
     )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
 

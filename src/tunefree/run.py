@@ -127,9 +127,14 @@ class Training:
             line = line_of(step, seconds, scores)
             row = rows.add(line)
             self._uncommitted.append((line, row))
-            if (step.t + 1) % self._commit_every == 0:
+            if self._commit_is_due(step.t):
                 self._commit(fleet)
             yield dict(row)
+
+    def _commit_is_due(self, t: int) -> bool:
+        if self._commit_every:
+            return (t + 1) % self._commit_every == 0
+        return self.record.path is None or self.record.costs_little()
 
     def _kept_of(self, client: int) -> Vectors:
         return self._kept.get(client, {})

@@ -101,7 +101,8 @@ def plan(
     """
     alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
     stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
-    mark = fingerprint(alone, floors, data)
+    same = replace(alone, run=replace(alone.run, commit_every=1))  # the results are the same
+    mark = fingerprint(same, floors, data)
     path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
     alone = replace(alone, run=replace(alone.run, out=str(path)))
     facts = {**facts, "arm": label, "role": role, "settings": mark}
