@@ -233,14 +233,15 @@ def lengths_of(v: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
 @pytest.mark.parametrize("options", [{}, {"C": TOP}, {"reach": "distance"}], ids=str)
 @pytest.mark.parametrize("late", [False, True])
 def test_p7_every_tensor_moves_by_its_own_unit(options: dict[str, Any], late: bool) -> None:
-    """By exactly a_t γ_t r_l in a step, so never further than r_l Σ γ_t; the average less far."""
+    """By b_t a_t γ_t r_l in a step, so never further than r_l Σ γ_t; the average less far."""
     start, algo, (_, S, K, _) = problem(), polar(**options), SYS
     trace = simulate_buffered(algo, start, 7) if late else simulate(algo, start)
     r, travelled, most, at_random = lengths_of(start.theta0, SHAPES), 0.0, 0.0, 0.0
     reached = [0.0]
     for t, (before, after) in enumerate(pairwise(trace.steps)):
         gamma = (S * K) ** 0.25 / (t + 10) ** 0.75
-        a = min(1, max(0.1, *reached))
+        b = 1 / np.sqrt(1 + np.mean(after.staleness))
+        a = b * min(1, max(0.1, *reached))
         step = lengths_of((after.server.x - before.server.x).numpy(), SHAPES)
         np.testing.assert_allclose(step, a * gamma * r, rtol=1e-9)
         travelled, most = travelled + a * gamma, most + gamma

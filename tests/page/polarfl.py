@@ -117,7 +117,9 @@ def polarfl(
         a = min(1.0, max(0.1, R))
         if reach == "off":
             a = 1.0
-        walked.append(a * gamma)
+        late = sum(t - then for _, then in uploads[t]) / len(uploads[t])
+        b = 1 / np.sqrt(1 + late)
+        walked.append(b * a * gamma)
         steps.append([float32(a * gamma / K * r_l) for r_l in r])  # 7
         betas.append(float32(beta))
 
@@ -140,7 +142,7 @@ def polarfl(
         total = sum(d.values(), np.zeros(problem.d))
         g = c + total / S  # 5
         P_g = [r_l * P(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)]
-        theta.append(theta[t] - a * gamma * whole(P_g))
+        theta.append(theta[t] - b * a * gamma * whole(P_g))
         c = c + total / N
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (theta[t + 1] - theta_bar[t]))  # 6
     return theta_bar if average == "on" else theta

@@ -8,7 +8,7 @@ Our own; see the card for how it came about and what of it is proved.
     P(u)_l = O_l / ||O_l||                 O_l the polar factor of matrix l; vectors as N
     γ_t = (S K)^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(S K / (t + 10)))
     D_t = sqrt(mean over l of (||x^t_l - θ^0_l|| / r_l)^2)          how far x has come
-    L_t = Σ_{s<t} a_s γ_s,  Q_t = Σ_{s<t} (a_s γ_s)^2               how far it went; what D_t^2
+    L_t = Σ_{s<t} b_s a_s γ_s,  Q_t = Σ_{s<t} (b_s a_s γ_s)^2       how far it went; what D_t^2
                                            would be about if it had gone at random
     R_t = max over 0 < s <= t of 8 (D_s^2 - Q_s) / L_s, at least 0
     a_t = min(1, max(0.1, R_t))            reach is earned on straight ways
@@ -17,7 +17,8 @@ Our own; see the card for how it came about and what of it is proved.
      2  sample S clients; each starts at x_i = x
      3      m_i^k = (1 - β_t) m_i + β_t ∇F(x_i; ξ);  x_i = x_i - (a_t γ_t / K) r N(m_i^k)   K times
      4      m_i' = (1/K) Σ_k m_i^k;  upload d_i = C(m_i' - c_i);  c_i = c_i + d_i
-     5  g = c + (1/S) Σ d_i;  x = x - a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+     5  g = c + (1/S) Σ d_i;  x = x - b_t a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+        b_t = 1 / sqrt(1 + τ_t), τ_t the mean age of the uploads in steps; 1 if none is late
      6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
      7  download x, the steps (a_t γ_t / K) r_l of all tensors, and β_t
 
@@ -204,7 +205,8 @@ class PolarFL:
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
-        step = self.pace(s.t, s.R).step
+        late = sum(r.tau for r in replies) / S
+        step = self.pace(s.t, s.R).step / (1 + late) ** 0.5
         P = polar_directions if self.geometry == "polar" else directions
         x = descend(s.x, P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
         D, L, Q = distance(x, s.theta0, r, tensors), s.L + step, s.Q + step * step
