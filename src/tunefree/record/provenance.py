@@ -52,11 +52,11 @@ def identify(
 def identify_data(federation: Federation) -> dict[str, str]:
     """Whose samples they are, how many, their labels, and inputs of them."""
     sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
-    test = "none" if federation.test is None else fingerprint(labels_of(federation.test))
+    test = federation.test
     return {
         "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
         "inputs": fingerprint(order) + inputs_mark(federation.train),
-        "test set": test,
+        "test set": fingerprint(labels_of(test)) + inputs_mark(test) if test else "none",
     }
 
 
