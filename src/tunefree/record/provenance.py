@@ -56,7 +56,7 @@ def identify_data(federation: Federation) -> dict[str, str]:
     return {
         "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
         "inputs": fingerprint(order) + inputs_mark(federation.train),
-        "test set": fingerprint(labels_of(test)) + inputs_mark(test) if test else "none",
+        "test set": "none" if test is None else fingerprint(labels_of(test)) + inputs_mark(test),
     }
 
 
