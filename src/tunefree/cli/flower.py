@@ -28,7 +28,25 @@ def add_to(command: argparse.ArgumentParser) -> None:
     up.add_argument("--folder", type=Path, metavar="DIR", help="of keys, logs, stores and the run")
     up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
     up.set_defaults(act=up_command)
-    for verb in (new, up):
+    node = verbs.add_parser("node", help="a client's machine: a node that keeps its app loaded")
+    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
+    node.add_argument(
+        "--root-certificates", type=Path, metavar="FILE", help="of the server's authority"
+    )
+    node.add_argument("--insecure", action="store_true", help="without TLS, to try things")
+    node.add_argument(
+        "--key",
+        "--auth-supernode-private-key",
+        type=Path,
+        metavar="FILE",
+        help="this node's private key, whose public half the server knows",
+    )
+    node.add_argument(
+        "--node-config", default="", metavar="'KEY=VALUE ...'", help="as for flower-supernode"
+    )
+    node.add_argument("--warm", action="store_true", help="load torch before a run asks for it")
+    node.set_defaults(act=node_command)
+    for verb in (new, up, node):
         verb.add_argument("--format", choices=("text", "json"), default="text", help="of results")
 
 
@@ -75,6 +93,32 @@ def up_command(args: argparse.Namespace) -> int:
     run = summarise(out)
     print(json.dumps(run.as_dict()) if args.format == "json" else closing_words(run))
     return 0 if run.state == "done" else 1
+
+
+def node_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.versions import require
+
+    private = require()
+    if args.insecure and (args.root_certificates or args.key):
+        raise ConfigError(
+            "--insecure goes with neither --root-certificates nor --key: keys mean nothing on a "
+            "wire that anyone can read"
+        )
+    from tunefree.flower.node import Options, serve
+
+    try:
+        config = private.parse_config(args.node_config)
+    except (ValueError, SystemExit) as error:
+        raise ConfigError(
+            f"--node-config {args.node_config!r} cannot be read ({error}); it looks like "
+            "'partition-id=0 store=\"/var/lib/tunefree\"'"
+        ) from error
+    serve(
+        Options(
+            args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm
+        )
+    )
+    return 0
 
 
 def closing_words(run: Summary) -> str:
