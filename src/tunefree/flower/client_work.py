@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
@@ -28,8 +30,9 @@ from tunefree.wire import decode, encode
 SERVER = "the server"
 
 
-class ClientSide(NamedTuple):
-    """The app on a client's machine."""
+@dataclass(frozen=True)
+class ClientSide:
+    """The app on a client's machine; its data and its model are loaded when first asked for."""
 
     context: Context
     build_model: Builder
@@ -37,17 +40,19 @@ class ClientSide(NamedTuple):
     loss: Loss | None
     algorithm: MakeAlgorithm | None
 
+    @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
         return federation_from([self.load_data(self.context)])
 
-    def objective(self, data: Federation) -> tuple[Objective, int | None]:
+    @cached_property
+    def objective(self) -> tuple[Objective, int | None]:
         """The model's objective, once it has been tried on this data, and the number of classes."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
-        classes = classes_of(module, data.train)
+        classes = classes_of(module, self.data.train)
         objective = Objective(module, self.loss or default_loss(classes), "cpu", run.kernels)
-        objective.check(data.train)
+        objective.check(self.data.train)
         return objective, classes
 
 
@@ -61,8 +66,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
         config = settings_from(node.run_config).at(N)
         with one_thread():
-            data = side.data()
-            objective, _ = side.objective(data)
+            data, (objective, _) = side.data, side.objective
             algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
@@ -83,8 +87,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
     with one_thread():
-        data = side.data()
-        objective, classes = side.objective(data)
+        data, (objective, classes) = side.data, side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
         scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import COUNT, Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
+from tunefree.flower.post import Post
 from tunefree.flower.settings import Builder, Settings, settings_from
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
@@ -33,6 +35,8 @@ from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
 
+log = logging.getLogger("flwr")  # what `flwr run --stream` shows
+
 
 def federation(
     grid: Grid,
@@ -41,6 +45,7 @@ def federation(
     test: Any = None,
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
+    tell: Callable[[str], None] = log.info,
 ) -> Run:
     """A run on whoever is connected to the Grid; with a run file that exists, its run goes on."""
     settings = settings_from(run_config)
@@ -61,8 +66,9 @@ def federation(
 
     record = open_file(settings, objective, make)
     facts = record.facts()
-    nodes = Nodes(grid, facts.names)
-    nodes.gather(own.clients, own.wait)
+    post = Post(grid)
+    nodes = Nodes(post, facts.names)
+    nodes.gather(own.clients, own.wait, tell)
     vectors = record.vectors()
     N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
     nodes.names = nodes.names[:N]
@@ -75,7 +81,7 @@ def federation(
         )
     algorithms.note_no_momentum(ledger.algo)
     members = Members(nodes, ledger, config.run.seed, config.schedule.opening, system_facts)
-    fleet = GridFleet(grid, facts.federation, theta0, ledger, members, own)
+    fleet = GridFleet(post, facts.federation, theta0, ledger, members, own)
     clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
     loop = synchronous if config.schedule.name == "synchronous" else buffered
     record.note(**members.facts())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.serverapp import Grid
 
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
+from tunefree.flower.pace import Pace
+from tunefree.flower.post import Post
 
-PAUSE = 0.2  # seconds between two looks at what has come
 AGAIN = 60.0  # seconds until a node that has not said who it is gets asked again
 
 
@@ -22,8 +22,8 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, grid: Grid, names: Sequence[str]) -> None:
-        self._grid = grid
+    def __init__(self, post: Post, names: Sequence[str]) -> None:
+        self._post = post
         self.names = list(names)
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
         self._said: dict[int, str] = {}  # node -> name
@@ -31,19 +31,19 @@ class Nodes:
 
     def look(self) -> dict[str, int]:
         """The node of every client that is there and has said who it is."""
-        nodes = set(self._grid.get_node_ids())
-        for reply in pull(self._grid, list(self._asked)):
+        nodes = self._post.nodes()
+        for reply in self._post.come(list(self._asked)):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             if not reply.has_error():
                 self._said[node] = name_of(reply.content, node)
         now = time.monotonic()
         self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
-        for node in nodes - set(self._said) - {node for node, _ in self._asked.values()}:
-            record = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-            message = Message(record, node, MessageType.QUERY)
-            for number in self._grid.push_messages([message]):
-                if number is not None:
-                    self._asked[number] = (node, now + AGAIN)
+        strangers = sorted(nodes - set(self._said) - {node for node, _ in self._asked.values()})
+        question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
+        messages = [Message(question, node, MessageType.QUERY) for node in strangers]
+        for number, node in zip(self._post.send(messages), strangers, strict=True):
+            if number is not None:
+                self._asked[number] = (node, now + AGAIN)
         there: dict[str, int] = {}
         for node in sorted(nodes & set(self._said)):
             name = self._said[node]
@@ -62,16 +62,20 @@ class Nodes:
         """Give a number to everyone who is there and has none."""
         self.names += sorted(set(self.look()) - set(self.names), key=in_order)
 
-    def gather(self, least: int, wait: float) -> None:
+    def gather(self, least: int, wait: float, tell: Callable[[str], None]) -> None:
         """Wait until so many clients are there, and give each a number if it has none."""
-        end = time.monotonic() + wait
+        end, pace, known = time.monotonic() + wait, Pace(longest=0.5), -1
         while len(there := self.look()) < least:
             if time.monotonic() > end:
                 raise FleetError(
                     f"{len(there)} of {least} clients came within {wait:g} s; start more "
-                    "SuperNodes, or lower the run config's clients; the run can be started again"
+                    "nodes, or lower the run config's clients; the run can be started again"
                 )
-            time.sleep(PAUSE)
+            if len(there) != known:
+                known = len(there)
+                pace.news()
+                tell(f"waiting for clients: {known} of {least} are here")
+            time.sleep(pace.pause())
         if not self.names:
             self.names = sorted(there, key=in_order)
 
@@ -87,7 +91,3 @@ def name_of(content: RecordDict, node: int) -> str:
     if type(place) is int and 0 <= place < MOST:
         return f"partition {place}"
     return f"node {node}"
-
-
-def pull(grid: Grid, numbers: Sequence[str]) -> list[Message]:
-    return list(grid.pull_messages(numbers)) if numbers else []
