@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -19,7 +18,8 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.local.certificates import node_key
-from tunefree.flower.local.federation import Local, end_group
+from tunefree.flower.local.federation import Local
+from tunefree.flower.local.run import LocalRun, StockRun
 from tunefree.flower.new_app import new_app
 from tunefree.models import seeded
 from tunefree.record import Record
@@ -47,14 +47,14 @@ def load_data(context):
 class Federation:
     """A federation of the template's app, and what came of its run."""
 
-    def __init__(self, folder: Path, nodes: int = NODES) -> None:
+    def __init__(self, folder: Path, nodes: int = NODES, **kinds: bool) -> None:
         self.folder, self.app, self.nodes = folder, folder / "digits", nodes
         new_app(self.app)
-        self.local = Local(folder / "federation", nodes, tls=True, auth=True)
+        self.local = Local(folder / "federation", nodes, tls=True, auth=True, **kinds)
         self.out = self.local.folder / "superlink" / "federation.sqlite"
-        self.runs: list[subprocess.Popen[bytes]] = []
+        self.runs: list[LocalRun | StockRun] = []
 
-    def run(self, **settings: Any) -> subprocess.Popen[bytes]:
+    def run(self, **settings: Any) -> LocalRun | StockRun:
         usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local-steps": 2}
         usual |= {"deadline": 300.0, "wait": 600.0}
         given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
@@ -77,11 +77,11 @@ class Federation:
         while not ready():
             assert time.monotonic() < end, "it took too long"
             self.local.tend()
-            time.sleep(0.5)
+            time.sleep(0.1)
 
     def finish(self) -> dict[str, Any]:
         """What the run file says in the end."""
-        self.wait(lambda: self.runs[-1].poll() is not None)
+        self.wait(self.runs[-1].over)
         with closing(Record.open(self.out)) as record:
             return {
                 "state": record.state,
@@ -98,8 +98,7 @@ def running(federation: Federation) -> Iterator[Federation]:
     with closing(federation.local):
         yield federation
         for run in federation.runs:
-            end_group(run, signal.SIGKILL)
-            run.wait(10)
+            run.stop()
 
 
 @pytest.fixture
@@ -186,7 +185,6 @@ def test_a_killed_superlink_and_server_go_on(federation: Federation) -> None:
     federation.run(rounds=3)
     federation.wait(lambda: federation.rounds() >= 2)
     local.kill_link()
-    end_group(federation.runs[-1], signal.SIGKILL)
     local.start_link()
     federation.run(rounds=3)
     result = federation.finish()

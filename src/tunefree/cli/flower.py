@@ -20,13 +20,17 @@ def add_to(command: argparse.ArgumentParser) -> None:
     new = verbs.add_parser("new", help="write a small, complete Flower app to edit")
     new.add_argument("folder", type=Path, metavar="DIR", help="a folder of its own")
     new.set_defaults(act=new_command)
-    up = verbs.add_parser("up", help="SuperLink and SuperNodes on this machine, one run, all down")
+    up = verbs.add_parser("up", help="SuperLink and nodes on this machine, one run, all down")
     up.add_argument("app", nargs="?", type=Path, default=Path(), metavar="APP", help="its folder")
-    up.add_argument("--nodes", type=int, default=4, metavar="N", help="SuperNodes (default 4)")
+    up.add_argument("--nodes", type=int, default=4, metavar="N", help="of them (default 4)")
     up.add_argument("--tls", action="store_true", help="with fresh certificates")
     up.add_argument("--auth", action="store_true", help="and node keys; others are refused")
     up.add_argument("--folder", type=Path, metavar="DIR", help="of keys, logs, stores and the run")
     up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
+    up.add_argument("--stock", action="store_true", help="with Flower's own nodes, for comparison")
+    up.add_argument(
+        "--database", action="store_true", help="a SuperLink that remembers keys when restarted"
+    )
     up.set_defaults(act=up_command)
     node = verbs.add_parser("node", help="a client's machine: a node that keeps its app loaded")
     node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
@@ -75,18 +79,23 @@ def up_command(args: argparse.Namespace) -> int:
     if args.auth and not args.tls:
         raise ConfigError("--auth needs --tls: keys mean nothing on a wire that anyone can read")
     try:
-        from tunefree.flower.local.up import up
+        from tunefree.flower.local.up import Wanted, beside, up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
         ) from error
-    folder = args.folder or args.app / "federation"
+    folder = args.folder or beside(args.app.resolve())
+    wanted = Wanted(
+        *(args.app, folder, args.nodes, args.tls, args.auth),
+        *(args.run_config, args.stock, args.database),
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill takes all down too
     try:
-        out = up(args.app, folder, args.nodes, args.tls, args.auth, args.run_config)
+        out = up(wanted)
     except KeyboardInterrupt:
         print(
-            f"\ninterrupted, and all taken down; the run in {folder} goes on with the same command",
+            f"\nstopped by a signal, and all taken down; the run in {folder} goes on with the same "
+            "command",
             file=sys.stderr,
         )
         return 130

@@ -64,6 +64,11 @@ class GridFleet:
         self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on their own samples
 
     @property
+    def late(self) -> dict[int, float]:
+        """Clients that are still at a job whose deadline has passed, and since when."""
+        return self._members.late
+
+    @property
     def out(self) -> list[Job]:
         return [sent.job for sent in self._out.values()]
 

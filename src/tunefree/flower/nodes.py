@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
@@ -12,6 +13,7 @@ from tunefree.flower.envelope import MOST
 from tunefree.flower.pace import Pace
 from tunefree.flower.post import Post
 
+log = logging.getLogger("flwr")  # what `flwr run --stream` shows
 AGAIN = 60.0  # seconds until a node that has not said who it is gets asked again
 
 
@@ -28,6 +30,7 @@ class Nodes:
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
         self._said: dict[int, str] = {}  # node -> name
         self.refused: dict[int, str] = {}  # node -> why
+        self.there: dict[str, int] = {}  # name -> node, at the last look
 
     def look(self) -> dict[str, int]:
         """The node of every client that is there and has said who it is."""
@@ -48,9 +51,15 @@ class Nodes:
         for node in sorted(nodes & set(self._said)):
             name = self._said[node]
             if name in there:
+                if node not in self.refused:
+                    log.warning("node %d is left out: %s is connected already", node, name)
                 self.refused[node] = f"{name} is connected already, as node {there[name]}"
             else:
                 there[name] = node
+        self.refused = {node: why for node, why in self.refused.items() if node in nodes}
+        for name in sorted(set(there) ^ set(self.there), key=in_order):
+            log.info("%s %s", name, "has come" if name in there else "is gone")
+        self.there = there
         return there
 
     def connected(self) -> dict[int, int]:
@@ -62,7 +71,7 @@ class Nodes:
         """Give a number to everyone who is there and has none."""
         self.names += sorted(set(self.look()) - set(self.names), key=in_order)
 
-    def gather(self, least: int, wait: float, tell: Callable[[str], None]) -> None:
+    def gather(self, least: int, wait: float) -> None:
         """Wait until so many clients are there, and give each a number if it has none."""
         end, pace, known = time.monotonic() + wait, Pace(longest=0.5), -1
         while len(there := self.look()) < least:
@@ -74,7 +83,7 @@ class Nodes:
             if len(there) != known:
                 known = len(there)
                 pace.news()
-                tell(f"waiting for clients: {known} of {least} are here")
+                log.info("waiting for clients: %d of %d are here", known, least)
             time.sleep(pace.pause())
         if not self.names:
             self.names = sorted(there, key=in_order)

@@ -24,8 +24,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.clientapp import ClientApp
 from flwr.common.config import (
+    get_fused_config_from_dir,
     get_fused_config_from_fab,
-    get_project_dir,
+    get_project_config,
     parse_config_args,
 )
 from flwr.common.constant import ErrorCode
@@ -355,8 +356,22 @@ def load_client_app(app: App) -> ClientApp:
     return load(app.fab_id, app.version, app.fab_hash)
 
 
-def app_folder(app: App) -> Path:
-    return Path(get_project_dir(app.fab_id, app.version, app.fab_hash))
+def load_server_app(app: Path) -> Any:
+    """The ServerApp of an app that is a folder here."""
+    from flwr.serverapp import ServerApp
+    from flwr.supercore.object_ref import load_app
+
+    config = get_project_config(app)
+    reference = config["tool"]["flwr"]["app"]["components"]["serverapp"]
+    found = load_app(reference, ConfigError, app)
+    if not isinstance(found, ServerApp):
+        raise ConfigError(f"serverapp = '{reference}' of '{app}' is no Flower ServerApp")
+    return found
+
+
+def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The run config that the app's server and clients will see."""
+    return dict(get_fused_config_from_dir(app, overrides))
 
 
 def parse_config(words: str) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""A run of an app in a federation on this machine: its log as it comes, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefree.errors import FleetError
+from tunefree.flower.says import Says
+
+if TYPE_CHECKING:
+    from tunefree.flower.private import Control
+
+SAYS = Says()
+STOP = 10.0  # seconds for a process to end by itself
+
+
+class LocalRun:
+    """A run that the SuperLink was asked for directly."""
+
+    def __init__(self, control: Control, app: Path, config: dict[str, Any]) -> None:
+        from tunefree.flower.private import RefusedError, UnreachableError
+
+        self._control, self._errors = control, (RefusedError, UnreachableError)
+        try:
+            self.id = control.start(app.resolve(), config)
+        except self._errors as error:
+            raise FleetError(f"the SuperLink starts no run of '{app}': {error}") from error
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with suppress(*self._errors):
+            for line in self._control.log(self.id):
+                show(line)
+
+    def over(self) -> bool:
+        """Whether it has ended, or the SuperLink has."""
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End it if it has not ended, politely, and wait a little for its last words."""
+        if not self.over():
+            with suppress(*self._errors):
+                self._control.stop(self.id)
+            self._thread.join(STOP)
+
+    def failure(self) -> str:
+        """Why it failed, as Flower knows it; nothing if it did not."""
+        try:
+            state = self._control.state(self.id)
+        except self._errors as error:
+            return f"the SuperLink is gone ({error})"
+        finally:
+            self._control.close()
+        return "" if state.sub_status == "completed" else state.details or state.status
+
+
+class StockRun:
+    """`flwr run`, for versions of Flower that were not tried."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    def stop(self) -> None:
+        end_group(self._process, signal.SIGINT)
+        try:
+            self._process.wait(STOP)
+        except subprocess.TimeoutExpired:
+            end_group(self._process, signal.SIGKILL)
+
+    def failure(self) -> str:
+        code = self._process.poll()
+        return "" if code == 0 else f"flwr run ended with {code}"
+
+
+def show(line: str) -> None:
+    """A line of the server's log, with its time in place of Flower's level."""
+    text = line.removeprefix("INFO :").removeprefix("WARNING :").strip()
+    if text and not text.startswith(("Start `flwr-serverapp`", "Successfully installed")):
+        SAYS(text)
+
+
+def end_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a process and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
