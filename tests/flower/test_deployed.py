@@ -98,7 +98,7 @@ def running(federation: Federation) -> Iterator[Federation]:
     with closing(federation.local):
         yield federation
         for run in federation.runs:
-            run.stop()
+            run.end()
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import argparse
 import json
 import signal
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import ConfigError
 
@@ -50,7 +52,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
     )
     node.add_argument("--warm", action="store_true", help="load torch before a run asks for it")
     node.set_defaults(act=node_command)
-    for verb in (new, up, node):
+    status = verbs.add_parser("status", help="who is connected, how far the run is, what is left")
+    status.add_argument(
+        "place", nargs="?", type=Path, default=Path(), metavar="PLACE", help="run file or folder"
+    )
+    status.set_defaults(act=status_command)
+    for verb in (new, up, node, status):
         verb.add_argument("--format", choices=("text", "json"), default="text", help="of results")
 
 
@@ -115,19 +122,47 @@ def node_command(args: argparse.Namespace) -> int:
         )
     from tunefree.flower.node import Options, serve
 
-    try:
-        config = private.parse_config(args.node_config)
-    except (ValueError, SystemExit) as error:
-        raise ConfigError(
-            f"--node-config {args.node_config!r} cannot be read ({error}); it looks like "
-            "'partition-id=0 store=\"/var/lib/tunefree\"'"
-        ) from error
+    config = private.parse_config("--node-config", args.node_config)
     serve(
         Options(
             args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm
         )
     )
     return 0
+
+
+def status_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.status import find, status
+
+    found = status(find(args.place))
+    print(json.dumps(found) if args.format == "json" else "\n".join(status_lines(found)))
+    return 0
+
+
+def status_lines(found: dict[str, Any]) -> Iterator[str]:
+    """A status in words."""
+    from tunefree.cli.run import size
+
+    why = f" ({found['why']})" if found["why"] else ""
+    scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
+    far = f"round {found['round']} of {found['rounds'] or '?'}"
+    yield f"{found['run_file']}: {', '.join([found['state'] + why, far, *scores])}"
+    if found.get("seconds_per_round") is not None:
+        yield (
+            f"  {found['seconds_per_round']:.2f} s a round, about {found['seconds_left']:.0f} s "
+            f"left; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
+        )
+    for one in found["clients"]:
+        number = "-" if one["client"] is None else one["client"]
+        state = f"late, {one['late']:.0f} s so far" if "late" in one else one["state"]
+        own = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
+        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{own}"
+    for node, reason in found.get("refused", {}).items():
+        yield f"  node {node} is left out: {reason}"
+    for when, what in found["events"][-10:]:
+        yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
+    for one in found.get("absent", ()):
+        yield f"  round {one['round']}, client {one['client']}: {one['why']}"
 
 
 def closing_words(run: Summary) -> str:

@@ -10,11 +10,13 @@ import hashlib
 import io
 import re
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import click
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -374,9 +376,15 @@ def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
     return dict(get_fused_config_from_dir(app, overrides))
 
 
-def parse_config(words: str) -> dict[str, Any]:
+def parse_config(flag: str, words: str) -> dict[str, Any]:
     """'a=1 b="x"', as Flower's commands read it."""
-    return parse_config_args([words]) if words else {}
+    try:
+        return parse_config_args([words]) if words else {}
+    except (click.ClickException, ValueError):
+        raise ConfigError(
+            f"{flag} {words!r} cannot be read; it is KEY=VALUE with blanks between, and text in "
+            "quotes: 'rounds=20 algorithm=\"padamfed\"'"
+        ) from None
 
 
 def plain_log() -> None:
@@ -509,7 +517,9 @@ def bundle(app: Path) -> bytes:
     """An app as it travels to the nodes."""
     from flwr.cli.build import build_fab_from_disk
 
-    return bytes(build_fab_from_disk(app))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower itself uses
+        return bytes(build_fab_from_disk(app))
 
 
 def without_colours(line: str) -> str:

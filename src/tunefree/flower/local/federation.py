@@ -172,7 +172,7 @@ class Local:
     def run(self, app: Path, config: str = "") -> LocalRun | StockRun:
         """Run an app, its log to our standard error."""
         if not self.stock:
-            return LocalRun(self.control(), app, require().parse_config(config))
+            return LocalRun(self.control(), app, require().parse_config("--run-config", config))
         command = ["flwr", "run", str(app.resolve()), NAME, "--stream"]
         if config:
             command += ["--run-config", config]

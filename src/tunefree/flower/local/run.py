@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,22 +43,15 @@ class LocalRun:
         """Whether it has ended, or the SuperLink has."""
         return not self._thread.is_alive()
 
-    def stop(self) -> None:
-        """End it if it has not ended, politely, and wait a little for its last words."""
-        if not self.over():
-            with suppress(*self._errors):
-                self._control.stop(self.id)
-            self._thread.join(STOP)
-
-    def failure(self) -> str:
-        """Why it failed, as Flower knows it; nothing if it did not."""
-        try:
-            state = self._control.state(self.id)
-        except self._errors as error:
-            return f"the SuperLink is gone ({error})"
-        finally:
-            self._control.close()
-        return "" if state.sub_status == "completed" else state.details or state.status
+    def end(self) -> str:
+        """End it if it has not ended, politely; why it failed, and nothing if it did not."""
+        with closing(self._control) as control, suppress(*self._errors):
+            if not self.over():
+                control.stop(self.id)
+                self._thread.join(STOP)
+            state = control.state(self.id)
+            return "" if state.sub_status == "completed" else state.details or state.status
+        return "the SuperLink is gone"
 
 
 class StockRun:
@@ -70,15 +63,13 @@ class StockRun:
     def over(self) -> bool:
         return self._process.poll() is not None
 
-    def stop(self) -> None:
+    def end(self) -> str:
         end_group(self._process, signal.SIGINT)
         try:
-            self._process.wait(STOP)
+            code = self._process.wait(STOP)
         except subprocess.TimeoutExpired:
             end_group(self._process, signal.SIGKILL)
-
-    def failure(self) -> str:
-        code = self._process.poll()
+            code = self._process.wait()
         return "" if code == 0 else f"flwr run ended with {code}"
 
 

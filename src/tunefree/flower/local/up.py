@@ -57,8 +57,7 @@ def up(wanted: Wanted) -> Path:
                 federation.tend()
                 time.sleep(0.25)
         finally:
-            run.stop()
-        failure = run.failure()
+            failure = run.end()
     if failure:
         raise FleetError(f"{told(out) or failure}; logs are in {wanted.folder}{again(out)}")
     if not out.exists():
@@ -81,13 +80,7 @@ def again(out: Path) -> str:
 def check(app: Path, words: str, folder: Path) -> str:
     """Refuse what the app cannot run, and what does not fit a run that has begun; the run file."""
     private = require()
-    try:
-        config: dict[str, Any] = private.run_config_of(app, private.parse_config(words))
-    except (ValueError, SystemExit) as error:
-        raise ConfigError(
-            f"--run-config {words!r} cannot be read ({error}); it looks like "
-            "'rounds=20 algorithm=\"padamfed\"'"
-        ) from error
+    config: dict[str, Any] = private.run_config_of(app, private.parse_config("--run-config", words))
     side = getattr(private.load_server_app(app), "tunefree", None)
     if side is not None:  # or it is another's app, which knows its settings itself
         check_settings(config, folder, side.build_model, side.loss, side.algorithm)
