@@ -379,7 +379,10 @@ def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
 def parse_config(flag: str, words: str) -> dict[str, Any]:
     """'a=1 b="x"', as Flower's commands read it."""
     try:
-        return parse_config_args([words]) if words else {}
+        found = parse_config_args([words]) if words.strip() else {}
+        if bool(found) != bool(words.strip()):
+            raise ValueError  # Flower leaves out what it cannot read
+        return found
     except (click.ClickException, ValueError):
         raise ConfigError(
             f"{flag} {words!r} cannot be read; it is KEY=VALUE with blanks between, and text in "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import tomllib
 from contextlib import closing, suppress
@@ -36,7 +37,7 @@ def up(wanted: Wanted) -> Path:
     refuse_inside(app, wanted.folder)
     keys = config_keys(app)
     words = wanted.run_config
-    if "clients" in keys and "clients=" not in words:
+    if "clients" in keys and not re.search(r"(^|\s)clients\s*=", words):
         words = f"clients={wanted.nodes} {words}".strip()
     superlink = wanted.folder.resolve() / "superlink"
     out = superlink / (chosen(words, keys) if wanted.stock else check(app, words, superlink))
