@@ -21,7 +21,7 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower import envelope
 from tunefree.flower.client_state import ACCEPTED, ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
-from tunefree.flower.federation import federation
+from tunefree.flower.federation import check_settings, federation
 from tunefree.flower.membership import Members
 from tunefree.record import Record, Row
 from tunefree.run import Run
@@ -402,3 +402,113 @@ def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
     assert run.algo.sys.N == 4
     assert not run.record.absences()
     assert_means(nodes, run, N=4)
+
+
+def test_a_round_does_not_wait_for_a_node_that_has_left(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=4, deadline=600.0))
+
+    def leaves(node: int, reply: Message) -> Message | None:
+        if node == 1001 and carries(reply.content):
+            nodes.places.pop(node, None)
+            return None
+        return reply
+
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 0:
+            nodes.change = leaves
+        if row["t"] == 1:
+            assert absences(run) == (Absence(0, 1, "it left while it worked"),)
+            assert row["clients"] == 2
+    assert row["t"] == 3
+
+
+class Slow(Nodes):
+    """One node that takes longer than the deadline for its first job of a round."""
+
+    def __init__(self, folder: Path, run_config: dict[str, Any]) -> None:
+        super().__init__(folder, range(3), run_config)
+        self.kept: list[tuple[str, Message]] = []
+        self.jobs: list[int] = []  # that the slow one was given
+        self.change = self.keep
+
+    def keep(self, node: int, reply: Message) -> Message | None:
+        if node != 1001 or not carries(reply.content):
+            return reply
+        t = unpack(reply.content, Answer, "it").t
+        self.jobs.append(t)
+        if t != 0:
+            return reply
+        self.kept.append((reply.metadata.reply_to_message_id, reply))
+        return None
+
+
+def test_a_late_client_gets_no_further_job_until_it_answers(tmp_path: Path) -> None:
+    nodes = Slow(tmp_path, config(tmp_path, rounds=6, deadline=0.4))
+    run = federated(nodes)
+    reasons = []
+    for row in run:
+        reasons += [why.split(" within")[0] for _, _, why in absences(run)]
+        if row["t"] == 1:
+            nodes._ready.update(nodes.kept)
+    assert reasons[:2] == ["its reply did not come", "it is still at an earlier job"]
+    assert nodes.jobs[:2] == [-1, 0]
+    assert 1 not in nodes.jobs
+    assert row["clients"] == 3
+    assert_means(nodes, run, N=3)
+
+
+def test_what_a_client_took_stretches_its_deadline(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=10.0))
+    fleet = cast("Any", federated(nodes))._fleet
+    fleet._took = {0: 1.0, 1: 12.0, 2: 100.0}
+    assert [fleet._allowed(client) for client in range(4)] == [10.0, 18.0, 30.0, 10.0]
+
+
+def test_settings_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm="padamfd"))
+    with pytest.raises(ConfigError, match="did you mean 'padamfed'"):
+        federated(nodes)
+    assert not nodes.sent
+    assert not Path(nodes.run_config["out"]).exists()
+    with pytest.raises(ConfigError, match="did you mean 'padamfed'"):
+        check_settings(nodes.run_config, tmp_path, build_model)
+
+
+def test_a_run_that_nobody_came_to_may_begin_as_another(tmp_path: Path) -> None:
+    with pytest.raises(FleetError):
+        federated(Nodes(tmp_path, [], config(tmp_path, wait=0.01)))
+    _, rows = trained(Nodes(tmp_path, range(3), config(tmp_path, algorithm="scaffold", rounds=2)))
+    assert rows[-1]["t"] == 1
+
+
+def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    trained(nodes)
+    check_settings(nodes.run_config, tmp_path, build_model)
+    for changed_setting, sentence in (
+        ({"seed": 1}, "its seed was 0"),
+        ({"rounds": 9}, "depend on T"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check_settings({**nodes.run_config, **changed_setting}, tmp_path, build_model)
+
+
+def test_the_spread_of_clients_scores_is_kept(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True, rounds=4))
+    run, _ = trained(nodes)
+    last = run.record.history()[-1]
+    by_client = cast("Any", run)._fleet.by_client
+    assert sorted(by_client) == [0, 1, 2]
+    values = [scores["accuracy"] for scores in by_client.values()]
+    assert (last["train_accuracy_worst"], last["train_accuracy_best"]) == (min(values), max(values))
+    assert last["train_accuracy"] == pytest.approx(sum(values) / 3)
+
+
+def test_a_large_message_is_an_array_and_a_small_one_rides_in_the_envelope() -> None:
+    words = Answer("run", 1, 2, 0, 3, 4, lost=False)
+    for size, records in ((10, ["tunefree"]), (envelope.SMALL + 1, ["tunefree", "message"])):
+        content = envelope.pack(words, bytes(size))
+        assert list(content) == records
+        assert unpack(content, Answer, "it") == words
+        assert data_in(content, "it") == bytes(size)

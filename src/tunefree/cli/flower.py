@@ -124,9 +124,7 @@ def node_command(args: argparse.Namespace) -> int:
 
     config = private.parse_config("--node-config", args.node_config)
     serve(
-        Options(
-            args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm
-        )
+        Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
     )
     return 0
 

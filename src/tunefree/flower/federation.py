@@ -104,9 +104,7 @@ def federation(
     )
 
 
-def refuse_impossible(
-    settings: Settings, objective: Objective, make: MakeAlgorithm | None
-) -> None:
+def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
     """Say what cannot be played before anything is written, sent or started."""
     N = max(settings.own.clients, settings.per_round)
     algo = algorithms.configure(settings.at(N), objective.shapes, make)

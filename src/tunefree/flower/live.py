@@ -69,7 +69,7 @@ class Live:
         new = self._path.with_suffix(".new")
         with suppress(OSError):  # a full disk stops the run file first, which says so
             new.write_text(json.dumps(page))
-            os.replace(new, self._path)
+            new.replace(self._path)
 
     def _clients(self) -> list[dict[str, Any]]:
         """From the last look that somebody took; this thread asks nobody."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,9 +149,9 @@ class ResidentNode:
         try:
             if worker is None:
                 self._says(f"run {message.run} begins here")
-                app = self._patiently(lambda: self._link.install(message.run))
+                app = self._patiently(partial(self._link.install, message.run))
                 worker = self._staff.hire(message.run, self._node, self._options.node_config, app)
-            objects = self._patiently(lambda: self._link.fetch(message))
+            objects = self._patiently(partial(self._link.fetch, message))
         except StrangerError:
             raise
         except (RefusedError, RunOverError) as error:
@@ -179,7 +179,7 @@ class ResidentNode:
 
     def _push(self, run: int, reply: private.Deflated, seconds: float) -> None:
         try:
-            self._patiently(lambda: self._link.push(run, reply, seconds))
+            self._patiently(partial(self._link.push, run, reply, seconds))
         except StrangerError:
             raise
         except (RefusedError, RunOverError) as error:
@@ -188,7 +188,7 @@ class ResidentNode:
     def _let_go(self) -> None:
         """End the workers of runs that are over."""
         for worker in self._staff.idle_for(CHECK):
-            if self._patiently(lambda worker=worker: self._link.running(worker.run)):
+            if self._patiently(partial(self._link.running, worker.run)):
                 worker.since = time.monotonic()
             else:
                 self._says(f"run {worker.run} is over here")
@@ -238,7 +238,7 @@ class Memory:
         new = self._path.with_suffix(".new")
         with suppress(OSError):  # a full disk: the work itself will say so
             new.write_text(json.dumps(self._kept))
-            os.replace(new, self._path)
+            new.replace(self._path)
 
 
 def why_not(error: Exception, options: Options) -> str:

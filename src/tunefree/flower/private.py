@@ -379,10 +379,12 @@ def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
 def parse_config(flag: str, words: str) -> dict[str, Any]:
     """'a=1 b="x"', as Flower's commands read it."""
     try:
-        found = parse_config_args([words]) if words.strip() else {}
-        if bool(found) != bool(words.strip()):
-            raise ValueError  # Flower leaves out what it cannot read
-        return found
+        if (
+            not words.endswith(".toml")
+            and re.sub(r"""\S+?=('[^']*'|"[^"]*"|\S+)""", "", words).strip()
+        ):
+            raise ValueError  # Flower would leave out what it cannot read
+        return parse_config_args([words]) if words.strip() else {}
     except (click.ClickException, ValueError):
         raise ConfigError(
             f"{flag} {words!r} cannot be read; it is KEY=VALUE with blanks between, and text in "
@@ -424,9 +426,7 @@ class Replies:
             if len(objects) == len(reply.objects):
                 del self._begun[number]
                 client.ConfirmMessageReceived(
-                    ConfirmMessageReceivedRequest(
-                        node=node, run_id=run, message_object_id=reply.id
-                    )
+                    ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=reply.id)
                 )
                 whole.append(inflate(reply.id, objects))
             elif not response.object_found:

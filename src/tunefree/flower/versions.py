@@ -10,8 +10,8 @@ from tunefree.errors import ConfigError
 
 TRIED = ((1, 41), (1, 42))
 WAY_OUT = (
-    "use Flower's own node instead (flower-supernode; `tunefree flower up --stock`), which runs the "
-    "same app, or install a version that was tried: pip install 'flwr>=1.41,<1.43'"
+    "use Flower's own node instead (flower-supernode; `tunefree flower up --stock`), which runs "
+    "the same app, or install a version that was tried: pip install 'flwr>=1.41,<1.43'"
 )
 
 

@@ -42,7 +42,9 @@ def up(wanted: Wanted) -> Path:
     superlink = wanted.folder.resolve() / "superlink"
     out = superlink / (chosen(words, keys) if wanted.stock else check(app, words, superlink))
     live_path(out).unlink(missing_ok=True)
-    secure = "with TLS and node keys" if wanted.auth else "with TLS" if wanted.tls else "without TLS"
+    secure = (
+        "with TLS and node keys" if wanted.auth else "with TLS" if wanted.tls else "without TLS"
+    )
     says(f"starting a SuperLink and {wanted.nodes} nodes in {wanted.folder}, {secure}")
     began = time.monotonic()
     kinds = {"stock": wanted.stock, "database": wanted.database}
