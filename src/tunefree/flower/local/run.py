@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,18 @@ STOP = 10.0  # seconds for a process to end by itself
 class LocalRun:
     """A run that the SuperLink was asked for directly."""
 
-    def __init__(self, control: Control, app: Path, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        control: Control,
+        app: Path,
+        config: dict[str, Any],
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """`tell` is given each line of its log, in place of our standard error."""
         from tunefree.flower.private import RefusedError, UnreachableError
 
         self._control, self._errors = control, (RefusedError, UnreachableError)
+        self._tell = tell or show
         try:
             self.id = control.start(app.resolve(), config)
         except self._errors as error:
@@ -37,7 +46,7 @@ class LocalRun:
     def _follow(self) -> None:
         with suppress(*self._errors):
             for line in self._control.log(self.id):
-                show(line)
+                self._tell(line)
 
     def over(self) -> bool:
         """Whether it has ended, or the SuperLink has."""
