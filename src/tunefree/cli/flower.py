@@ -8,10 +8,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
@@ -52,12 +53,17 @@ def add_to(command: argparse.ArgumentParser) -> None:
     )
     node.add_argument("--warm", action="store_true", help="load torch before a run asks for it")
     node.set_defaults(act=node_command)
+    register = verbs.add_parser("register", help="let nodes with these public keys in")
+    register.add_argument("keys", nargs="+", type=Path, metavar="PUB", help="as ssh-keygen writes")
+    register.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
+    register.add_argument("--root-certificates", type=Path, metavar="FILE", help="its authority")
+    register.set_defaults(act=register_command)
     status = verbs.add_parser("status", help="who is connected, how far the run is, what is left")
     status.add_argument(
         "place", nargs="?", type=Path, default=Path(), metavar="PLACE", help="run file or folder"
     )
     status.set_defaults(act=status_command)
-    for verb in (new, up, node, status):
+    for verb in (new, up, node, register, status):
         verb.add_argument("--format", choices=("text", "json"), default="text", help="of results")
 
 
@@ -127,6 +133,26 @@ def node_command(args: argparse.Namespace) -> int:
         Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
     )
     return 0
+
+
+def register_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.versions import require
+
+    private = require()
+    told = {}
+    with closing(private.Control(args.superlink, False, args.root_certificates)) as control:
+        for key in args.keys:
+            try:
+                told[str(key)] = str(control.register(key))
+            except private.UnreachableError as error:
+                raise FleetError(
+                    f"the SuperLink at {args.superlink} does not answer ({error}); start it first"
+                ) from error
+            except private.RefusedError as error:
+                told[str(key)] = f"not registered: {error}"
+    lines = [f"{key}: {said}" for key, said in told.items()]
+    print(json.dumps(told) if args.format == "json" else "\n".join(lines))
+    return int(any("not registered" in said and "in use" not in said for said in told.values()))
 
 
 def status_command(args: argparse.Namespace) -> int:

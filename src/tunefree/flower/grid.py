@@ -31,10 +31,11 @@ LOST = "it has lost its memory"
 
 
 class Sent(NamedTuple):
-    """A job that is out: with which node, and since when."""
+    """A job that is out: with which node, in which life of it, and since when."""
 
     job: Job
     node: int
+    life: str | None
     when: float
 
 
@@ -111,9 +112,9 @@ class GridFleet:
             content = pack(Envelope(*words), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
-        now, numbers = time.monotonic(), self._post.send(messages)
+        lives, now, numbers = self._post.nodes(), time.monotonic(), self._post.send(messages)
         new = {
-            n: Sent(job, nodes[job.client], now)
+            n: Sent(job, nodes[job.client], lives.get(nodes[job.client]), now)
             for n, job in zip(numbers, there, strict=True)
             if n is not None
         }
@@ -146,7 +147,7 @@ class GridFleet:
         now, nodes, done = time.monotonic(), self._post.nodes(), []
         for number, sent in list(self._out.items()):
             job, waited = sent.job, now - sent.when
-            if sent.node not in nodes:
+            if nodes.get(sent.node) != sent.life:
                 why = LEFT
             elif waited > (self._allowed(job.client) if enough else DEADLINES * self._deadline):
                 why = f"its reply did not come within {waited:.3g} s"
@@ -157,7 +158,7 @@ class GridFleet:
             del self._out[number]
             done.append((job, Done(job.key, None, 0, 0, why)))
         for number, sent in list(self._void.items()):
-            if sent.node not in nodes or now - sent.when > DEADLINES * self._deadline:
+            if nodes.get(sent.node) != sent.life or now - sent.when > DEADLINES * self._deadline:
                 del self._void[number]
                 self._members.late.pop(sent.job.client, None)
         return done
@@ -193,6 +194,7 @@ class GridFleet:
         nodes = self._members.nodes.connected()
         asked = {c: node for c, node in nodes.items() if c not in self._members.late}
         messages = [Message(content, node, MessageType.EVALUATE) for node in asked.values()]
+        lives = self._post.nodes()
         numbers = zip(self._post.send(messages), asked, strict=True)
         waiting = {number: client for number, client in numbers if number is not None}
         found: dict[int, Mapping[str, float]] = {}
@@ -202,8 +204,10 @@ class GridFleet:
                 client = waiting.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error() and "scores" in reply.content:
                     found[client] = dict(cast("Any", reply.content["scores"]))
-            gone = set(asked.values()) - self._post.nodes()
-            waiting = {n: client for n, client in waiting.items() if asked[client] not in gone}
+            there = self._post.nodes()
+            waiting = {
+                n: c for n, c in waiting.items() if there.get(asked[c]) == lives.get(asked[c])
+            }
             if waiting:
                 time.sleep(pace.pause())
         self.by_client = found

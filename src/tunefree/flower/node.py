@@ -2,12 +2,12 @@
 each run, so that an app is installed and torch, the model and the data are loaded once.
 
 This process never imports torch. What must survive it is in its folder: its lock, its key if it was
-given none, the number that the SuperLink gave it, and the message that is being worked on.
+given none, and the number that the SuperLink gave it, by which it ends a life that ended without a
+word. The server sees by the new one that what it had sent is lost.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import threading
@@ -82,7 +82,6 @@ class ResidentNode:
             while True:
                 self._node = self._connect()
                 with heartbeats(self._link), suppress(StrangerError):
-                    self._answer_for_the_dead()
                     self._serve()
                 self._says("the SuperLink no longer knows this node; connecting again")
         finally:
@@ -114,18 +113,9 @@ class ResidentNode:
                 raise
             self._link.deactivate(self._memory.node)  # a life that ended without a word
             node = self._link.activate()
-        self._memory.keep(node=node)
+        self._memory.keep(node)
         self._says(f"connected to {self._options.superlink} as node {node}")
         return node
-
-    def _answer_for_the_dead(self) -> None:
-        """Say that a message was lost which an earlier life of this node had at work."""
-        if lost := self._memory.job:
-            self._memory.keep(job=b"")
-            with suppress(RefusedError, RunOverError, UnreachableError):
-                run, proto = lost
-                reply = private.failure(proto, "its node was restarted while it worked")
-                self._link.push(run, reply, 0.0)
 
     def _serve(self) -> None:
         pace = Pace()
@@ -161,7 +151,6 @@ class ResidentNode:
             self._says(f"the app of run {message.run} cannot be installed: {error}")
             self._push(message.run, private.failure(message.proto, str(error)), 0.0)
             return True
-        self._memory.keep(job=message.proto, run=message.run)
         worker.begin(message, objects)
         return True
 
@@ -175,7 +164,6 @@ class ResidentNode:
             reply = job and private.failure(job.proto, f"the client's worker ended ({how})")
         if reply is not None:
             self._push(worker.run, reply, seconds)
-            self._memory.keep(job=b"")
 
     def _push(self, run: int, reply: private.Deflated, seconds: float) -> None:
         try:
@@ -212,32 +200,18 @@ class ResidentNode:
 
 
 class Memory:
-    """What the next life of a node must know: its number, and the message that was at work."""
+    """What the next life of a node must know: the number that its SuperLink gave it."""
 
     def __init__(self, path: Path, superlink: str) -> None:
-        self._path = path
-        self._kept: dict[str, Any] = {}
+        self._path, self._superlink, self.node = path, superlink, 0
         with suppress(OSError, ValueError):
             kept = json.loads(path.read_text())
-            self._kept = kept if kept.get("superlink") == superlink else {}
-        self._kept["superlink"] = superlink
+            self.node = kept["node"] if kept["superlink"] == superlink else 0
 
-    @property
-    def node(self) -> int:
-        return int(self._kept.get("node", 0))
-
-    @property
-    def job(self) -> tuple[int, bytes] | None:
-        job = self._kept.get("job")
-        return (self._kept["run"], base64.b64decode(job)) if job else None
-
-    def keep(self, job: bytes | None = None, **facts: int) -> None:
-        if job is not None:
-            self._kept["job"] = base64.b64encode(job).decode()
-        self._kept |= facts
-        new = self._path.with_suffix(".new")
+    def keep(self, node: int) -> None:
+        self.node, new = node, self._path.with_suffix(".new")
         with suppress(OSError):  # a full disk: the work itself will say so
-            new.write_text(json.dumps(self._kept))
+            new.write_text(json.dumps({"superlink": self._superlink, "node": node}))
             new.replace(self._path)
 
 

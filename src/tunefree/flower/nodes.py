@@ -34,7 +34,7 @@ class Nodes:
 
     def look(self) -> dict[str, int]:
         """The node of every client that is there and has said who it is."""
-        nodes = self._post.nodes()
+        nodes = self._post.nodes().keys()
         for reply in self._post.come(list(self._asked)):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             if not reply.has_error():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -21,17 +21,23 @@ class Post:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._nodes: frozenset[int] = frozenset()
+        self._nodes: Mapping[int, str] = {}
         self._until = 0.0
         try:
             self._replies = require().replies(grid)
         except ConfigError:
             self._replies = None
 
-    def nodes(self) -> frozenset[int]:
-        """Who is connected, or was a moment ago."""
+    def nodes(self) -> Mapping[int, str]:
+        """Who is connected, or was a moment ago, and since when, where Flower says so.
+
+        A node that has been connected anew has forgotten what it was sent before.
+        """
         if time.monotonic() >= self._until:
-            self._nodes = frozenset(self._grid.get_node_ids())
+            if self._replies is None:
+                self._nodes = dict.fromkeys(self._grid.get_node_ids(), "")
+            else:
+                self._nodes = self._replies.nodes()
             self._until = time.monotonic() + FRESH
         return self._nodes
 

@@ -404,6 +404,10 @@ class Replies:
         self._grid = grid
         self._begun: dict[str, tuple[Announced, dict[str, bytes]]] = {}  # by the message answered
 
+    def nodes(self) -> dict[int, str]:
+        """The nodes that are connected, and since when."""
+        return {node.node_id: node.last_activated_at for node in self._grid.get_nodes()}
+
     def come(self, numbers: Sequence[str]) -> list[Message]:
         client, node = self._grid._runtime_client, self._grid.node
         run = self._grid.run.run_id
