@@ -57,6 +57,7 @@ class Federation:
 
     def run(self, **settings: Any) -> LocalRun | StockRun:
         usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local-steps": 2}
+        usual["algorithm"] = "padamfed"
         usual |= {"deadline": 300.0, "wait": 600.0}
         given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
         words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]

@@ -85,6 +85,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tunefree.errors import ConfigError
+from tunefree.flower.says import without_colours
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -527,7 +528,3 @@ def bundle(app: Path) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower itself uses
         return bytes(build_fab_from_disk(app))
-
-
-def without_colours(line: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", line)

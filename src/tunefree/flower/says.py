@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 
+TIME = "%Y-%m-%d %H:%M:%S"
 EXPECTED = (ConfigError, FleetError, RecordError, WireError)  # a sentence says all of them
 
 
@@ -19,5 +21,9 @@ class Says:
     def __call__(self, sentence: str) -> None:
         if sentence != self._last:
             self._last = sentence
-            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            now = time.strftime(TIME)
             print(f"{now} {self._who}{sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

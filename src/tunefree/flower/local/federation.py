@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from tunefree.errors import FleetError
 from tunefree.flower.local.certificates import certificates, node_key
 from tunefree.flower.local.run import LocalRun, StockRun, end_group
-from tunefree.flower.says import Says
+from tunefree.flower.says import TIME, Says, without_colours
 from tunefree.flower.versions import require
 
 if TYPE_CHECKING:
@@ -214,16 +215,18 @@ class Local:
         """A process of its own group, in its own folder, so that one signal ends all of it."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
-        with self.log(name).open("ab") as log:
-            return subprocess.Popen(
-                tool(command),
-                cwd=place,
-                env=self.environment(f"{name}/home"),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            tool(command),
+            cwd=place,
+            env=self.environment(f"{name}/home"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        copying = (process, self.log(name), command[0] != "tunefree")
+        threading.Thread(target=copy_log, args=copying, daemon=True).start()
+        return process
 
     def close(self) -> None:
         """End all that was started, politely first."""
@@ -255,6 +258,16 @@ class Local:
             if any(words in f"{line} " for words in mine):
                 with suppress(ProcessLookupError):
                     os.kill(int(line.split()[0]), number)
+
+
+def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
+    """Write down what a process says, without colours and, where it has none, with the time."""
+    assert process.stdout is not None
+    with process.stdout as said, path.open("a", encoding="utf-8") as log:
+        for line in said:
+            text = without_colours(line.decode(errors="replace"))
+            log.write(f"{time.strftime(TIME)} {text}" if stamped else text)
+            log.flush()
 
 
 def how(code: int) -> str:
