@@ -427,7 +427,7 @@ class Slow(Nodes):
     """One node that takes longer than the deadline for its first job of a round."""
 
     def __init__(self, folder: Path, run_config: dict[str, Any]) -> None:
-        super().__init__(folder, range(3), run_config)
+        super().__init__(folder, range(run_config["clients"]), run_config)
         self.kept: list[tuple[str, Message]] = []
         self.jobs: list[int] = []  # that the slow one was given
         self.change = self.keep
@@ -437,7 +437,7 @@ class Slow(Nodes):
             return reply
         t = unpack(reply.content, Answer, "it").t
         self.jobs.append(t)
-        if t != 0:
+        if t < 0 or self.kept:
             return reply
         self.kept.append((reply.metadata.reply_to_message_id, reply))
         return None
@@ -456,6 +456,13 @@ def test_a_late_client_gets_no_further_job_until_it_answers(tmp_path: Path) -> N
     assert 1 not in nodes.jobs
     assert row["clients"] == 3
     assert_means(nodes, run, N=3)
+
+
+def test_a_late_client_is_replaced_in_the_cohort(tmp_path: Path) -> None:
+    nodes = Slow(tmp_path, config(tmp_path, clients=4, per_round=2, deadline=2.0))
+    _, rows = trained(nodes)
+    assert sum(row["absent"] for row in rows) == 1  # when it became late
+    assert len(nodes.jobs) == 2
 
 
 def test_what_a_client_took_stretches_its_deadline(tmp_path: Path) -> None:

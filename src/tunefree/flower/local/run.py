@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from tunefree.flower.private import Control
 
 SAYS = Says()
+LEFT_OUT = (  # of Flower's lines: they say nothing that ours do not
+    "Start `flwr-serverapp`",
+    "Successfully installed",
+    "Exit Code: 201",
+    "An unhandled exception occurred in the ServerApp",
+    "For more information, visit",
+)
 STOP = 10.0  # seconds for a process to end by itself
 
 
@@ -84,8 +92,8 @@ class StockRun:
 
 def show(line: str) -> None:
     """A line of the server's log, with its time in place of Flower's level."""
-    text = line.removeprefix("INFO :").removeprefix("WARNING :").strip()
-    if text and not text.startswith(("Start `flwr-serverapp`", "Successfully installed")):
+    text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
+    if text and not text.startswith(LEFT_OUT):
         SAYS(text)
 
 
