@@ -4,8 +4,9 @@
 
 `ours` is our app on our nodes, `stock` the same app on Flower's, `plain` Flower's FedAvg with a
 minimal torch client on Flower's nodes. All have the same model, data, local steps, TLS and node
-keys, and a SuperLink that keeps its state in memory. Each takes its turn for each number of nodes,
-and is cut short after `--seconds`; stock and plain play `--few` rounds, as theirs take long.
+keys, and a SuperLink that keeps its state in memory unless `--database`. Each takes its turn for
+each number of nodes, and is cut short after `--seconds`; stock and plain play `--few` rounds, as
+theirs take long.
 
 start    from nothing until all clients have said who they are (plain: until it has begun)
 opening  the opening and the first round, in which workers load the model and the data
@@ -103,13 +104,14 @@ def main() -> None:
     words.add_argument("--few", type=int, default=3, help="rounds of stock and plain")
     words.add_argument("--hidden", type=int, default=64, help="75 parameters each, and 10")
     words.add_argument("--seconds", type=float, default=300.0, help="for each")
+    words.add_argument("--database", action="store_true", help="the SuperLink's state in a file")
     words.add_argument("--out", type=Path)
     args = words.parse_args()
     found = []
     for nodes in args.nodes:
         for kind in args.kinds:
             rounds = args.rounds if kind == "ours" else args.few
-            found.append(measured(kind, nodes, rounds, args.hidden, args.seconds))
+            found.append(measured(kind, nodes, rounds, args))
             print(json.dumps(found[-1]), flush=True)  # noqa: T201
     print("\n".join(table(found)))  # noqa: T201
     if args.out:
@@ -117,14 +119,15 @@ def main() -> None:
         args.out.write_text(json.dumps(about, indent=1) + "\n")
 
 
-def measured(kind: str, nodes: int, rounds: int, hidden: int, seconds: float) -> dict[str, Any]:
+def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> dict[str, Any]:
     """One federation, from nothing to nothing."""
     folder = Path(tempfile.mkdtemp(prefix="deployed"))
-    app = written(folder / "digits", kind, hidden)
+    app = written(folder / "digits", kind, args.hidden)
     marks: list[tuple[float, str]] = []
     cpu: list[float] = []
     began = time.monotonic()
-    with closing(Local(folder / "federation", nodes, True, True, stock=kind != "ours")) as local:
+    kinds = {"stock": kind != "ours", "database": args.database}
+    with closing(Local(folder / "federation", nodes, True, True, **kinds)) as local:
         local.start()
         assert local.link is not None
         link = local.link.pid
@@ -136,7 +139,7 @@ def measured(kind: str, nodes: int, rounds: int, hidden: int, seconds: float) ->
 
         config = f"clients={nodes} rounds={rounds} local-steps={STEPS} batch-size={BATCH}"
         run = LocalRun(local.control(), app, require().parse_config("config", config), tell)
-        while not run.over() and time.monotonic() < began + seconds:
+        while not run.over() and time.monotonic() < began + args.seconds:
             local.tend()
             time.sleep(0.1)
         over = run.over()
