@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.config import Dispatch, Opening, Schedule
-from tunefree.core import Algorithm, Generator, Server, Vec, mean, stream
+from tunefree.core import Algorithm, Generator, Server, System, Vec, mean, stream
 from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States
@@ -104,6 +104,25 @@ class QuadraticOracle:
         return torch.from_numpy(self._problem.full_grad(self._client, theta.numpy()))
 
 
+class UnequalOracle(QuadraticOracle):
+    """Client i holds 5 + 7 i samples and makes two epochs in batches of 4."""
+
+    def __init__(self, problem: Problem, job: Job) -> None:
+        super().__init__(problem, job)
+        self.n = 5 + 7 * job.client
+        self.steps = own_steps(job.client)
+
+
+def own_steps(client: int) -> int:
+    """K_i of such a client, counted by hand."""
+    return 2 * len(range(0, 5 + 7 * client, 4))
+
+
+def unequal(sys: System) -> System:
+    """The constants of such clients: K is the mean of their K_i."""
+    return sys._replace(K=round(sum(map(own_steps, range(sys.N))) / sys.N))
+
+
 class CountingStates(States):
     """The states of a fleet, and which replies were accepted."""
 
@@ -146,10 +165,15 @@ class Trace(NamedTuple):
         ]
 
 
-def simulate(algo: Algorithm, problem: Problem, opening: Opening = "gradients") -> Trace:
+def simulate(
+    algo: Algorithm,
+    problem: Problem,
+    opening: Opening = "gradients",
+    oracle: type[QuadraticOracle] = QuadraticOracle,
+) -> Trace:
     """The library's own run of an algorithm on the problem."""
     theta0 = torch.from_numpy(problem.theta0)
-    fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
+    fleet = Serial(algo, theta0, lambda job: oracle(problem, job))
     steps = play(algo, fleet, theta0, problem.seed, Schedule(opening=opening))
     return Trace(list(steps), fleet)
 
@@ -163,10 +187,11 @@ def simulate_buffered(
     dropout: float = 0.0,
     timeout: float | None = None,
     opening: Opening = "gradients",
+    oracle: type[QuadraticOracle] = QuadraticOracle,
 ) -> Trace:
     """The same with clients that are late, and some that never answer."""
     theta0 = torch.from_numpy(problem.theta0)
-    fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
+    fleet = Serial(algo, theta0, lambda job: oracle(problem, job))
     late = Schedule(
         "buffered",
         concurrency,

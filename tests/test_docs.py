@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,6 +21,8 @@ from tunefree.core import System
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "add-your-algorithm.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+BRING = (ROOT / "docs" / "your-model-and-data.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", BRING, flags=re.DOTALL)
 SYS = System(N=7, S=1, K=4, T=20)
 
 
@@ -74,3 +79,43 @@ def test_the_method_has_forty_lines() -> None:
     """Imports and empty lines apart."""
     lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
     assert sum(not line.startswith("from") for line in lines) <= 40
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split("\n\n")[1][:20])
+def test_every_example_of_a_model_and_data_runs(example: str) -> None:
+    if "import pandas" in example:
+        pytest.importorskip("pandas")
+    run = script(example)["run"]
+    assert run.history[-1]["t"] == 2
+
+
+def test_there_are_examples_of_models_and_data() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+IN_HANDS = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+LIVE = {"torch.utils.tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+
+
+def test_the_page_on_runs_in_hands_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that send rows elsewhere have a stand-in for what is not installed."""
+    monkeypatch.chdir(tmp_path)
+    stand_ins = {module: MagicMock() for module, name in LIVE.items() if not find_spec(name)}
+    for module, stand_in in stand_ins.items():
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    names = script(*re.findall(r"```python\n(.*?)```", IN_HANDS, flags=re.DOTALL))
+    assert names["run"].history[-1]["round"] == 10
+    assert names["trained"].training is False
+    out = capsys.readouterr().out
+    assert "= (S K)^(1/4) / (t + 10)^(3/4)" in out
+    assert [each.arm for each in names["outcomes"]][1] == "fedavg:eta=0.1"
+    if "mlflow" in stand_ins:
+        rounds = [call.kwargs["step"] for call in stand_ins["mlflow"].log_metrics.call_args_list]
+        assert rounds == list(range(11))
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    links = re.findall(r"\]\(((?!http)[^)#]+)\)", IN_HANDS)
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []

@@ -169,7 +169,7 @@ def test_every_command_reads_it(
     assert "FedAvg: done after round 2 of 2" in said
     assert "batches of 8" in said
     assert ("data digits, iid" in said) == (door == "command")
-    assert output("export", str(path), "--csv", "-").splitlines()[-1].startswith("1,60,")
+    assert output("export", str(path), "--csv", "-").splitlines()[-1].startswith("2,1,60,")
     assert output("report", str(path), "-o", str(tmp_path / "a.html")).startswith("1 run in 1 arm.")
 
 

@@ -22,6 +22,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12", "--workers", "1"]
 SHORTER = {  # what makes a command quick, by how it begins; a longer beginning wins
     "run": ["--rounds", "21", "--local-steps", "1", "--fleet", "serial"],
+    "run --local-epochs": ["--rounds", "21", "--fleet", "serial"],
     "run --fleet pool": ["--rounds", "12", "--local-steps", "1"],
     "run --resume": [],
     "compare": [*FEW, "--seeds", "0"],

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,13 +43,13 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
     reader = Record.open(tmp_path / "run.sqlite")  # while it is still open for writing
     first, second = reader.history()
     assert first == {
-        **{"t": -1, "samples": 10, "seconds": 0.5, "virtual_seconds": 2.0},
+        **{"round": 0, "t": -1, "samples": 10, "seconds": 0.5, "virtual_seconds": 2.0},
         **{"clients": 2, "absent": 0, "tau_mean": 0.0, "tau_max": 0},
         **{"bits_up": 32, "bits_down": 64, "value_bits_up": 20, "value_bits_down": 64},
         "loss": 3.0,
     }
     assert second == {
-        **{"t": 0, "samples": 20, "seconds": 1.0, "virtual_seconds": 3.0},
+        **{"round": 1, "t": 0, "samples": 20, "seconds": 1.0, "virtual_seconds": 3.0},
         **{"clients": 2, "absent": 0, "tau_mean": 1.0, "tau_max": 2},
         **{"bits_up": 64, "bits_down": 128, "value_bits_up": 40, "value_bits_down": 128},
         "loss": 2.0,
@@ -86,7 +87,13 @@ def test_a_row_is_told_at_once_as_the_history_will_tell_it(resumed_at: int) -> N
     history = record.history()
     assert told == history
     assert history[2] == {
-        **{"t": 1, "samples": 62, "seconds": pytest.approx(0.6), "virtual_seconds": 2.5},
+        **{
+            "round": 2,
+            "t": 1,
+            "samples": 62,
+            "seconds": pytest.approx(0.6),
+            "virtual_seconds": 2.5,
+        },
         **{"clients": 3, "absent": 1, "tau_mean": 5 / 3, "tau_max": 4},
         **{"bits_up": 87, "bits_down": 169, "value_bits_up": 67, "value_bits_down": 169},
         **{"loss": 1.0, "accuracy": 0.5},
@@ -127,6 +134,27 @@ def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
         assert record.vectors()["theta"][-1] == t
         record.commit([line(t + 100, 1.0)], {7: {"c": theta}})
         assert record.last() == (t + 100, t + 103.0)
+
+
+def test_commits_take_a_twentieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("tunefree.record.file.time.perf_counter", lambda: clock[0])
+    record = Record.create(tmp_path / "run.sqlite", Facts())
+    assert record.costs_little()
+    slow = record._store.put
+
+    def put(*given: Any) -> None:
+        slow(*given)
+        clock[0] = 0.1  # seconds that a commit takes
+
+    monkeypatch.setattr(record._store, "put", put)
+    commit(record, -1, 3.0)
+    record.settle()
+    for now, due in ((0.1, False), (1.9, False), (2.1, True)):
+        clock[0] = now
+        assert record.costs_little() == due
 
 
 def test_the_log_holds_a_few_commits_but_never_grows_without_bound(

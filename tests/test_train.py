@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ from torch import nn
 import tunefree
 from tunefree.algorithms.comparfrefl import ComParFreFL
 from tunefree.algorithms.padamfed import PAdaMFed
+from tunefree.api import Run
 from tunefree.core import Exchange
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.record import Record
-from tunefree.run import Run
 
 Clients = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -134,7 +135,9 @@ def test_regression_with_float_targets() -> None:
 def test_an_algorithm_as_a_function_of_the_constants() -> None:
     run = fit(algorithm=lambda sys: PAdaMFed(sys, eta=1e-3, gamma=0.1, beta=0.7), rounds=10)
     assert run.algo.beta == 0.7  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="cannot be given with a function"):
+    with pytest.raises(
+        ConfigError, match="theory is a function of N, S, K and T and has no options"
+    ):
         fit(algorithm=PAdaMFed.theory, eta=0.1)
 
 
@@ -204,24 +207,25 @@ def bad(client: int, sample: int, x: float | None = None, y: int | None = None) 
         ({"clients": bad(1, 2, x=float("inf"))}, "client 1, sample 2 has a non-finite input"),
         ({"clients": bad(2, 0, y=3)}, "client 2, sample 0 has label 3, but the 3 classes"),
         ({"clients": bad(2, 0, y=-1)}, "client 2, sample 0 has label -1"),
-        ({"per_round": 7}, "system.S = 7 exceeds system.N = 6"),
-        ({"local_steps": 0}, "system.K = 0 is too small"),
-        ({"rounds": 0}, "system.T = 0 is too small"),
+        ({"per_round": 7}, "per_round = 7 exceeds clients = 6; lower"),
+        ({"local_steps": 0}, "local_steps = 0 is too small"),
+        ({"rounds": 0}, "rounds = 0 is too small"),
         ({"batch_size": 0}, "batch_size = 0 is too small"),
         ({"algorithm": "padamfedd"}, "did you mean 'padamfed'?"),
-        ({"eta": 0.1}, "algorithm.eta = 0.1 was given, but PAdaMFed takes no step size"),
-        ({"lr": 0.1}, "algorithm.lr = 0.1 was given, but PAdaMFed takes no step size"),
-        ({"algorithm": "fedavg", "eta": -1.0}, "algorithm.eta = -1.0 is out of range"),
-        ({"algorithm": "fedavg", "eta": "fast"}, "algorithm.eta = 'fast' is not a number"),
-        ({"algorithm": "fedavg", "beta": 0.5}, "algorithm (fedavg) option = 'beta' is not known"),
-        ({"algorithm": "scaffold", "option": "III"}, "algorithm.option = 'III' is not known"),
-        ({"device": "warp"}, "run.device = 'warp' cannot be used here"),
+        ({"eta": 0.1}, "eta = 0.1 was given, but PAdaMFed takes no step size"),
+        ({"lr": 0.1}, "lr = 0.1 was given, but PAdaMFed takes no step size"),
+        ({"algorithm": "fedavg", "eta": -1.0}, "eta = -1.0 is out of range"),
+        ({"algorithm": "fedavg", "eta": "fast"}, "eta = 'fast' is not a number"),
+        ({"algorithm": "fedavg", "beta": 0.5}, "train has no argument 'beta'"),
+        ({"algorithm": "scaffold", "option": "III"}, "option = 'III' is not known"),
+        ({"device": "warp"}, "device = 'warp' cannot be used here"),
     ],
 )
 def test_bad_input_gets_one_sentence(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         fit(**settings)
     assert sentence in str(error.value)
+    assert not re.search(r"(system|algorithm|run|data)[.]\w|--", str(error.value))
 
 
 def test_a_test_set_with_a_label_out_of_range_is_refused() -> None:

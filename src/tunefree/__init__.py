@@ -6,26 +6,82 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree.api import resume, train
+    from tunefree.api import Run, load, resume, train
     from tunefree.config import Schedule
     from tunefree.conformance.check import check_algorithm
-    from tunefree.core import System
+    from tunefree.core import (
+        About,
+        Algorithm,
+        Exchange,
+        Oracle,
+        Reply,
+        System,
+        mean,
+        norm,
+        unit,
+    )
     from tunefree.data import partition
+    from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
+    from tunefree.evaluate import spread
+    from tunefree.experiments.in_python import compare
 
-__all__ = ["Schedule", "System", "check_algorithm", "partition", "resume", "train"]
+    __version__: str
+
+__all__ = [
+    "About",
+    "Algorithm",
+    "ConfigError",
+    "Exchange",
+    "FleetError",
+    "Oracle",
+    "RecordError",
+    "Reply",
+    "Run",
+    "Schedule",
+    "System",
+    "TunefreeError",
+    "WireError",
+    "__version__",
+    "check_algorithm",
+    "compare",
+    "load",
+    "mean",
+    "norm",
+    "partition",
+    "resume",
+    "spread",
+    "train",
+    "unit",
+]
+
+HOMES = {
+    "tunefree.api": ("Run", "load", "resume", "train"),
+    "tunefree.config": ("Schedule",),
+    "tunefree.conformance.check": ("check_algorithm",),
+    "tunefree.core": (
+        *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),
+        *("mean", "norm", "unit"),
+    ),
+    "tunefree.data": ("partition",),
+    "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
+    "tunefree.evaluate": ("spread",),
+    "tunefree.experiments.in_python": ("compare",),
+}
 
 
-def __getattr__(name: str) -> object:
-    """Import torch only when something is asked for that needs it."""
-    homes = {
-        "Schedule": "tunefree.config",
-        "System": "tunefree.core",
-        "check_algorithm": "tunefree.conformance.check",
-        "resume": "tunefree.api",
-        "train": "tunefree.api",
-    }
-    if name == "partition":
-        return importlib.import_module("tunefree.data.partition")
-    if name in homes:
-        return getattr(importlib.import_module(homes[name]), name)
-    raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would take any name then
+
+    def __getattr__(name: str) -> object:
+        """Import torch only when something is asked for that needs it."""
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("tunefree")
+        if name == "partition":
+            return importlib.import_module("tunefree.data.partition")
+        for home, names in HOMES.items():
+            if name in names:
+                return getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

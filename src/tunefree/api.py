@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
 
 import torch
 from torch import nn
 
 import tunefree.models
-from tunefree import algorithms
+from tunefree import algorithms, arguments, evaluate, words
 from tunefree.config import (
     AlgorithmSettings,
     Config,
@@ -21,11 +25,14 @@ from tunefree.config import (
     FleetName,
     Kernels,
     RunSettings,
+    Sampling,
     Schedule,
     SystemSettings,
     at_door,
     config_from,
+    probabilities,
     with_rounds,
+    with_sizes,
 )
 from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
@@ -33,120 +40,322 @@ from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
-from tunefree.evaluate import Evaluator
+from tunefree.evaluate import Evaluator, Measure
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
-from tunefree.models.objective import Loss, Objective, classes_of, default_loss
-from tunefree.progress import show_progress
-from tunefree.record import Record
+from tunefree.models.objective import Objective
+from tunefree.models.targets import Loss, default_loss, task_of
+from tunefree.progress import Stop, show_progress
+from tunefree.record import Facts, Record, Row
 from tunefree.record.provenance import describe, identify
-from tunefree.run import Run, open_record
+from tunefree.run import Training, open_record
 from tunefree.schedule.membership import Everybody
 from tunefree.schedule.simulate import check, simulate
 
-MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a method of the user's own
+MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a user's own: a class, or a function
+P = ParamSpec("P")
 
 
-def train(
-    model: nn.Module,
-    clients: Any,
-    test: Any = None,
-    *,
-    algorithm: str | MakeAlgorithm = AlgorithmSettings.name,
-    rounds: int = SystemSettings.T,
-    per_round: int | None = None,
-    local_steps: int = SystemSettings.K,
-    batch_size: int = DataSettings.batch_size,
-    seed: int = RunSettings.seed,
-    eval_every: int = RunSettings.eval_every,
-    loss: Loss | None = None,
-    schedule: Schedule = Schedule(),
-    grad_norm: bool = RunSettings.grad_norm,
-    device: str = RunSettings.device,
-    fleet: FleetName = RunSettings.fleet,
-    workers: int = RunSettings.workers,
-    kernels: Kernels = RunSettings.kernels,
-    commit_every: int = RunSettings.commit_every,
-    out: str | Path | None = None,
-    progress: bool = True,
-    **options: object,
-) -> Run:
-    """Train the model on the clients' data and return the run: `.model`, `.history`, `.theta`.
+class Run(Training):
+    """A training in your hands: iterate it for a row per round, stop, look at it, go on.
 
     `clients` is a sequence of (x, y) pairs or data sets, or one data set and a partition.
-    `algorithm` is a name from `tunefree algorithms` or a function of the system constants;
-    further keywords are its options. `schedule = Schedule("buffered", concurrency=20)` lets
-    clients work asynchronously. The model given is left as it is. With `out` the whole run is kept
-    in that file, also when it fails; `resume` goes on with it.
+    `algorithm` is a name from `tunefree algorithms`, `package.module:Name`, a class, or a function
+    of the system constants; further keywords are its options. A client makes `local_steps`
+    mini-batch steps in a round (10), or instead `local_epochs` passes over its own samples.
+    `sampling="examples"` draws clients by the samples they hold, a sequence by a weight for each.
+    `schedule = Schedule("buffered", concurrency=20)` lets clients work asynchronously. The model
+    given is left as it is. `evaluate(model)` gives further
+    scores as a dict of numbers. `seed=None` draws one, which the run keeps. With `out` the whole
+    run is kept in that file, also when it fails, under its `name`; `resume` goes on with it.
+    `progress` says whether `finish` and `train` show how far they are.
 
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
-    >>> run = train(nn.Linear(4, 3), clients, rounds=50, local_steps=2, progress=False)
-    >>> len(run.history), run.model
-    (51, Linear(in_features=4, out_features=3, bias=True))
+    >>> run = Run(nn.Linear(4, 3), clients, rounds=50, local_steps=2)
+    >>> for row in run:
+    ...     if row["round"] == 20:
+    ...         break
+    >>> run
+    <Run PolarFL; N = 5, S = 5, K = 2, T = 50; interrupted after round 20; train loss ...>
     """
-    federation = federation_from(clients, test)
-    named = isinstance(algorithm, str)
-    settings = at_door(
-        {
-            **{"algorithm": algorithm if named else "", "rounds": rounds, "per_round": per_round},
-            **{"local_steps": local_steps, "batch_size": batch_size, "seed": seed},
-            **{"eval_every": eval_every, "grad_norm": grad_norm, "device": device, "fleet": fleet},
-            **{"workers": workers, "kernels": kernels, "commit_every": commit_every},
-            **{"out": str(out) if out else "", "data": "", "partition": ""},
-        },
-        len(federation),
-        options,
-    )
-    settings = replace(settings, schedule=schedule)
-    make = None if isinstance(algorithm, str) else algorithm
-    return finish(own_data(settings, model, federation, make, loss), progress)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clients: Any,
+        test: Any = None,
+        *,
+        algorithm: str | MakeAlgorithm = AlgorithmSettings.name,
+        rounds: int = SystemSettings.T,
+        per_round: int | None = None,
+        local_steps: int | None = None,
+        local_epochs: int | None = None,
+        sampling: Sampling | Sequence[float] = SystemSettings.sampling,
+        batch_size: int = DataSettings.batch_size,
+        seed: int | None = RunSettings.seed,
+        eval_every: int = RunSettings.eval_every,
+        evaluate: Measure | None = None,
+        loss: Loss | None = None,
+        schedule: Schedule | str = Schedule(),
+        grad_norm: bool = RunSettings.grad_norm,
+        device: str | torch.device = RunSettings.device,
+        fleet: FleetName = RunSettings.fleet,
+        workers: int = RunSettings.workers,
+        kernels: Kernels = RunSettings.kernels,
+        commit_every: int = RunSettings.commit_every,
+        name: str = "",
+        out: str | Path | None = None,
+        progress: bool = True,
+        **options: object,
+    ) -> None:
+        given = {
+            **{"algorithm": algorithm if isinstance(algorithm, str) else "", "rounds": rounds},
+            **{"per_round": per_round, "local_steps": local_steps, "local_epochs": local_epochs},
+            **{"sampling": sampling, "batch_size": batch_size},
+            **{"seed": secrets.randbits(31) if seed is None else seed, "eval_every": eval_every},
+            **{"grad_norm": grad_norm, "device": device, "fleet": fleet, "workers": workers},
+            **{"kernels": kernels, "commit_every": commit_every, "out": out or ""},
+            **{"data": "", "partition": ""},
+        }
+        with arguments.named():
+            arguments.check_options(options, algorithm, inspect.signature(Run).parameters)
+            federation = federation_from(clients, test)
+            given, options = (
+                {key: arguments.plain(value) for key, value in each.items()}
+                for each in (given, options)
+            )
+            settings = at_door(given, len(federation), options)
+            settings = replace(settings, schedule=arguments.schedule_of(schedule))
+            make = None if isinstance(algorithm, str) else algorithm
+            self._own(settings, model, federation, make, loss, None, evaluate, {"arm": str(name)})
+        self._progress = progress
+
+    def _own(
+        self,
+        settings: Config,
+        model: nn.Module,
+        federation: Federation,
+        make: MakeAlgorithm | None,
+        loss: Loss | None,
+        begun: Config | None,
+        evaluate: Measure | None,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Begin, with the user's own model and data, once they are checked."""
+        task = task_of(model, federation.train, loss)
+        federation = check_federation(task.of(federation))
+        objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
+        facts = {"door": "train", **facts}
+        self._begin(settings, objective, federation, facts, make, begun, evaluate)
+
+    def _begin(
+        self,
+        settings: Config,
+        objective: Objective,
+        federation: Federation,
+        facts: Mapping[str, Any],
+        make: MakeAlgorithm | None,
+        begun: Config | None,
+        evaluate: Measure | None,
+    ) -> None:
+        """Everything checked and ready, in this process and its workers; nothing trained yet."""
+        sizes = federation.parts.sizes
+        settings = with_sizes(settings, sizes)
+        run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
+        odds = probabilities(settings.system.sampling, sizes.tolist())
+        algo = algorithms.configure(settings, objective.shapes, make)
+        algorithms.note_no_momentum(algo)
+        check(schedule, algo)
+        objective.check(federation.train)
+
+        def identity(algo: Algorithm) -> dict[str, str]:
+            return identify(
+                algo, objective, federation, batch_size, run.seed, schedule, settings.system
+            )
+
+        shared = None
+        if begun is not None:
+            before = algorithms.configure(with_sizes(begun, sizes), objective.shapes, make)
+            algorithms.check_rounds(before, algo)
+            shared = identity(before)
+        clients = DataClients(
+            *(objective, federation.train, federation.parts, batch_size, run.seed),
+            epochs=settings.system.epochs,
+        )
+        chosen = choice.choose(run.fleet, clients, algo.sys)
+        self._evaluator = Evaluator(objective, federation, run.seed, run.grad_norm, evaluate)
+        said = replace(
+            describe(algo, objective, federation),
+            config=settings.told_apart(),
+            identity=identity(algo),
+            fleet=chosen,
+            **facts,
+        )
+        theta0, first = objective.theta0, algo.client(objective.theta0)
+        self._progress = True
+        super().__init__(
+            lambda fleet, after: simulate(
+                algo, fleet, theta0, run.seed, schedule, after, odds=odds
+            ),
+            lambda stored: choice.start(chosen, algo, clients, run.workers, States(first, stored)),
+            Everybody(algo, run.seed, odds),
+            objective,
+            open_record(Path(run.out) if run.out else None, said, algo.sys.T, shared),
+            self._evaluator,
+            eval_every=run.eval_every,
+            commit_every=run.commit_every,
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        model: nn.Module | None = None,
+        clients: Any = None,
+        test: Any = None,
+        *,
+        algorithm: MakeAlgorithm | None = None,
+        loss: Loss | None = None,
+        evaluate: Measure | None = None,
+        rounds: int | None = None,
+        fleet: FleetName = RunSettings.fleet,
+        workers: int = RunSettings.workers,
+        progress: bool = True,
+    ) -> Run:
+        """The run in a file, ready to go on to the same bits as if it had never stopped.
+
+        A run of the command line needs its file only. One of `train` needs again what a file cannot
+        keep: the model as it was given, the clients' data and the test set, and functions: that
+        which was the algorithm, the loss, or `evaluate`. All other settings are the run's own, but
+        for `rounds`: also a finished run goes on to so many, as if begun with them, if no step of
+        its method depends on T.
+        """
+        path = Path(path)
+        with arguments.named():
+            facts = facts_of(path)
+            if facts.door == "command":
+                run = resume_command(path, fleet, workers, rounds, evaluate)
+                run._progress = progress
+                return run
+            if model is None or clients is None or facts.door != "train":
+                raise ConfigError(
+                    f"'{path}' was made by tunefree.train, and model and data are not kept in it; "
+                    "give them again: tunefree.resume(path, model, clients)"
+                )
+            if not facts.algorithm and algorithm is None:
+                raise ConfigError(
+                    f"the algorithm of '{path}' was a function, which is not kept in it; give it "
+                    "again: tunefree.resume(path, model, clients, algorithm=...)"
+                )
+            begun = with_fleet(config_from(facts.config), path, fleet, workers)
+            settings = with_rounds(begun, rounds)
+            federation = federation_from(clients, test)
+            if len(federation) != settings.system.N:
+                raise ConfigError(
+                    f"'{path}' was begun with {settings.system.N} clients, and now there are "
+                    f"{len(federation)}; give those it began with"
+                )
+            run = own_data(settings, model, federation, algorithm, loss, begun, evaluate)
+            run._progress = progress
+            return run
+
+    def finish(self) -> Run:
+        """Train to the end, as `train` does, and give the run back.
+
+        Ctrl-C ends it after its round, with a word on how to go on, and twice at once.
+        """
+        handler = signal.getsignal(signal.SIGINT)
+        stop = Stop(*([signal.SIGINT] if handler is signal.default_int_handler else ()))
+        with stop:
+            for _ in show_progress(self) if self._progress else self:
+                if stop.asked:
+                    break
+        if stop.asked and self.record.state != "done":
+            path = self.record.path
+            file = f", or {self.record.facts().how_to_resume(path)}" if path else ""
+            sys.stderr.write(f"{words.state_of(self)}; go on with run.finish(){file}\n")
+        return self
+
+    def summary(self) -> str:
+        """The run in words: every step size and its formula, and how far it has come."""
+        return f"{words.introduction(self)}\n  {words.progress_of(self)}"
+
+    def client_scores(self) -> list[Row]:
+        """The model's scores on each client's own training data; see `tunefree.spread`."""
+        return self._evaluator.clients(self.theta)
+
+    def __repr__(self) -> str:
+        return words.in_a_line(self)
 
 
-def resume(
-    path: str | Path,
-    model: nn.Module | None = None,
-    clients: Any = None,
-    test: Any = None,
-    *,
-    algorithm: MakeAlgorithm | None = None,
-    loss: Loss | None = None,
-    rounds: int | None = None,
-    fleet: FleetName = RunSettings.fleet,
-    workers: int = RunSettings.workers,
-    progress: bool = True,
-) -> Run:
-    """Go on with a run to the same bits as if it had never stopped.
+def played(make: Callable[P, Run], name: str, doc: str) -> Callable[P, Run]:
+    """The function of the same arguments that also trains to the end."""
 
-    A run of the command line needs its file only. One of `train` needs again what a file cannot
-    keep: the model as it was given, the clients' data, and a function if one was the algorithm or
-    the loss. All other settings are the run's own, but for `rounds`: also a finished run goes on
-    to so many, as if begun with them, if no step of its method depends on T.
+    def play(*given: P.args, **settings: P.kwargs) -> Run:
+        return make(*given, **settings).finish()
+
+    play.__name__ = play.__qualname__ = name
+    play.__doc__ = f"{doc}\n\n{inspect.getdoc(make)}"
+    play.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return play
+
+
+train = played(Run, "train", "Train the model on the clients' data to the end and return the run.")
+resume = played(Run.resume, "resume", "Go on with the run in a file, to its end.")
+
+
+def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
+    """A copy of the model with the parameters of a run file, as last committed, ready to use.
+
+    Give the model that the run was given: what is not trained is not in the file. A run of the
+    command line knows its own.
     """
     path = Path(path)
     with closing(Record.open(path)) as record:
-        facts = record.facts()
-    if facts.door == "command":
-        return finish(resume_command(path, fleet, workers, rounds), progress)
-    if model is None or clients is None or facts.door != "train":
+        facts, vectors = record.facts(), record.vectors()
+    if "theta" not in vectors:
+        raise ConfigError(f"'{path}' holds no model yet: no round was committed")
+    if model is None:
+        if facts.door != "command":
+            raise ConfigError(
+                f"'{path}' keeps no model; give one like that it has trained: "
+                "tunefree.load(path, model)"
+            )
+        model = configured(config_from(facts.config))[1].module
+    objective = Objective(model, device=next(model.parameters()).device, kernels="plain")
+    theta = torch.from_numpy(vectors["theta"])
+    here = [list(shape) for shape in objective.shapes]
+    trained = {place: list(shape) for _, shape, place in facts.tensors if place >= 0}
+    there = [trained[place] for place in sorted(trained)]
+    if len(theta) != objective.d or (there and here != there):
         raise ConfigError(
-            f"'{path}' was made by tunefree.train, and model and data are not kept in it; give "
-            "them again: tunefree.resume(path, model, clients)"
+            f"the model does not fit '{path}': it has {objective.d} trainable parameters in "
+            f"tensors of shapes {here}, and the run {len(theta)} in {there or 'some'}; give the "
+            "model that was trained"
         )
-    if not facts.algorithm and algorithm is None:
+    return objective.module_at(theta.to(objective.theta0))
+
+
+def client_scores(path: Path) -> list[Row]:
+    """The scores on each client's training data of a run of the command line, as last committed."""
+    with closing(Record.open(path)) as record:
+        facts, vectors = record.facts(), record.vectors()
+    if facts.door != "command":
         raise ConfigError(
-            f"the algorithm of '{path}' was a function, which is not kept in it; give it again: "
-            "tunefree.resume(path, model, clients, algorithm=...)"
+            f"'{path}' does not keep its clients' data; in Python: "
+            "tunefree.Run.resume(path, model, clients).client_scores()"
         )
-    begun = with_fleet(config_from(facts.config), path, fleet, workers)
-    settings = with_rounds(begun, rounds)
-    federation = federation_from(clients, test)
-    if len(federation) != settings.system.N:
-        raise ConfigError(
-            f"'{path}' was begun with {settings.system.N} clients, and now there are "
-            f"{len(federation)}; give those it began with"
-        )
-    return finish(own_data(settings, model, federation, algorithm, loss, begun), progress)
+    if "theta" not in vectors:
+        raise ConfigError(f"'{path}' holds no model yet: no round was committed")
+    _, objective, federation = configured(config_from(facts.config))
+    theta = torch.from_numpy(vectors["theta"]).to(objective.theta0)
+    return evaluate.client_scores(objective, theta, federation)
+
+
+def facts_of(path: Path) -> Facts:
+    with closing(Record.open(path)) as record:
+        return record.facts()
 
 
 def resume_command(
@@ -154,17 +363,17 @@ def resume_command(
     fleet: FleetName = RunSettings.fleet,
     workers: int = RunSettings.workers,
     rounds: int | None = None,
+    evaluate: Measure | None = None,
 ) -> Run:
     """A run of the command line as its file left it, ready to go on, perhaps to other rounds."""
-    with closing(Record.open(path)) as record:
-        facts = record.facts()
+    facts = facts_of(path)
     if facts.door != "command":
         raise ConfigError(
             f"'{path}' was made by tunefree.train; go on with it in Python: "
             "tunefree.resume(path, model, clients)"
         )
     begun = with_fleet(config_from(facts.config), path, fleet, workers)
-    return prepare(with_rounds(begun, rounds), begun=begun)
+    return prepare(with_rounds(begun, rounds), begun=begun, evaluate=evaluate)
 
 
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
@@ -178,39 +387,54 @@ def own_data(
     make: MakeAlgorithm | None,
     loss: Loss | None,
     begun: Config | None = None,
+    evaluate: Measure | None = None,
+    facts: Mapping[str, Any] = {},
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
-    classes = classes_of(model, federation.train)
-    federation = check_federation(replace(federation, classes=classes))
-    objective = Objective(
-        model, loss or default_loss(classes), usable(settings.run.device), settings.run.kernels
-    )
-    return simulation(settings, objective, federation, {"door": "train"}, make, begun)
+    run = Run.__new__(Run)
+    run._own(settings, model, federation, make, loss, begun, evaluate, facts)
+    return run
 
 
-def prepare(settings: Config, facts: Mapping[str, Any] = {}, begun: Config | None = None) -> Run:
+def prepare(
+    settings: Config,
+    facts: Mapping[str, Any] = {},
+    begun: Config | None = None,
+    evaluate: Measure | None = None,
+) -> Run:
     """Everything a configured run needs, found and checked; nothing is trained yet.
 
     `facts` are kept in the run file beside the settings; `begun` are the settings of a run that
     exists and goes on.
     """
-    data, run, chosen = settings.data, settings.run, settings.algorithm
+    settings, objective, federation = configured(settings)
+    out = settings.run.out or str(new_path(settings))
+    settings = replace(settings, run=replace(settings.run, out=out))
+    return simulation(settings, objective, federation, facts, begun=begun, evaluate=evaluate)
+
+
+def configured(settings: Config) -> tuple[Config, Objective, Federation]:
+    """The data and the model that the settings name; in those given back the model has a name."""
+    chosen = settings.algorithm
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
+    dataset, federation = named_data(settings)
+    model = replace(settings.model, name=settings.model.name or dataset.model)
+    settings = replace(settings, model=model)
+    return settings, named_objective(settings, dataset), federation
+
+
+def named_data(settings: Config) -> tuple[Dataset, Federation]:
+    """The data set that the settings name, and how it is dealt out."""
+    data, seed = settings.data, settings.run.seed
     dataset = sources.load(data.name, data.dir or None, **data.options)
     parts = partition.from_spec(
-        data.partition, dataset.train.y.numpy(), settings.system.N, run.seed, dataset.groups
+        data.partition, dataset.train.y.numpy(), settings.system.N, seed, dataset.groups
     )
     test = dataset.test
     if data.validation:
-        parts, test = held_out(dataset.train, parts, data.validation, run.seed)
-    federation = check_federation(
-        Federation(dataset.train, parts, test, dataset.classes, data.name)
-    )
-    model = replace(settings.model, name=settings.model.name or dataset.model)
-    out = run.out or str(new_path(settings))
-    settings = replace(settings, model=model, run=replace(run, out=out))
-    objective = named_objective(settings, dataset)
-    return simulation(settings, objective, federation, facts, begun=begun)
+        parts, test = held_out(dataset.train, parts, data.validation, seed)
+    federation = Federation(dataset.train, parts, test, dataset.classes, data.name)
+    return dataset, check_federation(federation)
 
 
 def named_objective(settings: Config, dataset: Dataset) -> Objective:
@@ -228,50 +452,11 @@ def simulation(
     facts: Mapping[str, Any],
     make: MakeAlgorithm | None = None,
     begun: Config | None = None,
+    evaluate: Measure | None = None,
 ) -> Run:
     """The run of these settings in this process and its workers, whoever brought the data."""
-    run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
-    algo = algorithms.configure(settings, objective.shapes, make)
-    algorithms.note_no_momentum(algo)
-    check(schedule, algo)
-    objective.check(federation.train)
-
-    def identity(algo: Algorithm) -> dict[str, str]:
-        return identify(algo, objective, federation, batch_size, run.seed, schedule)
-
-    shared = None
-    if begun is not None:
-        before = algorithms.configure(begun, objective.shapes, make)
-        algorithms.check_rounds(before, algo)
-        shared = identity(before)
-    clients = DataClients(objective, federation.train, federation.parts, batch_size, run.seed)
-    chosen = choice.choose(run.fleet, clients, algo.sys)
-    said = replace(
-        describe(algo, objective, federation),
-        config=settings.asdict(),
-        identity=identity(algo),
-        fleet=chosen,
-        **facts,
-    )
-    out = Path(run.out) if run.out else None
-    record = open_record(out, said, algo.sys.T, shared)
-    states = States(algo.client(objective.theta0), record.vectors if out else None)
-    workers = choice.start(chosen, algo, clients, run.workers, states)
-    return Run(
-        partial(simulate, algo, workers, objective.theta0, run.seed, schedule),
-        workers,
-        Everybody(algo, run.seed),
-        objective,
-        record,
-        Evaluator(objective, federation, run.seed, run.grad_norm),
-        eval_every=run.eval_every,
-        commit_every=run.commit_every,
-    )
-
-
-def finish(run: Run, progress: bool) -> Run:
-    for _ in show_progress(run) if progress else run:
-        pass
+    run = Run.__new__(Run)
+    run._begin(settings, objective, federation, facts, make, begun, evaluate)
     return run
 
 
@@ -289,7 +474,11 @@ def usable(device: str) -> torch.device:
 
 def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
-    stem = f"{settings.algorithm.name}-{settings.data.name}-seed{settings.run.seed}"
+    method, data = (
+        re.sub(r"[^\w.=+-]+", "_", Path(name).name)  # an own one may lie anywhere
+        for name in (settings.algorithm.name, settings.data.name)
+    )
+    stem = f"{method}-{data}-seed{settings.run.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

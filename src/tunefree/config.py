@@ -11,7 +11,7 @@ import importlib
 import math
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
 FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
 Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
+Decay: TypeAlias = Literal["none", "linear"]
+Weighting: TypeAlias = Literal["uniform", "examples"]
+Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
 Opening: TypeAlias = Literal["gradients", "zero"]
 
 
@@ -43,11 +46,14 @@ def setting(
     help: str = "",
     least: float | None = None,
     below: float = math.inf,
+    later: bool = False,
 ) -> Any:
-    """A field with its flag, its help and the values that make sense: from `least` to `below`."""
-    return field(
-        default=default, metadata={"flag": flag, "help": help, "least": least, "below": below}
-    )
+    """A field with its flag, its help and the values that make sense: from `least` to `below`.
+
+    One that came `later` is left out where settings are told apart, while it is at its default.
+    """
+    limits = {"least": least, "below": below}
+    return field(default=default, metadata={"flag": flag, "help": help, "later": later, **limits})
 
 
 @dataclass(frozen=True)
@@ -61,19 +67,45 @@ class SystemSettings:
     )
     K: int = setting(10, "--local-steps", "K, mini-batch steps of a client in a round", least=1)
     T: int = setting(400, "--rounds", "T, rounds", least=1)
+    epochs: int = setting(
+        0,
+        "--local-epochs",
+        "instead of steps: passes over its own samples that a client makes in a round",
+        least=0,
+        later=True,
+    )
+    sampling: Sampling = setting(
+        "uniform",
+        "--sampling",
+        "whom a round draws: uniform, or examples: more often who holds more",
+        later=True,
+    )
 
 
 @dataclass(frozen=True)
 class AlgorithmSettings:
     name: str = setting("polarfl", "--algorithm", "see `tunefree algorithms`")
-    compressor: str = setting("", "--compressor", "of methods that compress: top:0.05, sign, ...")
+    compressor: str = setting(
+        "", "--compressor", "of methods that compress: rotated:2, top:0.05, ..."
+    )
+    decay: Decay = setting(
+        "none", "--decay", "of tuned methods: none, or linear to 0 at the last round", later=True
+    )
+    weighting: Weighting = setting(
+        "uniform",
+        "--weighting",
+        "of methods that average: clients count equally, or by their examples",
+        later=True,
+    )
     explicit_steps: bool = setting(False)
     options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    name: str = setting("digits", "--data", "see `tunefree data list`")
+    name: str = setting(
+        "digits", "--data", "see `tunefree data list`; or your own: X.csv, package.module:function"
+    )
     partition: str = setting(
         "dirichlet:0.1", "--partition", "how samples are dealt out: iid, dirichlet:0.1, ..."
     )
@@ -126,10 +158,10 @@ class RunSettings:
         "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
     )
     commit_every: int = setting(
-        1,
+        0,
         "--commit-every",
-        "rounds between commits; a killed run loses those not yet written",
-        least=1,
+        "rounds between commits, of which a killed run loses the last; 0 is when it costs little",
+        least=0,
     )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
 
@@ -160,17 +192,34 @@ class Config:
         from tunefree.core import System
 
         check_system(self.system)
+        if not self.system.K:
+            raise ConfigError(
+                f"system.epochs = {self.system.epochs}: K follows from how many samples the "
+                "clients hold, which nobody knows here; give the steps instead: --local-steps"
+            )
         N, S, K, T = (getattr(self.system, name) for name in System._fields)
         return System(N, S or N, K, T)
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def told_apart(self) -> dict[str, Any]:
+        """The same, as it was before settings that are at their default came to be."""
+        tree = self.asdict()
+        for section, cls in SECTIONS.items():
+            for f in fields(cls):
+                if f.metadata.get("later") and tree[section][f.name] == f.default:
+                    del tree[section][f.name]
+        if self.system.epochs:
+            del tree["system"]["K"]  # it follows from the data, and these may differ by the seed
+        return tree
+
 
 SECTIONS = {f.name: cast("type[Any]", f.default_factory) for f in fields(Config)}
 WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights
 DEPLOYED = (  # what a run config may say of it beside Deployment; all else is the app's own
-    *("algorithm.name", "algorithm.compressor", "system.T", "system.S", "system.K"),
+    *("algorithm.name", "algorithm.compressor", "algorithm.decay", "algorithm.weighting"),
+    *("system.T", "system.S", "system.K", "system.epochs", "system.sampling"),
     *("data.batch_size", "schedule.name", "schedule.concurrency", "schedule.opening"),
     *("run.seed", "run.eval_every", "run.kernels", "run.out"),
 )
@@ -208,6 +257,13 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
     if "S" not in tree["system"]:
         few = min(config.system.S, config.system.N)
         config = replace(config, system=replace(config.system, S=few))
+    if E := config.system.epochs:
+        if "K" in tree["system"]:
+            raise ConfigError(
+                f"system.K = {config.system.K} steps and system.epochs = {E} cannot go together; "
+                "give --local-steps or --local-epochs"
+            )
+        config = replace(config, system=replace(config.system, K=0))  # until `with_sizes`
     check_system(config.system)
     return config
 
@@ -219,6 +275,41 @@ def check_system(system: SystemSettings) -> None:
             f"system.S = {system.S} exceeds system.N = {system.N}; lower the clients per round "
             "(--per-round) or add clients (--clients)"
         )
+
+
+def local_steps(samples: int, batch_size: int, epochs: int) -> int:
+    """K_i, the mini-batches in so many passes over a client's samples.
+
+    >>> local_steps(samples=33, batch_size=16, epochs=2)
+    6
+    """
+    return epochs * -(-samples // batch_size)
+
+
+def with_sizes(settings: Config, sizes: Iterable[int]) -> Config:
+    """The settings once it is known how many samples each client holds.
+
+    With local epochs K is the mean of the K_i, which the formulas of step sizes then use.
+    """
+    system, batch_size = settings.system, settings.data.batch_size
+    if not system.epochs:
+        return settings
+    steps = [local_steps(int(n), batch_size, system.epochs) for n in sizes]
+    return replace(settings, system=replace(system, K=max(1, round(sum(steps) / len(steps)))))
+
+
+def probabilities(sampling: Sampling, sizes: Sequence[int]) -> list[float] | None:
+    """How likely each client is drawn, or none if all are alike."""
+    if sampling == "uniform":
+        return None
+    weights = [float(n) for n in sizes] if sampling == "examples" else list(map(float, sampling))
+    if len(weights) != len(sizes):
+        raise ConfigError(
+            f"system.sampling has {len(weights)} weights for {len(sizes)} clients; give one for "
+            "each client"
+        )
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
 
 
 def door_keys() -> dict[str, str]:
@@ -263,9 +354,12 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
 
 
 def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The settings that `Config.asdict` gave, as a run file keeps them."""
+    """The settings that `Config.told_apart` or `asdict` gave, as a run file keeps them."""
+    given = {name: dict(tree.get(name, {})) for name in SECTIONS}
+    if given["system"].get("epochs"):
+        given["system"]["K"] = 0  # until `with_sizes`
     try:
-        return Config(**{name: cls(**tree.get(name, {})) for name, cls in SECTIONS.items()})
+        return Config(**{name: cls(**given[name]) for name, cls in SECTIONS.items()})
     except TypeError as error:
         raise ConfigError(
             f"the run was made with a setting that this tunefree does not know ({error})"
@@ -276,7 +370,8 @@ def with_rounds(settings: Config, rounds: int | None) -> Config:
     """The same settings for so many rounds; None leaves them as they are."""
     if rounds is None:
         return settings
-    return replace(settings, system=build("system", {**asdict(settings.system), "T": rounds}))
+    T = build("system", {"T": rounds}).T
+    return replace(settings, system=replace(settings.system, T=T))
 
 
 def read(path: Path | None) -> dict[str, Any]:
@@ -312,6 +407,9 @@ def checked(key: str, value: object, hint: object, limits: Mapping[str, Any] = {
         if value not in get_args(hint):
             raise unknown(key, str(value), get_args(hint))
         return value
+    if hint == Sampling:
+        names, _ = get_args(hint)
+        return checked(key, value, names) if isinstance(value, str) else checked_weights(key, value)
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint:
@@ -325,6 +423,20 @@ def checked(key: str, value: object, hint: object, limits: Mapping[str, Any] = {
     return value
 
 
+def checked_weights(key: str, value: object) -> tuple[float, ...]:
+    """A weight for each client, all of them positive."""
+    try:
+        weights = tuple(map(float, cast("Iterable[float]", value)))
+    except (TypeError, ValueError):
+        weights = ()
+    if not weights or not all(0 < weight < math.inf for weight in weights):
+        raise ConfigError(
+            f"{key} = {value!r} is neither uniform nor examples, nor a positive finite weight for "
+            "each client; a client that is never drawn is better left out"
+        )
+    return weights
+
+
 def check_option(key: str, value: object, hint: object) -> None:
     """Refuse an algorithm's option that is none of its choices, or no positive finite number."""
     if get_origin(hint) is Literal:
@@ -335,6 +447,14 @@ def check_option(key: str, value: object, hint: object) -> None:
         raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
     elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
         raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")
+
+
+def check_own_option(key: str, value: object, hint: object) -> None:
+    """Refuse a value that is not of the type that a stranger's field has, or is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key} = {value!r} is not finite; give a finite number")
+    if get_origin(hint) is Literal or hint in (int, float, str, bool):
+        checked(key, value, hint)
 
 
 def import_name(key: str, path: str) -> Any:

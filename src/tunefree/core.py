@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -121,6 +122,8 @@ class About(NamedTuple):
     grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
     bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
     means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
+    weights: Literal["", "mean", "own"] = ""  # clients may be weighed: its server only takes means
+    # of uploads, or its `up` takes the weights itself as a third argument
 
     @property
     def constant(self) -> bool:
@@ -143,11 +146,33 @@ def about(algo: Algorithm) -> About:
     return found
 
 
+def at(algo: Algorithm, t: int) -> Algorithm:
+    """The algorithm as it is in round t: one whose steps change without its state has an `at`."""
+    then: Callable[[int], Algorithm] | None = getattr(algo, "at", None)
+    return algo if then is None else then(t)
+
+
+def bare(algo: Algorithm) -> Algorithm:
+    """The method itself, without what was put around it."""
+    inner: Algorithm | None = getattr(algo, "inner", None)
+    return algo if inner is None else bare(inner)
+
+
+def with_system(algo: Algorithm, sys: System) -> Algorithm:
+    """The same steps with other constants."""
+    inner: Algorithm | None = getattr(algo, "inner", None)
+    if inner is None:
+        return replace(algo, sys=sys)
+    return replace(algo, inner=with_system(inner, sys))
+
+
 def horizon_steps(algo: Algorithm) -> dict[str, str]:
     """The steps that depend on how many rounds there will be, each with its formula, as it says.
 
     A step that was given by hand does not, whatever its formula is.
     """
+    if algo is not bare(algo):
+        return {**horizon_steps(bare(algo)), **getattr(algo, "formulas", {})}
     formulas = {name: text for name, text in about(algo).steps.items() if HORIZON.search(text)}
     theory = getattr(algo, "theory", None)
     if not formulas or theory is None:

@@ -1,36 +1,60 @@
-"""theta -> scores: test accuracy and loss, training loss, and the gradient norm on request."""
+"""theta -> scores: on the test set, on the clients' samples, and whatever a user measures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
-from tunefree.data.samples import Federation, Index
+from tunefree.data.samples import Federation, Index, Inputs
+from tunefree.errors import ConfigError
+from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
+from tunefree.record.rows import Row
+from tunefree.record.summary import TAKEN
+
+Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
 
 TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
+LAZY_SAMPLES = 500  # and at so many where each must be read for it
 
 
 class Evaluator:
     """Scores models on a federation's test set and on its clients' samples."""
 
     def __init__(
-        self, objective: Objective, federation: Federation, seed: int, grad_norm: bool = False
+        self,
+        objective: Objective,
+        federation: Federation,
+        seed: int,
+        grad_norm: bool = False,
+        own: Measure | None = None,
     ) -> None:
+        """`own` is tried at once on the first model: better before the training than after."""
         self._objective, self._federation, self._grad_norm = objective, federation, grad_norm
+        self._own = own
         self._looked_at = training_sample(federation, seed)
+        self._measured(objective.theta0)
 
     def __call__(self, theta: Vec) -> dict[str, float]:
         """`accuracy` and `loss` on the test set, `train_loss` = mean over clients of f_i."""
         small = self._objective.kernels == "batch-minor"
         with one_thread() if small else nullcontext():
-            return self._scores(theta)
+            scores = self._scores(theta)
+        return scores | self._measured(theta)
+
+    def clients(self, theta: Vec) -> list[Row]:
+        """The scores on each client's own training samples."""
+        return client_scores(self._objective, theta, self._federation)
 
     def _scores(self, theta: Vec) -> dict[str, float]:
         objective, federation = self._objective, self._federation
@@ -44,9 +68,16 @@ class Evaluator:
             scores["grad_norm"] = float(norm(self._gradient(theta)))
         return scores
 
+    def _measured(self, theta: Vec) -> dict[str, float]:
+        """The user's own measures of a model of their own; one that is not finite is left out."""
+        if self._own is None:
+            return {}
+        with torch.no_grad():
+            found = own_scores(self._own(self._objective.module_at(theta)))
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
     def _loss(self, theta: Vec, index: Index) -> float:
-        cuts = np.split(index, range(EVALUATION_BATCH, len(index), EVALUATION_BATCH))
-        batches = (self._federation.train.batch(cut) for cut in cuts)
+        batches = batches_of(self._federation, index)
         return scores_on(self._objective, theta, batches, classes=None)["loss"]
 
     def _gradient(self, theta: Vec) -> Vec:
@@ -59,27 +90,77 @@ class Evaluator:
         )
 
 
+def own_scores(told: object) -> dict[str, float]:
+    """What a user's function told, once it is numbers with names of their own."""
+    if not isinstance(told, Mapping):
+        raise ConfigError(
+            f"evaluate returned {told!r:.80}; it must return a dict of numbers, such as "
+            "{'recall': 0.9}"
+        )
+    for name, value in told.items():
+        if not isinstance(name, str) or name in TAKEN:
+            raise ConfigError(
+                f"evaluate returned a measure called {name!r}; choose a name that is none of "
+                f"{', '.join(TAKEN)}"
+            )
+        single = isinstance(value, torch.Tensor) and value.numel() == 1
+        if not single and not isinstance(value, numbers.Real):
+            raise ConfigError(f"evaluate returned {name} = {value!r:.80}; it must be a number")
+    return {name: float(value) for name, value in told.items()}
+
+
+def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+    cuts = np.split(index, range(EVALUATION_BATCH, len(index), EVALUATION_BATCH))
+    return (federation.train.batch(cut) for cut in cuts)
+
+
+def client_scores(objective: Objective, theta: Vec, federation: Federation) -> list[Row]:
+    """For each client the samples it holds and the model's scores on them, as a row."""
+    return [
+        {
+            **{"client": client, "n": len(part)},
+            **scores_on(objective, theta, batches_of(federation, part), federation.classes),
+        }
+        for client, part in enumerate(federation.parts)
+    ]
+
+
+def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
+    """How a score differs between clients, each counting once; by default accuracy, or else loss.
+
+    >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
+    {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
+    """
+    score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
+    by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
+    values = [row[score] for row in rows]
+    told = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    for which, row in (("worst", by_value[0]), ("best", by_value[-1])):
+        told |= {which: row[score], f"{which}_client": row["client"]}
+    return told
+
+
 def training_sample(federation: Federation, seed: int) -> list[Index]:
     """For each client (of very many: for some) a few of its samples, always the same ones."""
-    N = len(federation)
+    N, most = len(federation), LAZY_SAMPLES if federation.train.lazy else TRAINING_SAMPLES
     rng = stream(seed, "training sample")
-    clients = sorted(rng.choice(N, min(N, TRAINING_SAMPLES), replace=False).tolist())
-    each = max(1, TRAINING_SAMPLES // N)
+    clients = sorted(rng.choice(N, min(N, most), replace=False).tolist())
+    each = max(1, most // N)
     return [rng.permutation(federation.parts[client])[:each] for client in clients]
 
 
 def scores_on(
     objective: Objective,
     theta: Vec,
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    batches: Iterable[tuple[Inputs, torch.Tensor]],
     classes: int | None,
 ) -> dict[str, float]:
     """Mean loss, and the share of right answers if there are classes."""
     loss, right, n = 0.0, 0, 0
     for x, y in batches:
-        outputs, y = objective.outputs(theta, x), y.to(objective.device)
-        loss += float(objective.loss(outputs, y)) * len(y)
+        answer, batch_loss = objective.score(theta, x, y)
+        loss += float(batch_loss) * len(y)
         n += len(y)
         if classes is not None:
-            right += int((outputs.argmax(dim=-1) == y).sum())
+            right += int((outputs_of(answer).argmax(dim=-1) == y.to(objective.device)).sum())
     return {"loss": loss / n} if classes is None else {"accuracy": right / n, "loss": loss / n}

@@ -1,8 +1,14 @@
-"""Progress on standard error, of one run or many: live bars on a terminal, lines elsewhere."""
+"""How far runs are, in live bars on a terminal or in a notebook and in lines elsewhere; a stop."""
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+import time
 from collections.abc import Hashable, Iterator
+from importlib import import_module
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -16,20 +22,50 @@ from rich.progress import (
 from rich.table import Column
 
 from tunefree.record import Row
-from tunefree.run import Run
+from tunefree.record.rows import NO_SCORES
+from tunefree.run import Training
+
+REDRAW = 0.1  # seconds between two pictures in a notebook
 
 
-def show_progress(run: Run) -> Iterator[Row]:
+class Stop:
+    """Ctrl-C or a polite kill: once ends the run after its step, twice ends it at once.
+
+    Only the main thread hears signals; elsewhere it does nothing.
+    """
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.asked = False
+        self._signals = signals
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._ask) for each in self._signals}
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        sys.stderr.write("\nending after this round; once more to end at once\n")
+
+
+def show_progress(run: Training) -> Iterator[Row]:
     """The run's rows as they come, made visible."""
     console, T = Console(stderr=True), run.algo.sys.T
     speed = TextColumn("{task.fields[speed]}")
-    with bars(console, TextColumn("round"), speed) as progress:
-        task = progress.add_task("", total=T, scores="opening", speed="")
+    progress = bars(console, TextColumn("round"), speed)
+    task = progress.add_task("", total=T, scores="opening", speed="")
+    with progress:
         first: Row | None = None
         for row in run:
             tell_absent(row, console)
             scores, done = sentence(row), int(row["t"]) + 1
-            if scores and not console.is_terminal:
+            if scores and not is_live(console):
                 say(console, f"round {done}/{T}  {scores}")
             first = first or row
             seconds = row["seconds"] - first["seconds"]
@@ -82,7 +118,7 @@ class BatchProgress:
         self._ended += 1
         if run in self._lines:
             self._bars.remove_task(self._lines.pop(run))
-        if not self._console.is_terminal:
+        if not is_live(self._console):
             say(self._console, f"{self._ended}/{self._runs} {name}: {outcome}")
         self._sum_up(run, T)
 
@@ -95,7 +131,7 @@ class BatchProgress:
 def bars(
     console: Console, name: TextColumn, *more: TextColumn, width: int = 40, expand: bool = False
 ) -> Progress:
-    """A line for each task: how far it is, its scores, and when it ends; only on a terminal."""
+    """A line for each task: how far it is, its scores, and when it ends; only where it can move."""
     columns = (
         name,
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -104,7 +140,30 @@ def bars(
         *more,
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    return Progress(*columns, console=console, expand=expand, disable=not console.is_terminal)
+    kind = NotebookBars if console.is_jupyter else Progress
+    return kind(*columns, console=console, expand=expand, disable=not is_live(console))
+
+
+def is_live(console: Console) -> bool:
+    """Whether what is shown there can change afterwards."""
+    return console.is_terminal or console.is_jupyter
+
+
+class NotebookBars(Progress):
+    """The same bars in a notebook's output, drawn again in their place; needs no widgets."""
+
+    def start(self) -> None:
+        self._drawn = time.monotonic()
+        self._place: Any = import_module("IPython.display").display(self, display_id=True)
+
+    def stop(self) -> None:
+        self._place.update(self)
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        if time.monotonic() - self._drawn > REDRAW:
+            self._drawn = time.monotonic()
+            self._place.update(self)
 
 
 def say(console: Console, text: str) -> None:
@@ -113,8 +172,9 @@ def say(console: Console, text: str) -> None:
 
 def sentence(row: Row) -> str:
     """The scores of a row in words, or nothing where none were taken."""
-    names = ("accuracy", "loss", "train_loss", "grad_norm")
-    return "  ".join(f"{name} {row[name]:.4f}" for name in names if name in row)
+    first = [name for name in ("accuracy", "loss", "train_loss", "grad_norm") if name in row]
+    others = [name for name in row if name not in (*first, *NO_SCORES)]
+    return "  ".join(f"{name} {row[name]:.4f}" for name in (*first, *others))
 
 
 def headline(row: Row) -> str:

@@ -1,11 +1,12 @@
-"""A run, simulated or deployed: a loop's steps evaluated, recorded and yielded as rows."""
+"""The engine, simulated or deployed: a loop's steps evaluated, recorded and yielded as rows."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -16,10 +17,10 @@ from torch import nn
 from tunefree.core import Algorithm, Server, Vec, Vectors
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import arrays, restore
+from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
-from tunefree.record import SERVER, Facts, Line, Record, Row, Rows
+from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
 from tunefree.wire import decode, encode
@@ -27,13 +28,17 @@ from tunefree.wire import decode, encode
 SILENT_STEPS = 3  # in a row without a usable reply, after which the run ends
 
 
-class Run:
-    """A federated training. Iterate it for one row per step; afterwards it holds the result."""
+class Training:
+    """A loop's steps, evaluated and recorded: iterate it for a row per step, leave it, come back.
+
+    While it is iterated its fleet is at work and its file is held; whoever leaves the loop, in
+    whatever way, finds all whole steps committed, and the next loop goes on after them.
+    """
 
     def __init__(
         self,
-        loop: Callable[[Step | None], Iterator[Step]],
-        fleet: Fleet,
+        loop: Callable[[Fleet, Step | None], Iterator[Step]],
+        start: Callable[[Stored], Fleet],
         members: Membership,
         objective: Objective,
         record: Record,
@@ -42,41 +47,66 @@ class Run:
         eval_every: int,
         commit_every: int = 1,
     ) -> None:
-        """`loop(after)` gives the steps after a given one, or all of them."""
+        """`loop(fleet, after)` gives the steps after a given one, or all of them.
+
+        `start` starts the fleet, whose clients are as the function that it is given says.
+        """
         self.objective, self.record, self.members = objective, record, members
-        self._loop, self._fleet, self._evaluate = loop, fleet, evaluate
+        self._loop, self._start, self._evaluate = loop, start, evaluate
         self._eval_every, self._commit_every = eval_every, commit_every
         self.step = last_step(record, members.algo, objective.theta0)
+        self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last whole step
+        self._kept: dict[int, Vectors] = {}  # of a run without a file, when it was last left
         self._committed: Server | None = None  # what of it has not changed is not written again
+        self._open: weakref.ref[Generator[Row, None, None]] | None = None
+        record.release()
 
-    def __iter__(self) -> Iterator[Row]:
-        """Train; each step is evaluated where it is due, recorded, and yielded as a row.
+    def __iter__(self) -> Generator[Row, None, None]:
+        """Train on; each step is evaluated where it is due, recorded, and yielded as a row.
 
-        Whatever ends it, all whole steps so far are committed.
+        There is one loop at a time: an earlier one that is still open ends here.
         """
-        uncommitted: list[Line] = []
+        if self._open is not None and (before := self._open()) is not None:
+            before.close()
+        rows = self._play()
+        self._open = weakref.ref(rows)
+        return rows
+
+    def _play(self) -> Generator[Row, None, None]:
+        if self.record.path:
+            self.step = last_step(self.record, self.algo, self.objective.theta0)
+        if self.record.state == "done":
+            return
+        self.record.acquire()
+        self.record.note(state="running", writer=this_process())
+        self._committed, fleet = None, None
         end = {"state": "interrupted"}
         try:
-            yield from self._rows(uncommitted)
+            fleet = self._start(self.record.vectors if self.record.path else self._kept_of)
+            yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
         except WireError as error:
             end = {"state": "diverged", "reason": str(error)}
             raise
         except RecordError as error:
-            uncommitted.clear()  # they follow a step that is not in the file
+            self._uncommitted.clear()  # they follow a step that is not in the file
             how = self.record.facts().how_to_resume(self.record.path)
             raise RecordError(f"{error}; go on with: {how}") from error
         finally:
-            self._fleet.close()
+            if fleet is not None:
+                fleet.close()
             with suppress(RecordError):  # the first failure has been told already
-                self._commit(uncommitted)
+                self._commit(fleet)
                 self.record.note(**end)
+            self._uncommitted.clear()
+            self._kept |= {} if self.record.path else self._states
+            self._states = {}
             self.record.release()
 
-    def _rows(self, uncommitted: list[Line]) -> Iterator[Row]:
-        history, steps = self.history, self._loop(self.step)
+    def _rows(self, fleet: Fleet) -> Iterator[Row]:
+        history, steps = self.history, self._loop(fleet, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             began = time.perf_counter()
@@ -93,16 +123,26 @@ class Run:
             scores = self._evaluate(step.server.theta) if due else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
-            self.step, self._states = step, self._fleet.states.new()
-            uncommitted.append(line_of(step, seconds, scores))
-            row = rows.add(uncommitted[-1])
-            if (step.t + 1) % self._commit_every == 0:
-                self._commit(uncommitted)
-            yield row
+            self.step, self._states = step, fleet.states.new()
+            line = line_of(step, seconds, scores)
+            row = rows.add(line)
+            self._uncommitted.append((line, row))
+            if self._commit_is_due(step.t):
+                self._commit(fleet)
+            yield dict(row)
 
-    def _commit(self, lines: list[Line]) -> None:
-        """Checkpoint: the steps of these lines, and the states after the last of them."""
-        if not lines or self.step is None:
+    def _commit_is_due(self, t: int) -> bool:
+        if self._commit_every:
+            return (t + 1) % self._commit_every == 0
+        return self.record.path is None or self.record.costs_little()
+
+    def _kept_of(self, client: int) -> Vectors:
+        return self._kept.get(client, {})
+
+    def _commit(self, fleet: Fleet | None) -> None:
+        """Checkpoint: the steps since the last one, and the states after the last of them."""
+        lines = [line for line, _ in self._uncommitted]
+        if not lines or self.step is None or fleet is None:
             return
         if facts := self.members.facts():
             self.record.note(**facts)
@@ -121,9 +161,9 @@ class Run:
             held=held,
             new={t: encode(down) for t, down in held.items() if t >= lines[0].t},
         )
-        lines.clear()
+        self._uncommitted.clear()
         if self.record.path:
-            self._fleet.states.written()
+            fleet.states.written()
 
     @property
     def algo(self) -> Algorithm:
@@ -143,7 +183,7 @@ class Run:
     @property
     def history(self) -> list[Row]:
         """One row per step so far, with cumulative samples, seconds and bits."""
-        return self.record.history()
+        return [*self.record.history(), *(dict(row) for _, row in self._uncommitted)]
 
     @property
     def theta_sha256(self) -> str:
@@ -194,7 +234,7 @@ def open_record(
     before = check_begun(path, T, begun)
     if before.system.get("T", T) == T:
         return Record.resume(path)
-    return Record.resume(path, **before.with_rounds(T, facts.identity))
+    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
 
 
 def check_begun(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
@@ -209,7 +249,7 @@ def check_begun(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
             "on; it can still be read: begin a new run"
         )
     for what, value in begun.items():
-        if (old := before.identity[what]) != value:
+        if (old := before.identity.get(what, value)) != value:  # older files tell less
             raise ConfigError(
                 f"'{path}' cannot go on: its {what} was {old}, and now it is {value}; give what it "
                 "began with"

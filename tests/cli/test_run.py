@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from tunefree.algorithms import REGISTRY
 from tunefree.cli import main
-from tunefree.cli.run import size
 from tunefree.record import Record
+from tunefree.record.summary import size
 
 SMALL = (
     *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
@@ -86,14 +87,22 @@ def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[
 def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     study = ["--set", "algorithm.eta=0.01", "--set", "algorithm.explicit_steps=true"]
     assert main([*SMALL, *study]) == 0
-    assert "eta   = 0.01      chosen by hand" in capsys.readouterr().out
+    assert "eta   = 0.01      given" in capsys.readouterr().out
+
+
+def test_a_step_is_given_or_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--algorithm", "fedavgm", "--set", "algorithm.eta=0.1"]) == 0
+    out = capsys.readouterr().out
+    assert "eta   = 0.1       given" in out
+    assert "mu    = 0.9       default" in out
+    assert "by hand" not in out
 
 
 def test_constants_of_a_paper_have_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
     study = ["--set", "algorithm.gamma=1", "--set", "algorithm.explicit_steps=true"]
     assert main([*SMALL, "--algorithm", "delta_sgd", *study, "--out", "mine.sqlite"]) == 0
     out = capsys.readouterr().out
-    assert "gamma = 1         chosen by hand" in out
+    assert "gamma = 1         given" in out
     assert "eta_0 = 0.2       as published" in out
     assert not Record.open(Path("mine.sqlite")).facts().tuning_free
     assert main([*SMALL, "--algorithm", "delta_sgd", "--out", "free.sqlite"]) == 0
@@ -196,6 +205,12 @@ def test_bad_input_is_one_sentence_and_exit_2(
         (["run", "--algorthm", "fedavg"], "did you mean --algorithm?"),
         (["run", "--rounds", "many"], "invalid int value: 'many'"),
         (["rnu"], "invalid choice: 'rnu'"),
+        (["rnu"], "did you mean run?"),
+        (["run", "--lr", "0.1"], "given it: --set algorithm.eta=0.1"),
+        (["run", "--learning-rate=0.1"], "step sizes follow from --per-round and --local-steps"),
+        (["compare", "fedavg", "--eta", "1"], "given it: as in fedavg:eta=0.1"),
+        (["flower", "up", "--tsl"], "did you mean --tls?"),
+        (["--rounds", "5"], "--rounds needs a command before it, as in `tunefree run --rounds"),
     ],
 )
 def test_bad_usage_exits_with_2(
@@ -207,6 +222,20 @@ def test_bad_usage_exits_with_2(
     err = capsys.readouterr().err
     assert sentence in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--tls", "--lr", "--values"])
+def test_a_flag_of_another_command_is_not_suggested(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", flag, "3"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tunefree {metadata.version('tunefree')}\n"
 
 
 def test_a_diverged_baseline_is_reported_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,6 +265,18 @@ def test_algorithms_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert (rows["fedavg"]["up"], rows["fedavg"]["memory"]) == (1, 0)
     assert main(["algorithms"]) == 0
     assert "scaffold_m_vr" in capsys.readouterr().out
+
+
+def test_algorithms_fit_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["algorithms"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if not line.startswith("    ")] == ["name", *REGISTRY]
+    assert all(cls.about.paper in " ".join(out.split()) for cls in REGISTRY.values())
 
 
 def test_sizes_that_people_read() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
+import tunefree
 from tunefree import config
 from tunefree.api import prepare
 from tunefree.cli import main
-from tunefree.record import Record
+from tunefree.record import Facts, Line, Record
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
@@ -36,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stopped = iter(prepare(settings(folder / "deep" / "stopped.sqlite")))
     for _ in islice(stopped, 3):
         pass
-    stopped.close()  # type: ignore[attr-defined]
+    stopped.close()
     with pytest.raises(ValueError, match="diverged"):
         for _ in prepare(
             settings(folder / "wild.sqlite", algorithm__name="fedavg", algorithm__eta=1e38)
@@ -44,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             pass
     (folder / "torn.sqlite").write_text("this was never a run" * 99)
     running = prepare(settings(folder / "now.sqlite"))
+    running.record.acquire()  # as a loop does before its first step
     yield folder
     running.record.close()
 
@@ -70,6 +74,34 @@ def test_runs_tells_how_each_ended(folder: Path, capsys: pytest.CaptureFixture[s
     assert 0 < done["accuracy"] < 1
     text = output(capsys, "runs", str(folder))
     assert all(word in text for word in ("interrupted", "diverged", "2/6", "FedAvg"))
+
+
+def test_runs_fit_a_terminal_of_80_columns_and_paths_stay_whole(
+    tmp_path: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    deep = tmp_path / ("a-long-name-for-a-folder-" * 3) / ("and-another-" * 5)
+    deep.mkdir(parents=True)
+    (deep / "done.sqlite").write_bytes((folder / "done.sqlite").read_bytes())
+    lines = output(capsys, "runs", str(tmp_path)).splitlines()
+    assert lines[-1].strip() == str(deep / "done.sqlite")
+    assert len(lines[-1]) > 80
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[-2].split()[0] == "PAdaMFed"
+
+
+def test_own_measures_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.sqlite"
+    with closing(Record.create(path, Facts(state="done"))) as record:
+        lines = [Line(t, 1, 0.1, 0.0, [], {"recall": 0.5 + t}, [], []) for t in range(2)]
+        record.commit(lines, {})
+    assert "recall 1.5" in output(capsys, "runs", str(tmp_path))
+    assert "last scores, round 2: recall 1.5000" in output(capsys, "show", str(path))
+    shown = json.loads(output(capsys, "show", str(path), "--format", "json"))
+    assert (shown["recall"], shown["measures"]) == (1.5, ["recall"])
 
 
 def test_a_folder_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,9 +164,48 @@ def test_what_cannot_be_exported(
         assert main(["export", str(folder / run), *words]) == 2
         return capsys.readouterr().err
 
-    assert "holds no model yet" in refused("now.sqlite", "--safetensors", str(tmp_path / "x"))
+    (empty := Record.create(tmp_path / "empty.sqlite", Facts())).close()
+    assert "holds no model yet" in refused(str(empty.path), "--safetensors", str(tmp_path / "x"))
     assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
     assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     said = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
     assert "pip install 'tunefree[export]'" in said
+
+
+def test_show_clients(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = str(folder / "done.sqlite")
+    told = json.loads(output(capsys, "show", run, "--clients", "--format", "json"))
+    rows, spread = told["clients"], told["spread"]["accuracy"]
+    assert [row["client"] for row in rows] == list(range(6))
+    assert sum(row["n"] for row in rows) == 1438
+    values = [row["accuracy"] for row in rows]
+    assert spread["mean"] == pytest.approx(np.mean(values))
+    assert spread["std"] == pytest.approx(np.std(values))
+    assert (spread["worst"], spread["best"]) == (min(values), max(values))
+    assert values[spread["worst_client"]] == min(values)
+    losses = [row["loss"] for row in rows]
+    assert told["spread"]["loss"]["worst"] == max(losses)
+    weighted = np.average(losses, weights=[row["n"] for row in rows])
+    assert weighted == pytest.approx(told["train_loss"], rel=0.2)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = output(capsys, "show", run, "--clients")
+    assert f"worst {min(values):.4f} (client {spread['worst_client']})" in text
+    assert max(map(len, text.splitlines())) <= 80
+    ranges = [line for line in text.splitlines() if "#" in line]
+    assert sum(int(line.split()[-1]) for line in ranges) == 6
+
+
+def test_show_clients_of_a_run_without_their_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, path = torch.nn.Linear(2, 2), tmp_path / "own.sqlite"
+    clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
+    tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
+    assert main(["show", str(path), "--clients"]) == 2
+    assert "does not keep its clients' data" in capsys.readouterr().err
+    Record.create(tmp_path / "empty.sqlite", Facts()).close()
+    assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
+    assert "holds no model yet" in capsys.readouterr().err

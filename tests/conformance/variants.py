@@ -16,7 +16,7 @@ SYS = System(N=6, S=3, K=2, T=8)
 EVERYONE = SYS._replace(S=SYS.N, K=1)
 SHAPES = ((2, 2), (1,))  # of the tensors that make up the problem's vector
 MIXED = {
-    "contractive": "any:top:0.5|rand:0.5|sign|qsgd-contractive:4|identity@whole",
+    "contractive": "any:top:0.5|rand:0.5|sign|rotated:2|qsgd-contractive:4|identity@whole",
     "unbiased": "any:rand-unbiased:0.5|qsgd:4|rand-unbiased:0.2@whole",
 }
 MORE: dict[str, list[dict[str, object]]] = {  # beyond those that a Literal lists

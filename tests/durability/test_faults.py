@@ -20,7 +20,7 @@ from tunefree.record import Record
 
 SMALL = (
     *("--clients", "20", "--per-round", "4", "--local-steps", "2", "--rounds", "60"),
-    *("--eval-every", "20", "--model", "logistic"),
+    *("--eval-every", "20", "--model", "logistic", "--commit-every", "1"),
 )
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "synchronous": (),

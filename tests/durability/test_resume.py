@@ -17,14 +17,15 @@ import tunefree
 from tunefree import config
 from tunefree.algorithms import REGISTRY, build
 from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.api import own_data, prepare, resume_command
+from tunefree.api import Run, own_data, prepare, resume_command
 from tunefree.cli import main
 from tunefree.config import at_door
 from tunefree.core import System, Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
+from tunefree.fleet.job import Fleet
+from tunefree.fleet.states import Stored
 from tunefree.record import Record
-from tunefree.run import Run
 
 TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
 BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}
@@ -53,7 +54,7 @@ def stop(run: Run, rows: int) -> None:
     steps = iter(run)
     for _ in islice(steps, rows):
         pass
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
 
 
 def scores(path: Path) -> list[dict[str, float]]:
@@ -202,15 +203,22 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
     clients = federation_from(data())
     settings = at_door(choices | {"out": str(path)}, len(clients), {"eta": 0.1})
     run = own_data(settings, model(), clients, None, None)
-    accept, calls = run._fleet.states.accept, []
+    start, calls = run._start, list[Any]()
 
-    def cut(used: Any) -> None:
-        accept(used)
-        calls.append(used)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
+    def started(stored: Stored) -> Fleet:
+        fleet = start(stored)
+        accept = fleet.states.accept
 
-    run._fleet.states.accept = cut  # type: ignore[method-assign]
+        def cut(used: Any) -> None:
+            accept(used)
+            calls.append(used)
+            if len(calls) == 6:
+                raise KeyboardInterrupt
+
+        fleet.states.accept = cut  # type: ignore[method-assign]
+        return fleet
+
+    run._start = started
     return iter(run)
 
 

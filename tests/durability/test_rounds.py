@@ -235,7 +235,7 @@ def test_train_refuses_what_the_command_does(tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ConfigError, match="a run of 9 rounds cannot become one of 14"):
         tunefree.resume(path, model(), data(), rounds=14, progress=False)
-    with pytest.raises(ConfigError, match=r"system\.T = '14' must be a whole number"):
+    with pytest.raises(ConfigError, match=r"rounds = '14' must be a whole number"):
         tunefree.resume(path, model(), data(), rounds="14", progress=False)  # type: ignore[arg-type]
     assert path.read_bytes() == before
 

@@ -25,7 +25,7 @@ from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch
-from tunefree.experiments.tune import TuningResult, declared_grid, next_value, tune
+from tunefree.experiments.tune import Trial, TuningResult, declared_grid, next_value, tune
 from tunefree.record import Record
 
 GRID = {"eta": (0.01, 0.03, 0.1, 0.3)}
@@ -61,7 +61,19 @@ def tuned(grid: Any = GRID, name: str = "fedavg", **choices: Any) -> TuningResul
 
 
 def tried(result: TuningResult) -> list[float]:
-    return sorted(dict(trial.point)["eta"] for trial in result.trials)
+    return sorted(eta_of(trial) for trial in result.trials)
+
+
+def eta_of(trial: Trial) -> float:
+    return float(dict(trial.point)["eta"])
+
+
+def test_a_choice_may_be_searched_beside_numbers(told: Any) -> None:
+    told(lambda c: [(0.5 if c.algorithm.decay == "none" else 0.6) - abs(eta(c) - 0.1)] * 8)
+    result = tuned({"eta": (0.03, 0.1, 0.3), "decay": ("none", "linear")})
+    assert result.options == {"eta": 0.1, "decay": "linear"}
+    assert len(result.trials) == 6
+    assert not result.edges
 
 
 # Held-out samples.
@@ -238,7 +250,7 @@ def test_hopeless_trials_are_pruned_by_the_median_of_those_played_whole(told: To
     whole = result.trials[:3]
     median = statistics.median(eta(t.results[0].run.config) for t in whole)
     for trial in result.trials[3:]:
-        value = dict(trial.point)["eta"]
+        value = eta_of(trial)
         assert trial.state == ("pruned" if value < median else "done")
         if value < median:
             assert trial.score is None

@@ -22,9 +22,10 @@ from tunefree.flower import envelope
 from tunefree.flower.client_state import ACCEPTED, ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
 from tunefree.flower.federation import check_settings, federation
+from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.record import Record, Row
-from tunefree.run import Run
+from tunefree.run import Training
 from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
@@ -39,29 +40,30 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
-def federated(nodes: Nodes) -> Run:
-    return federation(cast("Any", nodes), nodes.run_config, build_model, load_test(None))
+def federated(nodes: Nodes, live: Live | None = None) -> Training:
+    test = load_test(None)
+    return federation(cast("Any", nodes), nodes.run_config, build_model, test, live=live)
 
 
-def absences(run: Run) -> tuple[Absence, ...]:
+def absences(run: Training) -> tuple[Absence, ...]:
     """Of the last step."""
     assert run.step is not None
     return run.step.absent
 
 
-def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Run, list[Row]]:
+def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Training, list[Row]]:
     run = federated(nodes)
     rows = []
     steps = iter(run)
     for row in steps:
         rows.append(row)
         if rounds is not None and row["t"] + 1 == rounds:
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()
             break
     return run, rows
 
 
-def of_clients(nodes: Nodes, run: Run, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
+def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
     """What the clients themselves hold once they have heard of the last acceptance."""
     found = []
     federation = run.record.facts().federation
@@ -75,7 +77,7 @@ def of_clients(nodes: Nodes, run: Run, field: str = "c_i") -> list[np.ndarray[An
     return [vector for _, vector in sorted(found)]
 
 
-def assert_means(nodes: Nodes, run: Run, N: int) -> None:
+def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     kept = run.record.vectors()
     assert int(kept["N"]) == N == len(nodes.places)
     np.testing.assert_allclose(kept["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
@@ -103,6 +105,9 @@ def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
     for kind in ("bits_up", "bits_down", "samples"):
         assert run.record.history()[-1][kind] == simulated.history[-1][kind]
     assert_means(nodes, run, N=3)
+    assert run.record.path is not None
+    loaded, (x, _) = tunefree.load(run.record.path, build_model()), samples(99)
+    assert torch.equal(loaded(x), run.model(x))
 
 
 def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
@@ -467,7 +472,9 @@ def test_a_late_client_is_replaced_in_the_cohort(tmp_path: Path) -> None:
 
 def test_what_a_client_took_stretches_its_deadline(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=10.0))
-    fleet = cast("Any", federated(nodes))._fleet
+    live = Live(tmp_path / "run.sqlite")
+    federated(nodes, live)
+    fleet = cast("Any", live.fleet)
     fleet._took = {0: 1.0, 1: 12.0, 2: 100.0}
     assert [fleet._allowed(client) for client in range(4)] == [10.0, 18.0, 30.0, 10.0]
 
@@ -503,9 +510,10 @@ def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path:
 
 def test_the_spread_of_clients_scores_is_kept(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True, rounds=4))
-    run, _ = trained(nodes)
-    last = run.record.history()[-1]
-    by_client = cast("Any", run)._fleet.by_client
+    live = Live(tmp_path / "run.sqlite")
+    last = list(federated(nodes, live))[-1]
+    assert live.fleet is not None
+    by_client = live.fleet.by_client
     assert sorted(by_client) == [0, 1, 2]
     values = [scores["accuracy"] for scores in by_client.values()]
     assert (last["train_accuracy_worst"], last["train_accuracy_best"]) == (min(values), max(values))

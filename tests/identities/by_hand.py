@@ -62,7 +62,7 @@ def by_hand(
     for t in range(-1, algo.sys.T):
         stage: Stage = "opening" if t < 0 else "round"
         present: Sequence[int] = range(algo.sys.N) if t < 0 else cohort(problem.seed, t, algo.sys)
-        for number, exchange in enumerate(exchanges(algo, stage)):
+        for number, exchange in enumerate(exchanges(algo, stage, t)):
             down = call(exchange.down, server)
             replies, pending = [], {}
             for i in present:

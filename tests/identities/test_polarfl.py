@@ -18,7 +18,7 @@ from tests.identities.by_hand import CastOracle, Moment, by_hand
 from tests.page.test_polarfl_twin import WIDE, problem_of
 from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
 from tunefree.algorithms.parfrefl import ParFreFL
-from tunefree.algorithms.polarfl import Down, Pace, PolarFL, Server
+from tunefree.algorithms.polarfl import Down, Pace, PolarFL, Server, Up
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, Oracle, Reply, System, Vec, mean
 from tunefree.fleet.job import Job
@@ -40,7 +40,7 @@ VARIANTS: list[Any] = [
     pytest.param({"geometry": "tensor"}, id="tensor"),
     pytest.param({"geometry": "sphere"}, id="sphere"),
     pytest.param({"first_pass": "on"}, id="first-pass"),
-    pytest.param({"horizon": "known"}, id="known"),
+    pytest.param({"reach": "distance"}, id="distance"),
     pytest.param({"average": "off", "reach": "off"}, id="plain"),
 ]
 every_variant = pytest.mark.parametrize("options", VARIANTS)
@@ -230,29 +230,32 @@ def lengths_of(v: Array, shapes: Sequence[tuple[int, ...]]) -> Array:
     return np.array([np.linalg.norm(u) for u in np.split(v, ends[:-1])])
 
 
-@pytest.mark.parametrize("options", [{}, {"C": TOP}, {"horizon": "known"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"C": TOP}, {"reach": "distance"}], ids=str)
 @pytest.mark.parametrize("late", [False, True])
 def test_p7_every_tensor_moves_by_its_own_unit(options: dict[str, Any], late: bool) -> None:
-    """By exactly a_t γ_t r_l in a step, so never further than r_l Σ γ_t; the average less far."""
-    start, algo, (_, S, K, T) = problem(), polar(**options), SYS
+    """By b_t a_t γ_t r_l in a step, so never further than r_l Σ γ_t; the average less far."""
+    start, algo, (_, S, K, _) = problem(), polar(**options), SYS
     trace = simulate_buffered(algo, start, 7) if late else simulate(algo, start)
-    r, travelled, most = lengths_of(start.theta0, SHAPES), 0.0, 0.0
+    r, travelled, most, at_random = lengths_of(start.theta0, SHAPES), 0.0, 0.0, 0.0
     reached = [0.0]
     for t, (before, after) in enumerate(pairwise(trace.steps)):
-        gamma, double = (S * K) ** 0.25 / (t + 10) ** 0.75, 1
-        if "horizon" in options:
-            gamma, double = 2 * (1 - t / T) * (S * K) ** 0.25 / T**0.75, 2
-        a = min(1, max(0.1, double * max(reached)))
+        gamma = (S * K) ** 0.25 / (t + 10) ** 0.75
+        b = 1 / np.sqrt(1 + np.mean(after.staleness))
+        a = b * min(1, max(0.1, *reached))
         step = lengths_of((after.server.x - before.server.x).numpy(), SHAPES)
         np.testing.assert_allclose(step, a * gamma * r, rtol=1e-9)
         travelled, most = travelled + a * gamma, most + gamma
+        at_random += (a * gamma) ** 2
         for model in (after.server.x, after.server.theta):
             come = lengths_of(model.numpy() - start.theta0, SHAPES) / r
             assert np.all(come <= travelled * (1 + 1e-9))
         gone = lengths_of(after.server.x.numpy() - start.theta0, SHAPES) / r
-        reached.append(float(np.sqrt((gone**2).mean())))
-        np.testing.assert_allclose(after.server.R, max(reached), rtol=1e-9)
-    assert 0.2 < max(reached) <= travelled <= most
+        D2 = float((gone**2).mean())
+        earned = D2**0.5 if "reach" in options else 8 * (D2 - at_random) / travelled
+        reached.append(earned)
+        np.testing.assert_allclose(after.server.R, max(reached), rtol=1e-9, atol=1e-12)
+    assert max(reached) > 0.2
+    assert D2**0.5 <= travelled <= most
 
 
 @pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
@@ -410,15 +413,32 @@ def test_what_an_oracle_gave_is_its_own() -> None:
     assert all(torch.equal(kept, copy) for kept, copy in given)
 
 
-def test_reach_is_earned_in_the_models_own_unit() -> None:
-    """It is that of the iterate, and never falls."""
-    moments: list[Moment] = list(by_hand(polar(), problem()))
+def test_reach_as_distance_is_that_of_the_iterate_and_never_falls() -> None:
+    moments: list[Moment] = list(by_hand(polar(reach="distance"), problem()))
     theta0 = torch.from_numpy(problem().theta0)
     r = units(theta0, SHAPES)
     R = [moment.server.R for moment in moments]
     assert R[0] == 0
     gone = [distance(moment.server.x, theta0, r, SHAPES) for moment in moments]
     assert [max(gone[: t + 1]) for t in range(len(gone))] == R
+
+
+def walked(directions: Sequence[Vec]) -> Server:
+    """The server after steps against these means of gradients, from a model of ones."""
+    algo = PolarFL(System(N=1, S=1, K=1, T=99))
+    s = algo.server(torch.ones(4, dtype=torch.float64))
+    for g in directions:
+        s = algo.aggregate(s._replace(c=0 * g), [Reply(0, 1, 0, Up(g))])
+    return s
+
+
+def test_reach_is_earned_on_a_straight_way_and_not_on_a_crooked_one() -> None:
+    one, other, *_ = torch.eye(4, dtype=torch.float64)
+    assert walked([one]).R < 1e-12  # a single step proves nothing
+    straight = walked([one] * 6)
+    assert straight.R > 0.3
+    assert walked([one, -one] * 3).R < 1e-12
+    assert walked([one, other] * 3).R < 0.6 * straight.R
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -16,8 +16,12 @@ def fedavg(
     eta: float,
     s: float,
     sizes: Sequence[int] | None = None,
+    own_K: Sequence[int] = (),
 ) -> list[Array]:
-    """`sizes` are the clients' sample counts when models are weighted by them."""
+    """`sizes` are the clients' sample counts when models are weighted by them.
+
+    `own_K` are their numbers of steps where these differ.
+    """
     weights = [1] * len(problem.b) if sizes is None else sizes
     theta = problem.theta0
     thetas = [theta]
@@ -26,7 +30,7 @@ def fedavg(
         for i in cohort:
             rng = problem.noises(i, t)
             theta_i = theta
-            for _ in range(K):
+            for _ in range(own_K[i] if own_K else K):
                 theta_i = theta_i - eta * problem.grad(i, theta_i, problem.draw(rng))
             theta_K[i] = theta_i
         total = sum(weights[i] for i in cohort)

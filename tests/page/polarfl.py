@@ -75,12 +75,13 @@ def polarfl(
     geometry: str = "polar",
     units: str = "own",
     average: str = "on",
-    reach: str = "on",
+    reach: str = "straight",
     first_pass: str = "off",
-    horizon: str = "open",
+    own_K: Sequence[int] = (),
 ) -> list[Array]:
     """`uploads[t]` are the (client, step of its download) that aggregation t uses."""
     N, S, T = len(problem.b), len(uploads[0]), len(uploads)
+    K_i = own_K or [K] * N
     if geometry == "sphere":
         shapes = [(problem.d,)]
     P = polar_one_long if geometry == "polar" else one_long
@@ -93,11 +94,12 @@ def polarfl(
     if first_pass == "on":
         for i in range(N):
             rng = problem.noises(i, -1)
-            for _ in range(K):
-                m[i] = m[i] + problem.grad(i, theta[0], problem.draw(rng)) / K
+            for _ in range(K_i[i]):
+                m[i] = m[i] + problem.grad(i, theta[0], problem.draw(rng)) / K_i[i]
             c_i[i] = m[i]
     c, R = sum(c_i, np.zeros(problem.d)) / N, 0.0
     steps, betas = [], []  # what went down at t
+    walked: list[float] = []
 
     for t in range(T):  # 2
         gamma = (S * K) ** (1 / 4) / (t + 10) ** (3 / 4)
@@ -106,14 +108,18 @@ def polarfl(
             size(u - u0) / r_l
             for u, u0, r_l in zip(pieces(theta[t], shapes), theta0, r, strict=True)
         ]
-        R = max(R, np.sqrt(sum(x**2 for x in come) / len(come)))
+        D = np.sqrt(sum(x**2 for x in come) / len(come))
+        if t > 0 and reach == "straight":
+            L, Q = sum(walked), sum(step**2 for step in walked)
+            R = max(R, 8 * (D**2 - Q) / L)
+        if reach == "distance":
+            R = max(R, D)
         a = min(1.0, max(0.1, R))
-        if horizon == "known":
-            gamma = 2 * (1 - t / T) * (S * K) ** (1 / 4) / T ** (3 / 4)
-            beta = min(1.0, np.sqrt(S * K / T))
-            a = min(1.0, max(0.1, 2 * R))
         if reach == "off":
             a = 1.0
+        late = sum(t - then for _, then in uploads[t]) / len(uploads[t])
+        b = 1 / np.sqrt(1 + late)
+        walked.append(b * a * gamma)
         steps.append([float32(a * gamma / K * r_l) for r_l in r])  # 7
         betas.append(float32(beta))
 
@@ -121,21 +127,22 @@ def polarfl(
         for i, then in uploads[t]:  # then = t, unless the upload is late
             rng = problem.noises(i, then)
             theta_i, m_ks = theta[then], []
-            for _ in range(K):
+            for _ in range(K_i[i]):
                 grad = problem.grad(i, theta_i, problem.draw(rng))
                 m_k = (1 - betas[then]) * m[i] + betas[then] * grad  # 3
                 N_m = [one_long(u) for u in pieces(m_k, shapes)]
-                moves = [step * u for step, u in zip(steps[then], N_m, strict=True)]
+                own = [step * K / K_i[i] for step in steps[then]]
+                moves = [step * u for step, u in zip(own, N_m, strict=True)]
                 theta_i = theta_i - whole(moves)
                 m_ks.append(m_k)
-            m_new[i] = sum(m_ks, np.zeros(problem.d)) / K  # 4
+            m_new[i] = sum(m_ks, np.zeros(problem.d)) / K_i[i]  # 4
             d[i] = C(m_new[i] - c_i[i], rng)
         for i in d:
             m[i], c_i[i] = m_new[i], c_i[i] + d[i]
         total = sum(d.values(), np.zeros(problem.d))
         g = c + total / S  # 5
         P_g = [r_l * P(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)]
-        theta.append(theta[t] - a * gamma * whole(P_g))
+        theta.append(theta[t] - b * a * gamma * whole(P_g))
         c = c + total / N
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (theta[t + 1] - theta_bar[t]))  # 6
-    return theta_bar if average == "on" and horizon == "open" else theta
+    return theta_bar if average == "on" else theta

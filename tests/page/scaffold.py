@@ -17,15 +17,17 @@ def scaffold(
     s: float,
     option: str,
     start: str = "zero",
+    own_K: Sequence[int] = (),
 ) -> list[Array]:
     N, S = len(problem.b), len(cohorts[0])
+    K_i = own_K or [K] * N
     theta = problem.theta0
     c_i = [np.zeros(problem.d) for _ in range(N)]
     if start == "gradients":
         for i in range(N):
             rng = problem.noises(i, -1)
-            for _ in range(K):
-                c_i[i] = c_i[i] + problem.grad(i, theta, problem.draw(rng)) / K
+            for _ in range(K_i[i]):
+                c_i[i] = c_i[i] + problem.grad(i, theta, problem.draw(rng)) / K_i[i]
     c = sum(c_i, np.zeros(problem.d)) / N
 
     thetas = [theta]
@@ -34,14 +36,14 @@ def scaffold(
         for i in cohort:
             rng = problem.noises(i, t)
             theta_i = theta
-            for _ in range(K):
+            for _ in range(K_i[i]):
                 grad = problem.grad(i, theta_i, problem.draw(rng))
                 theta_i = theta_i - eta * (grad - c_i[i] + c)
             theta_K[i] = theta_i
             if option == "I":
                 c_i_new[i] = problem.full_grad(i, theta)
             else:
-                c_i_new[i] = c_i[i] - c + (theta - theta_i) / (K * eta)
+                c_i_new[i] = c_i[i] - c + (theta - theta_i) / (K_i[i] * eta)
         moved = sum((theta_K[i] - theta for i in cohort), np.zeros(problem.d)) / S
         change = sum((c_i_new[i] - c_i[i] for i in cohort), np.zeros(problem.d)) / N
         theta, c, c_i = theta + s * moved, c + change, c_i_new

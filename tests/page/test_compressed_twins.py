@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.page.comparfrefl import comparfrefl
-from tests.page.compression import Naive, identity, per_tensor, qsgd, sign, top
+from tests.page.compression import Naive, identity, per_tensor, qsgd, rotated, sign, top
 from tests.page.fed_ef_ams import fed_ef_ams
 from tests.page.fed_ef_sgd import fed_ef_sgd
 from tests.page.local_sgd_c import local_sgd_c
@@ -33,7 +33,9 @@ CONTRACTIVE: list[Any] = [
     pytest.param(("sign", per_tensor(sign, SIZES)), id="sign"),
 ]
 RANDOM: list[Any] = [
-    pytest.param(("qsgd-contractive:3", per_tensor(qsgd(3, True), SIZES)), id="qsgd-contractive")
+    pytest.param(("qsgd-contractive:3", per_tensor(qsgd(3, True), SIZES)), id="qsgd-contractive"),
+    pytest.param(("rotated:1", per_tensor(rotated([1.0]), SIZES)), id="rotated"),
+    pytest.param(("rotated:2@whole", rotated([0.4528, 1.510])), id="rotated-whole"),
 ]
 UNBIASED: list[Any] = [
     pytest.param(("qsgd:3", per_tensor(qsgd(3), SIZES)), id="qsgd"),

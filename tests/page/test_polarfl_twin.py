@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.page.compression import per_tensor, qsgd, sign, top
+from tests.page.compression import per_tensor, qsgd, rotated, sign, top
 from tests.page.polarfl import newton_schulz, own_units, polarfl
 from tests.page.test_async_twins import SETTINGS, Setting
 from tests.page.test_twins import SYSTEMS, agree
@@ -70,9 +70,8 @@ def test_polarfl(sys: System, shapes: Shapes) -> None:
         {"units": "one"},
         {"average": "off"},
         {"reach": "off"},
+        {"reach": "distance"},
         {"first_pass": "on"},
-        {"horizon": "known"},
-        {"horizon": "known", "reach": "off"},
         {"geometry": "sphere", "units": "one", "reach": "off", "average": "off"},
     ],
     ids=lambda options: "-".join(options.values()),
@@ -88,8 +87,13 @@ def test_ablations(sys: System, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "naive"),
-    [("top:0.4", top(0.4)), ("sign", sign), ("qsgd-contractive:3", qsgd(3, True))],
-    ids=["top", "sign", "qsgd"],
+    [
+        ("top:0.4", top(0.4)),
+        ("sign", sign),
+        ("qsgd-contractive:3", qsgd(3, True)),
+        ("rotated:2", rotated([0.4528, 1.510])),
+    ],
+    ids=["top", "sign", "qsgd", "rotated"],
 )
 @pytest.mark.parametrize("first_pass", ["off", "on"])
 @all_systems
@@ -115,9 +119,9 @@ def test_late(setting: Setting, spec: str) -> None:
 
 
 def test_defaults_are_the_pages() -> None:
-    options = ("geometry", "units", "average", "reach", "first_pass", "horizon")
+    options = ("geometry", "units", "average", "reach", "first_pass")
     algo = PolarFL.theory(PARTIAL)
-    assert [getattr(algo, name) for name in options] == ["polar", "own", "on", "on", "off", "open"]
+    assert [getattr(algo, name) for name in options] == ["polar", "own", "on", "straight", "off"]
     assert (algo.C, algo.opening()) == (None, ())
 
 
@@ -129,7 +133,7 @@ class Float32Oracle(QuadraticOracle):
 
 
 def test_single_precision_stays_near_the_page() -> None:
-    sys, shapes = PARTIAL._replace(T=20), WIDE
+    sys, shapes = PARTIAL._replace(T=15), WIDE
     problem, algo = problem_of(sys, shapes), PolarFL(sys, shapes=shapes)
     theta0 = torch.from_numpy(problem.theta0).float()
     fleet = Serial(algo, theta0, lambda job: Float32Oracle(problem, job))

@@ -56,10 +56,10 @@ def theory(cls: Any, sys: System) -> Any:
         return cls.theory(sys)
 
 
-def agree(ours: list[Array], page: list[Array], T: int) -> None:
+def agree(ours: list[Array], page: list[Array], T: int, atol: float = 1e-12) -> None:
     assert len(ours) == len(page) == T + 1
     assert not np.allclose(page[0], page[-1], rtol=1e-3)
-    np.testing.assert_allclose(np.array(ours), np.array(page), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.array(ours), np.array(page), rtol=1e-9, atol=atol)
 
 
 @both_starts

@@ -12,10 +12,9 @@ import torch
 
 import tunefree
 from tunefree import config
-from tunefree.api import prepare
+from tunefree.api import Run, prepare
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
-from tunefree.run import Run
 
 SMALL: dict[str, object] = {
     **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2},

@@ -177,6 +177,66 @@ def test_no_table_is_wider_than_a_screen_or_a_sheet(browser: Browser, crowded: s
     assert browser.run(f"{wide}.map(e => e.parentElement.id)").count("claims-table") == 0
 
 
+def test_a_wide_screen_is_used(page: Browser) -> None:
+    page.resize(1800, 900)
+    page.open(page.run("return location.href"))
+    assert page.run(OVERFLOW) <= 0
+    boxes = page.run(
+        "return [...document.querySelectorAll('figure, #w0-overview')].map(f => {"
+        "const b = f.getBoundingClientRect(); return [f.id, b.left, b.right, b.top]})"
+    )
+    lefts = {name: left for name, left, _, _ in boxes}
+    tops = {name: top for name, _, _, top in boxes}
+    assert lefts["w0-overview"] < 100
+    assert lefts["w0-curves"] > 900
+    assert abs(tops["w0-overview"] - tops["w0-curves"]) < 20
+    assert max(right for _, _, right, _ in boxes) > 1700
+    page.resize(1000, 900)
+    assert page.run(f"return {CURVES}.getBoundingClientRect().left") < 200
+
+
+def test_small_differences_between_steps_look_small(browser: Browser, tmp_path: Path) -> None:
+    runs = [swept(eta, 0.9 + eta / 10, label_counts=[[5] * 10]) for eta in (0.1, 0.2, 0.3)]
+    out = tmp_path / "sweep.html"
+    out.write_text(html(content(runs)), encoding="utf-8")
+    browser.open(out.as_uri())
+    plot = "document.querySelector('#w0-sensitivity-eta .plot')"
+    ticks = f"return [...{plot}.querySelectorAll('text.soft')].map(t => t.textContent)"
+    assert {"0", "0.2", "1", "guessing"} <= set(browser.run(ticks))
+    assert browser.console() == []
+
+
+def test_a_sensitivity_shows_any_score(page: Browser) -> None:
+    figure = "document.getElementById('w0-sensitivity-eta')"
+    words = f"return [...{figure}.querySelectorAll('.plot text')].map(t => t.textContent)"
+    assert {"test accuracy", "guessing"} <= set(page.run(words))
+    page.run(
+        f"const e = {figure}.querySelector('select'); e.value = 'train_loss'; "
+        "e.dispatchEvent(new Event('change'))"
+    )
+    assert "training loss" in page.run(words)
+    assert "guessing" not in page.run(words)
+
+
+def test_own_measures_can_be_drawn(browser: Browser, tmp_path: Path) -> None:
+    more = scores(0.5, 0.6, recall=0.25)
+    said = content([Summary(Path("a.sqlite"), Facts.read({"arm": "x", "state": "done"}), more)])
+    out = tmp_path / "own.html"
+    out.write_text(html(said), encoding="utf-8")
+    browser.open(out.as_uri())
+    browser.run(
+        "const e = document.getElementById('w0-curves-y'); e.value = 'recall'; "
+        "e.dispatchEvent(new Event('change'))"
+    )
+    assert "recall" in browser.run(
+        f"return [...{CURVES}.querySelectorAll('.plot text')].map(t => t.textContent)"
+    )
+    for table in ("w0-overview", "runs"):
+        head = f"document.querySelector('#{table} thead').innerText"
+        assert "Recall" in browser.run(f"return {head}")
+    assert browser.console() == []
+
+
 def test_long_names_end_in_an_ellipsis(browser: Browser, crowded: str) -> None:
     browser.resize(1200, 900)
     browser.open(crowded)

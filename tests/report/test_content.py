@@ -6,9 +6,13 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import tunefree
 from tests.report.conftest import SEARCH, configured, made, planned, scores
+from tunefree.algorithms.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
 from tunefree.report.arms import POINTS, Arm, group, short, thin
 from tunefree.report.content import content
@@ -300,7 +304,7 @@ def test_a_run_being_written_is_shown_as_running(tmp_path: Path) -> None:
     run.record.settle()
     line = said_of(tmp_path)["runs"][0]
     assert (line["state"], line["rounds"], line["T"]) == ("running", 4, 8)
-    rows.close()  # type: ignore[attr-defined]
+    rows.close()
     assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 
@@ -318,3 +322,104 @@ def test_refused_and_absent_replies_are_counted() -> None:
         {"label": "x", "reason": "late", "count": 1},
         {"label": "x", "reason": "lost", "count": 5},
     ]
+
+
+@pytest.fixture(scope="module")
+def called(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A function that plays a tiny run of `tunefree.train` and gives its file."""
+    folder = tmp_path_factory.mktemp("called")
+
+    def train(name: str, shift: float = 0.0, first: int = 0, **settings: Any) -> Path:
+        rng = np.random.default_rng(0)
+        x, y = rng.normal(size=(24, 4)).astype("float32") + np.float32(shift), np.arange(24) % 3
+        model = torch.nn.Linear(4, 3)
+        torch.nn.init.constant_(model.weight, 0.01 * first)
+        torch.nn.init.zeros_(model.bias)
+        if "algorithm" not in settings:
+            settings = {"algorithm": "fedavg", "eta": 0.1} | settings
+        settings |= {"rounds": 2, "local_steps": 1}
+        clients = [(x[i::3], y[i::3]) for i in range(3)]
+        path = folder / f"{name}.sqlite"
+        tunefree.train(model, clients, progress=False, out=path, **settings)
+        return path
+
+    return train
+
+
+def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_arms(called: Any) -> None:
+    one = called("one")
+    other_data, other_model = called("data", shift=1.0), called("model", first=1)
+    other_step, other_seed = called("step", eta=0.2), called("seed", seed=1)
+    other_loss = called("loss", loss=torch.nn.functional.multi_margin_loss)
+
+    def arms(*paths: Path) -> dict[str, int]:
+        (workload,) = said_of(*paths)["workloads"]
+        return {arm["label"]: arm["seeds"] for arm in workload["arms"]}
+
+    assert arms(one, other_seed) == {"FedAvg": 2}
+    assert arms(one, other_seed, other_step) == {"FedAvg, eta = 0.1": 2, "FedAvg, eta = 0.2": 1}
+    assert [label.partition(" = ")[0] for label in arms(one, other_data)] == ["FedAvg, data"] * 2
+    assert [label.partition(" = ")[0] for label in arms(one, other_model)] == ["FedAvg, model"] * 2
+    assert arms(one, other_loss) == {
+        **{"FedAvg, loss = cross_entropy": 1, "FedAvg, loss = multi_margin_loss": 1},
+    }
+    assert len(arms(one, other_data, other_model, other_step, other_seed)) == 4
+
+
+def test_a_copy_of_a_run_of_train_counts_once(called: Any, tmp_path: Path) -> None:
+    (tmp_path / "copy.sqlite").write_bytes((first := called("original")).read_bytes())
+    said = said_of(first, tmp_path / "copy.sqlite", called("again"))
+    (only,) = said["workloads"][0]["arms"]
+    assert only["seeds"] == 1
+    assert "2 run files repeat a seed of the same arm" in said["lead"]
+
+
+def test_steps_of_an_own_algorithm_tell_its_runs_apart(called: Any) -> None:
+    paths = [
+        called(f"own-{eta}", algorithm=lambda sys, eta=eta: FedAvg(sys, eta=eta))
+        for eta in (0.1, 0.2)
+    ]
+    (workload,) = said_of(*paths)["workloads"]
+    assert [arm["label"] for arm in workload["arms"]] == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
+
+
+def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
+    def run(file: str, seed: int, model: str, **facts: object) -> Summary:
+        kept = {"first model": model, "clients' data": "d", "inputs": "i"}
+        told = {"door": "train", "identity": kept, "config": configured(seed), **facts}
+        return made(file, scores(0.5), state="done", **told)
+
+    def labels(*runs: Summary) -> list[str]:
+        return [arm.label for arm in group(runs)]
+
+    assert labels(run("a", 0, "x", arm="mine"), run("b", 1, "y", arm="mine")) == ["mine"]
+    assert len(labels(run("a", 0, "x", arm="mine"), run("b", 0, "y", arm="mine"))) == 2
+    assert len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2  # nobody said that they belong
+    old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
+    assert labels(*old) == ["fedavg"]  # a file that tells no identity: as ever
+    assert content(old)["workloads"][0]["arms"][0]["seeds"] == 2
+
+
+def test_own_measures_are_drawn_like_ours() -> None:
+    own = made("a", scores(0.5, 0.7, recall=0.2, loss=1.0), arm="x", state="done")
+    said = content([own])
+    (workload,) = said["workloads"]
+    assert workload["measures"] == {
+        **{"accuracy": "test accuracy", "loss": "test loss", "recall": "recall"},
+    }
+    (only,) = workload["arms"]
+    assert only["final"]["recall"]["mean"] == 0.2
+    assert only["y"]["recall"]["mean"] == [0.2, 0.2]
+    assert said["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
+
+
+def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
+    told = {"first model": "m", "clients' data": "d"}
+    facts = {"state": "done", "config": configured(1)}
+    old, new = made("old", scores(0.5), **facts), made("new", scores(0.5), identity=told, **facts)
+    for both in ([old, new], [new, old]):
+        (only,) = content(both)["workloads"][0]["arms"]
+        assert (only["label"], only["seeds"]) == ("fedavg", 1)
+    other = made("other", scores(0.5), identity=told | {"first model": "x"}, **facts)
+    arms = content([new, other])["workloads"][0]["arms"]
+    assert [arm["label"].partition(" = ")[0] for arm in arms] == ["fedavg, model"] * 2

@@ -102,3 +102,17 @@ def test_a_swept_value_counts_a_seed_once() -> None:
     again = swept(0.1, 0.2, state="interrupted")
     (figure,) = figures(swept(0.1, 0.8), again, swept(1.0, 0.3))
     assert [point["seeds"] for point in figure["lines"][0]["points"]] == [1, 1]
+
+
+def test_a_sweep_is_drawn_by_every_score() -> None:
+    def run(eta: float, recall: float) -> Summary:
+        settings = configured(1, algorithm__eta=eta)
+        facts = {"role": "sweep", "sweep": {"over": "eta"}, "state": "done", "config": settings}
+        counts = [[5] * 4]
+        return made(f"{eta}", scores(0.9, recall=recall), label_counts=counts, **facts)
+
+    (figure,) = figures(run(0.1, 0.3), run(1.0, 0.4))
+    assert list(figure["by"]) == ["accuracy", "recall"]
+    assert [point["mean"] for point in figure["by"]["recall"]["lines"][0]["points"]] == [0.3, 0.4]
+    assert figure["by"]["recall"]["lines"][0]["width"] is None
+    assert figure["chance"] == 0.25

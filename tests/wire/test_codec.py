@@ -15,6 +15,7 @@ from tunefree.core import Numbers, Vec, stream
 from tunefree.errors import WireError
 from tunefree.wire import Compressed, bits, decode, encode, from_spec
 from tunefree.wire.codec import encoded_fields
+from tunefree.wire.compressed import RotatedLevels
 
 
 class Vector(NamedTuple):
@@ -114,6 +115,9 @@ def test_the_bytes_are_those_of_the_format() -> None:
     sent = from_spec("top:0.4")(torch.tensor([0, 1.5, 0, 0, -2.0]), stream(0, "unused"))
     parts = b"\x03\0\x01\0\0\0" + b"\x01\x05\0\0\0\x02\0\0\0"
     assert encode(Squeezed(sent)) == frame + parts + values + bytes([1 + (4 << 3)])
+    rotated = RotatedLevels(2, 7, torch.tensor([1.5]), torch.tensor([0, 1, 2, 3]).byte())
+    part = b"\x03\0\x01\0\0\0" + b"\x05\x04\0\0\0\x02\0\0\0" + values[:4]
+    assert encode(Squeezed(Compressed((rotated,)))) == frame + part + b"\x07\0\0\0" + b"\xe4"
     assert encode(Scalars(-2, 0.5)) == b"".join(
         [b"TF\x01\x02", b"\x01t\0", b"\xfe\xff\xff\xff", b"\x06weight\x01", b"\0\0\0\x3f"]
     )
@@ -143,8 +147,8 @@ def test_the_payload_is_what_bits_counts(spec: str) -> None:
 
 LIKE = torch.zeros(40)
 GOOD = encode(Vector(torch.arange(40.0)))
-TOP, SEEDED, SIGN, LEVEL = (
-    encode(squeezed(spec)) for spec in ("top:0.1", "rand:0.1", "sign", "qsgd:4")
+TOP, SEEDED, SIGN, LEVEL, ROTATED = (
+    encode(squeezed(spec)) for spec in ("top:0.1", "rand:0.1", "sign", "qsgd:4", "rotated:2")
 )
 SEVERAL = encode(Several(torch.arange(40.0), (1.0, 2.0, 3.0), 0.5))
 STEPS = 4 + (1 + 1 + 1 + 5 + 160) + 1 + 5  # where the kind of `steps` is
@@ -197,6 +201,23 @@ LIES: list[Any] = [
     (with_bytes(SIGN, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "a scale is negative"),
     (with_bytes(LEVEL, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "scale is negative"),
     (SEEDED + b"\0", Squeezed, "message", "1 bytes are left over"),
+    (with_bytes(ROTATED, HEAD + 10, b"\0"), Squeezed, "delta", "40 elements and parameter 0"),
+    (with_bytes(ROTATED, HEAD + 10, b"\x05"), Squeezed, "delta", "kind 5 .* parameter 5"),
+    (with_bytes(ROTATED, HEAD + 10, b"\xff" * 4), Squeezed, "delta", "parameter 4294967295"),
+    (with_bytes(ROTATED, HEAD + 10, b"\x03"), Squeezed, "delta", "5 bytes are missing"),
+    (with_bytes(ROTATED, HEAD + 10, b"\x01"), Squeezed, "message", "5 bytes are left over"),
+    (with_bytes(ROTATED, HEAD + 6, b"\x29"), Squeezed, "delta", "length 41 is not d = 40"),
+    (with_bytes(ROTATED, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "is negative"),
+    (
+        with_bytes(ROTATED, HEAD + 14, struct.pack("<f", float("nan"))),
+        *(Squeezed, "delta", "a number is not finite"),
+    ),
+    (
+        with_bytes(ROTATED, HEAD + 14, struct.pack("<f", 1e38)),
+        *(Squeezed, "delta", "a scale is too large for 40 elements"),
+    ),
+    (ROTATED[:-1], Squeezed, "delta", "1 bytes are missing"),
+    (ROTATED + b"\0", Squeezed, "message", "1 bytes are left over"),
     (with_bytes(SEVERAL, STEPS, b"\x01"), Several, "steps", "kind 1 is not 4, a tuple"),
     (with_bytes(SEVERAL, STEPS, b"\x02"), Several, "steps", "kind 2 is not 4, a tuple"),
     (with_bytes(SEVERAL, STEPS, b"\x05"), Several, "steps", "kind 5 is not 4, a tuple"),
@@ -225,12 +246,25 @@ def test_lies(data: bytes, kind: type, field: str, reason: str) -> None:
             decode(data, kind, like=LIKE, client=client)
 
 
-def test_bits_beyond_the_last_are_zero() -> None:
-    message = squeezed("sign", 5)
+@pytest.mark.parametrize("spec", ["sign", "rotated:1"])
+def test_bits_beyond_the_last_are_zero(spec: str) -> None:
+    message = squeezed(spec, 5)
     data = encode(message)
     assert decode(data, Squeezed, like=torch.zeros(5)).delta.bits == message.delta.bits
     with pytest.raises(WireError, match="fill up its last byte"):
         decode(data[:-1] + bytes([data[-1] | 0x80]), Squeezed, like=torch.zeros(5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_rotated_tensor_that_is_taken_is_finite(dtype: torch.dtype) -> None:
+    codes = torch.tensor([0, 1, 14, 15] * 10).byte()
+    largest = torch.finfo(dtype).max / 2.733 / 40**0.5 / 1.002
+    sent = Compressed((RotatedLevels(4, 3, torch.tensor([largest], dtype=dtype), codes),))
+    back = decode(encode(Squeezed(sent)), Squeezed, like=LIKE.to(dtype)).delta
+    assert torch.isfinite(back.dense()).all()
+    more = Compressed((RotatedLevels(4, 3, torch.tensor([1.01 * largest], dtype=dtype), codes),))
+    with pytest.raises(WireError, match="a scale is too large"):
+        decode(encode(Squeezed(more)), Squeezed, like=LIKE.to(dtype))
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -35,6 +35,8 @@ def test_the_cost_of_the_papers_network() -> None:
     assert costs("rand-unbiased:0.05", v) == (34_944 + 8 * 32, 34_944)
     assert costs("sign", v) == (21_840 + 8 * 32, 21_840 + 8 * 32)
     assert costs("qsgd:4", v) == (21_840 * 4 + 8 * 32, 21_840 * 4 + 8 * 32)
+    assert costs("rotated:1", v) == (21_840 + 8 * 64, 21_840 + 8 * 64)
+    assert costs("rotated:3", v) == (21_840 * 3 + 8 * 64, 21_840 * 3 + 8 * 64)
     assert costs("top:0.05@whole", v) == (1092 * (32 + 15), 34_944)
     assert int((from_spec("top:0.05", CNN_MNIST)(v, stream(0, "C")).dense() != 0).sum()) == 1092
 
@@ -99,7 +101,7 @@ def test_unbiased_ones_are_right_on_average(spec: str) -> None:
     assert ((draws.mean(0) - v).abs() <= room).all()
 
 
-@pytest.mark.parametrize("spec", ["top:0.3", "rand:0.3", "sign", "qsgd-contractive:2"])
+@pytest.mark.parametrize("spec", ["top:0.3", "rand:0.3", "sign", "rotated:1", "qsgd-contractive:2"])
 def test_contractive_ones_are_not(spec: str) -> None:
     v = torch.from_numpy(stream(2, "v").normal(size=12))
     C, rng = from_spec(spec), stream(2, "C")
@@ -173,10 +175,12 @@ def test_rand_keeps_floor_of_its_share_and_scales_it_if_unbiased(
     np.testing.assert_allclose(scaled, 100 / keep_count * plain, rtol=1e-6)
 
 
-@pytest.mark.parametrize("spec", ["top:0.95", "rand:1", "sign", "qsgd:4", "rand-unbiased:1"])
+@pytest.mark.parametrize(
+    "spec", ["top:0.95", "rand:1", "sign", "rotated:1", "qsgd:4", "rand-unbiased:1"]
+)
 @pytest.mark.parametrize("number", [torch.float32, torch.float64], ids=str)
 def test_what_would_cost_more_than_itself_is_sent_as_it_is(spec: str, number: torch.dtype) -> None:
-    d = 1 if spec in ("sign", "qsgd:4") else 20
+    d = 1 if spec in ("sign", "rotated:1", "qsgd:4") else 20
     v = torch.from_numpy(stream(3, "v").normal(size=d)).to(number)
     sent = from_spec(spec)(v, stream(3, "C"))
     assert sent.bits == sent.value_bits == d * number.itemsize * 8

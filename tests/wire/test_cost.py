@@ -17,14 +17,15 @@ TOP = (64 + 3) * ONE  # one of five numbers, and which
 RAND = (64 + 32) * ONE  # one number and a seed
 SIGN = (64 + 5) * ONE  # the scale and five signs
 QSGD = (64 + 5 * (1 + 3)) * ONE  # the norm, and five times a sign and a level from 0 to 4
+ROTATED = (64 + 32 + 5 * 2) * ONE  # the scale, a seed, and five numbers of two bits
 
 COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, float]]] = [
     # name, options, (down, up) of a client in a round, (down, up) of a client in the opening
     ("polarfl", {}, (1 + 2 * 32 * ONE, 1), (0, 0)),  # with a step for its one tensor, and beta
     ("polarfl", {"first_pass": "on"}, (1 + 2 * 32 * ONE, 1), (1, 1)),
-    ("polarfl", {"horizon": "known"}, (1 + 2 * 32 * ONE, 1), (0, 0)),
     ("polarfl", {"compressor": "top:0.05"}, (1 + 2 * 32 * ONE, TOP), (0, 0)),
     ("polarfl", {"compressor": "sign"}, (1 + 2 * 32 * ONE, SIGN), (0, 0)),
+    ("polarfl", {"compressor": "rotated:2"}, (1 + 2 * 32 * ONE, ROTATED), (0, 0)),
     ("padamfed", {}, (2, 2), (1, 1)),
     ("padamfed_vr", {}, (3, 3), (1, 1)),
     ("padamfed_vr", {"momentum": "storm"}, (3, 3), (1, 1)),
@@ -63,6 +64,7 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("comparfrefl", {"compressor": "identity"}, (1, 1), (1, 1)),
     ("comparfrefl", {"compressor": "sign"}, (1, SIGN), (1, 1)),
     ("comparfrefl", {"compressor": "qsgd-contractive:4"}, (1, QSGD), (1, 1)),
+    ("comparfrefl", {"compressor": "rotated:2"}, (1, ROTATED), (1, 1)),
     ("scafcom", {}, (2, TOP), (0, 0)),
     ("scafcom", {"start": "gradients"}, (2, TOP), (1, 1)),
     ("scallion", {}, (2, RAND), (0, 0)),
@@ -137,7 +139,8 @@ def test_polarfl_sends_one_step_for_each_tensor(options: dict[str, object], vect
 
 
 @pytest.mark.parametrize(
-    ("compressor", "values"), [("top:0.4", 2 * 64), ("rand:0.4", 2 * 64), ("sign", 64 + 5)]
+    ("compressor", "values"),
+    [("top:0.4", 2 * 64), ("rand:0.4", 2 * 64), ("sign", 64 + 5), ("rotated:1", 64 + 32 + 5)],
 )
 def test_the_papers_count_leaves_positions_out(compressor: str, values: int) -> None:
     _, *rounds = simulate(build("comparfrefl", SYS, {"compressor": compressor}), PROBLEM).steps

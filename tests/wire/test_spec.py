@@ -11,7 +11,17 @@ from tunefree.algorithms import COMPRESSING, REGISTRY, build
 from tunefree.core import System
 from tunefree.errors import ConfigError
 from tunefree.wire import from_spec
-from tunefree.wire.compressors import AnyOf, Identity, PerTensor, Qsgd, Rand, Rule, Sign, Top
+from tunefree.wire.compressors import (
+    AnyOf,
+    Identity,
+    PerTensor,
+    Qsgd,
+    Rand,
+    Rotated,
+    Rule,
+    Sign,
+    Top,
+)
 
 SYS = System(N=6, S=3, K=2, T=8)
 
@@ -26,6 +36,8 @@ SYS = System(N=6, S=3, K=2, T=8)
         ("rand:0.05", Rand(0.05)),
         ("rand-unbiased:0.05", Rand(0.05, unbiased=True)),
         ("sign", Sign()),
+        ("rotated:1", Rotated(1)),
+        ("rotated:4", Rotated(4)),
         ("qsgd:4", Qsgd(4)),
         ("qsgd-contractive:4", Qsgd(4, unbiased=False)),
         ("qsgd:65535", Qsgd(65535)),
@@ -84,6 +96,16 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("qsgd:²", "from 1 to 65535"),
         ("qsgd:1000000004", "from 1 to 65535"),
         ("qsgd:000000004000000", "from 1 to 65535"),
+        (
+            "rotated",
+            "'rotated' does not say how many; give a whole number of bits per element from",
+        ),
+        ("rotated:0", "bits per element from 1 to 4, as in 'rotated:2'"),
+        ("rotated:5", "from 1 to 4"),
+        ("rotated:02", "from 1 to 4"),
+        ("rotated:1.5", "from 1 to 4"),
+        ("rotated:²", "from 1 to 4"),
+        ("rotate:2", "did you mean 'rotated'?"),
         ("any:", "'any:' has a choice ''; give single compressors between bars"),
         ("any:top:0.1|", "'any:top:0.1|' has a choice ''"),
         ("any:any:top:0.1", "has a choice 'any:top:0.1'"),
@@ -134,6 +156,7 @@ def test_the_wrong_kind_is_refused(name: str) -> None:
         with pytest.raises(ConfigError) as error:
             build(name, SYS, {"compressor": spec})
         assert f"compressor = '{spec}' is not {need}, as " in str(error.value)
+        assert ("'rotated:2'" in str(error.value)) == (need == "contractive")
 
 
 def test_other_options_go_with_a_compressor() -> None:
@@ -143,7 +166,9 @@ def test_other_options_go_with_a_compressor() -> None:
 
 @pytest.mark.parametrize("option", ["C", "compresor"])
 def test_the_option_has_one_name(option: str) -> None:
-    with pytest.raises(ConfigError, match=r"not known"):
+    with pytest.raises(
+        ConfigError, match=f"algorithm.{option} = 'sign' is no option of ComParFreFL"
+    ):
         build("comparfrefl", SYS, {option: "sign"})
 
 

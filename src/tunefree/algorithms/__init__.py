@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from math import prod
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.comparfrefl import ComParFreFL
+from tunefree.algorithms.decay import Decayed
 from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
 from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fadas import FADAS
@@ -32,6 +33,7 @@ from tunefree.algorithms.fedsps import FedSPS
 from tunefree.algorithms.local_sgd_c import LocalSGDC
 from tunefree.algorithms.masfl import MasFL
 from tunefree.algorithms.mime import Mime, MimeLite
+from tunefree.algorithms.own import Maker, about_of, looked_at, made, options_in
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.padamfed_vr import PAdaMFedVR
 from tunefree.algorithms.parfrefl import ParFreFL
@@ -43,9 +45,20 @@ from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
 from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.algorithms.scallion import Scallion
 from tunefree.algorithms.slowmo import SlowMo
-from tunefree.config import AlgorithmSettings, Config, check_option
+from tunefree.algorithms.weighting import Weighted
+from tunefree.config import (
+    AlgorithmSettings,
+    Config,
+    Decay,
+    Weighting,
+    check_option,
+    check_own_option,
+    checked,
+    door_keys,
+    import_name,
+)
 from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.geometry import Shapes
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import AnyOf, PerTensor
@@ -92,53 +105,67 @@ REGISTRY: dict[str, type[Any]] = {
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
-COMPRESSING = [name for name, cls in REGISTRY.items() if any(f.name == "C" for f in fields(cls))]
+WRAPPED = ("compressor", "decay", "weighting")  # options of many methods, and fields of few
+COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
+
+
+def find(name: str) -> Maker:
+    """What makes the algorithm of that name: one of ours, or `package.module:Name`.
+
+    >>> find("fedavg").__name__
+    'FedAvg'
+    """
+    if ":" in name:
+        return looked_at(name, import_name("algorithm.name", name))
+    if name not in REGISTRY:
+        raise unknown("algorithm.name", name, REGISTRY, more="package.module:Name for your own")
+    return REGISTRY[name]
 
 
 def build(
-    name: str,
+    method: str | Maker,
     sys: System,
     options: Mapping[str, object] = {},
     explicit_steps: bool = False,
     shapes: Shapes = None,
 ) -> Algorithm:
-    """The named algorithm with its options; a tuning-free one takes its steps from `sys`.
+    """The algorithm with its options; a tuning-free one takes its steps from `sys`.
 
     A compressor works on each tensor, of these `shapes`; without them on the vector as one.
 
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
     """
-    check(name, options, explicit_steps)
-    cls = REGISTRY[name]
-    algo = cls.theory(sys) if cls.about.steps else cls(sys)
-    hints = get_type_hints(cls)
+    maker = find(method) if isinstance(method, str) else method
+    check(maker, options, explicit_steps)
+    hints = options_in(maker)
     given = {
         key: float(cast("float", value)) if hints[key] is float else value  # eta = 1 is 1.0
         for key, value in options.items()
-        if key != "compressor"
+        if key in hints
     }
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
-    return over_tensors(replace(algo, **given), shapes)
+    algo = over_tensors(replace(made(maker, sys, **given), **given), shapes)
+    if options.get("decay") == "linear":
+        algo = Decayed(algo)
+    weighs = options.get("weighting") == "examples" and "weighting" not in hints
+    return Weighted(algo) if weighs else algo
 
 
 def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
-    """An algorithm's options, its compressor among them."""
-    return {**chosen.options, **({"compressor": chosen.compressor} if chosen.compressor else {})}
+    """An algorithm's options, those among them that many methods have."""
+    usual = AlgorithmSettings()
+    many = {key: getattr(chosen, key) for key in WRAPPED}
+    given = {key: value for key, value in many.items() if value != getattr(usual, key)}
+    return {**chosen.options, **given}
 
 
-def configure(
-    settings: Config, shapes: Shapes, make: Callable[[System], Algorithm] | None = None
-) -> Algorithm:
-    """The algorithm of these settings, or the one that a user's own function makes."""
+def configure(settings: Config, shapes: Shapes, make: Maker | None = None) -> Algorithm:
+    """The algorithm of these settings, or the one that a user's own class or function makes."""
     chosen, sys = settings.algorithm, settings.constants
-    options = options_of(chosen)
-    if make is not None and options:
-        raise ConfigError(f"{sorted(options)} cannot be given with a function as algorithm")
-    if make is None:
-        return build(chosen.name, sys, options, chosen.explicit_steps, shapes)
-    return over_tensors(make(sys), shapes)
+    method = chosen.name if make is None else make
+    return build(method, sys, options_of(chosen), chosen.explicit_steps, shapes)
 
 
 def note_no_momentum(algo: Algorithm) -> None:
@@ -196,16 +223,12 @@ def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
     return replace(algo, **known)
 
 
-def check(name: str, options: Mapping[str, object], explicit_steps: bool = False) -> None:
+def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bool = False) -> None:
     """Refuse a name or an option that cannot work, before anything else is done."""
-    if name not in REGISTRY:
-        raise unknown("algorithm.name", name, REGISTRY)
-    cls = REGISTRY[name]
-    said: About = cls.about
+    maker = find(method) if isinstance(method, str) else method
+    said, hints, ours = about_of(maker), options_in(maker), maker in REGISTRY.values()
     tuning_free = bool(said.steps) and not said.grid
-    hints = get_type_hints(cls)
-    names = [f.name for f in fields(cls) if f.name not in ("sys", "shapes")]
-    allowed = ["compressor" if name == "C" else name for name in names]
+    allowed = ["compressor" if name == "C" else name for name in hints]
     for key, value in options.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
@@ -215,14 +238,60 @@ def check(name: str, options: Mapping[str, object], explicit_steps: bool = False
                 f"{', '.join(said.steps)} {said.origin}; leave it out"
                 f"{study if key in allowed else ''}"
             )
-        if key == "compressor" and key not in allowed:
-            raise ConfigError(
-                f"algorithm.compressor = {value!r} was given, but {said.title} sends whole "
-                f"vectors; leave it out, or choose from {', '.join(sorted(COMPRESSING))}"
-            )
-        if key not in allowed:
-            raise unknown(f"algorithm ({name}) option", key, allowed)
         if key == "compressor":
-            from_spec(value)
-        else:
+            check_compressor(said.title, value, allowed)
+        elif key == "decay":
+            check_decay(said, value)
+        elif key == "weighting" and key not in allowed:
+            check_weighting(said, value)
+        elif not isinstance(maker, type):
+            raise ConfigError(
+                f"algorithm.{key} = {value!r} was given, but {said.title} is a function of N, S, K "
+                "and T and has no options; set it in there, or give the class"
+            )
+        elif key not in allowed:
+            raise no_option(said.title, key, value, allowed)
+        elif ours:
             check_option(f"algorithm.{key}", value, hints[key])
+        else:
+            check_own_option(f"algorithm.{key}", value, hints[key])
+
+
+def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> ConfigError:
+    """The error for an option that a method does not have, nor the door it was given at."""
+    near, listed = nearest(key, [*allowed, *door_keys()]), ", ".join(allowed) or "none"
+    hint = f"did you mean {near!r}? " if near else ""
+    return ConfigError(
+        f"algorithm.{key} = {value!r} is no option of {title}; {hint}it takes {listed}"
+    )
+
+
+def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
+    if "compressor" not in allowed:
+        raise ConfigError(
+            f"algorithm.compressor = {value!r} was given, but {title} sends whole vectors; leave "
+            f"it out, or choose from {', '.join(sorted(COMPRESSING))}"
+        )
+    from_spec(value)
+
+
+def check_decay(said: About, value: object) -> None:
+    checked("algorithm.decay", value, Decay)
+    if value != "none" and not said.grid:
+        raise ConfigError(
+            f"algorithm.decay = {value!r} was given, but {said.title} has no step of its own to "
+            "decay; leave it out"
+        )
+
+
+def check_weighting(said: About, value: object) -> None:
+    checked("algorithm.weighting", value, Weighting)
+    if value == "uniform" or said.weights:
+        return
+    why = "its server does not only average what they upload, or does not say so"
+    for mean, of_clients in said.means.items():
+        why = f"its {mean} is the mean of all clients' {of_clients}, which weights would break"
+    raise ConfigError(
+        f"algorithm.weighting = {value!r} was given, but {said.title} cannot weigh clients: {why}; "
+        "leave it out, or draw clients by their examples: --sampling examples"
+    )

@@ -39,6 +39,7 @@ class DeFedAvgNIID:
         family="asynchronous: averaging, uniform assignment",
         paper="Wang, Li, Jin, Zhang, 2024",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "s": (0.5, 1.0)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

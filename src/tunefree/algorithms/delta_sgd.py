@@ -47,6 +47,7 @@ class DeltaSGD:
         family="averaging, local steps from local smoothness",
         paper="Kim, Toghani, Uribe, Kyrillidis, ICLR 2024",
         steps={"gamma": "2", "delta": "0.1", "eta_0": "0.2"},
+        weights="mean",
     )
 
     @classmethod

@@ -53,6 +53,7 @@ class FADAS:
         family="asynchronous: adaptive server",
         paper="Wang, Wang, Lu, Chen, ICML 2024",
         grid={"eta": (1e-2, 3e-2, 1e-1, 3e-1), "gamma": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -72,6 +72,7 @@ class FAFED:
             "epsilon": (0.01, 0.1),
             "beta2": (0.1, 0.9, 0.99),
         },
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

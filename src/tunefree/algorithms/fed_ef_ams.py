@@ -66,6 +66,7 @@ class FedEFAMS:
             "eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
             "gamma": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
         },
+        weights="mean",
     )
 
     def __post_init__(self) -> None:

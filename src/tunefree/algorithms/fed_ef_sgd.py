@@ -54,6 +54,7 @@ class FedEFSGD:
         family="averaging, error feedback, compressed",
         paper="Li, Li, ICML 2023",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "s": (0.3, 1.0)},
+        weights="mean",
     )
 
     def __post_init__(self) -> None:

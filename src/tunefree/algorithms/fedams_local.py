@@ -58,6 +58,7 @@ class FedAMSLocal:
         family="adaptive clients",
         paper="Chen, Li, Li, FODS 2020",
         grid={"eta": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

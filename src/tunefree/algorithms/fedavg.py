@@ -11,7 +11,8 @@ from decentralized data", AISTATS 2017, Algorithm 1 (lines numbered by us).
 
 Wire: d down, d up. Memory: none. Tuning: η (and s).
 Deviations: clients weigh the same, as in the papers we compare with; `weighting = "examples"`
-weighs them by samples held, as published. Local work is K steps, not epochs.
+weighs them by samples held, as published. Local work is K steps, or epochs, as published, where
+`local_epochs` says so.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ class FedAvgM:
             "s": (0.1, 0.3, 1.0),
             "mu": (0.7, 0.9, 0.97, 0.99),
         },
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

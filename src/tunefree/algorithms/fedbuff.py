@@ -43,6 +43,7 @@ class FedBuff:
         family="asynchronous: averaging",
         paper="Nguyen et al., AISTATS 2022",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "s": (0.3, 0.7, 1.0)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

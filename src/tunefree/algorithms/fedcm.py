@@ -52,6 +52,7 @@ class FedCM:
             "beta": (0.05, 0.1, 0.3),
             "s": (0.3, 1.0),
         },
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -17,7 +17,8 @@ Wire: d down, d up. Memory: none. Tuning: η and ε.
 Deviations: the paper averages the last two iterates for its final model, as η_g makes them swing;
 here θ is evaluated in every round, so line 7 does it in every round, and changes no w. S is the
 number of replies. ε is constant and, as printed, not multiplied by S; the authors' code does that,
-and lets ε and η decay. ε is added to ||D||^2 and has its unit. Clients weigh the same.
+and lets ε and η decay. ε is added to ||D||^2 and has its unit. Clients weigh the same, or with
+weighting "examples" as in the authors' code: Σ p_i Δ_i and Σ p_i ||Δ_i||^2 with p_i = n_i / Σ n_j.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class FedExP:
             "eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
             "epsilon": (1e-3, 1e-2, 1e-1),
         },
+        weights="own",
     )
 
     def server(self, theta0: Vec) -> Server:
@@ -65,9 +67,11 @@ class FedExP:
         (exchange,) = local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4
         return (exchange._replace(down=lambda s: Down(s.w)),)  # 8
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        D = mean(r.up.delta for r in replies)
-        squares = sum(norm(r.up.delta) ** 2 for r in replies)
-        eta_g = squares / (2 * len(replies) * (norm(D) ** 2 + self.epsilon))
+    def aggregate(
+        self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None
+    ) -> Server:
+        D, p = mean((r.up.delta for r in replies), sizes), sizes or [1] * len(replies)
+        squares = sum(p_i * norm(r.up.delta) ** 2 for p_i, r in zip(p, replies, strict=True))
+        eta_g = squares / (2 * sum(p) * (norm(D) ** 2 + self.epsilon))
         w = s.w - eta_g.clamp_min(1) * D  # 5, 6
         return Server(theta=(s.w + w) / 2 if self.final == "average" else w, w=w)  # 7

@@ -14,8 +14,9 @@ federated optimization", NeurIPS 2020 (lines numbered by us; k_i is the paper's 
      7  download θ
 
 Wire: d down, d and two scalars up. Memory: none. Tuning: η (and ρ or μ).
-Deviations: k_i = K for all, so with "a" lines 5 and 6 only average; "steps" is what the authors'
-code does with the proximal term. a_i crosses the wire in 32 bits. Clients weigh the same.
+Deviations: k_i = K for all unless local work is given in epochs, and then with "a" lines 5 and 6
+only average; "steps" is what the authors' code does with the proximal term. a_i crosses the wire in
+32 bits. Clients weigh the same; weighting "examples" has the paper's p_i in lines 5 and 6.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class FedNova:
         family="averaging, normalised by work",
         paper="Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
+        weights="own",
     )
 
     def __post_init__(self) -> None:
@@ -91,7 +93,11 @@ class FedNova:
             return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)  # 3
         return (1 - (1 - step) ** steps) / step if step else float(steps)  # 3
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(
+        self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None
+    ) -> Server:
+        p = sizes or [1] * len(replies)
         work = [r.up.a if self.effective == "a" else r.up.steps for r in replies]
-        a = sum(work) / len(work)  # 5
-        return Server(s.theta - self.s * a * mean(r.up.delta / r.up.a for r in replies))  # 6
+        a = sum(p_i * a_i for p_i, a_i in zip(p, work, strict=True)) / sum(p)  # 5
+        moves = (r.up.delta / r.up.a for r in replies)
+        return Server(s.theta - self.s * a * mean(moves, sizes))  # 6

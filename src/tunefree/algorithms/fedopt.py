@@ -57,7 +57,7 @@ class FedAdagrad:
     eta_s: float = 0.1
     epsilon: float = 1e-3
 
-    about: ClassVar[About] = About("FedAdagrad", FAMILY, PAPER, grid=GRID)
+    about: ClassVar[About] = About("FedAdagrad", FAMILY, PAPER, grid=GRID, weights="mean")
 
     def server(self, theta0: Vec) -> Server:
         return start(theta0, self.epsilon)
@@ -85,7 +85,7 @@ class FedAdam:
     beta2: float = 0.99
     epsilon: float = 1e-3
 
-    about: ClassVar[About] = About("FedAdam", FAMILY, PAPER, grid=GRID)
+    about: ClassVar[About] = About("FedAdam", FAMILY, PAPER, grid=GRID, weights="mean")
 
     def server(self, theta0: Vec) -> Server:
         return start(theta0, self.epsilon)
@@ -115,7 +115,7 @@ class FedYogi:
     beta2: float = 0.99
     epsilon: float = 1e-3
 
-    about: ClassVar[About] = About("FedYogi", FAMILY, PAPER, grid=GRID)
+    about: ClassVar[About] = About("FedYogi", FAMILY, PAPER, grid=GRID, weights="mean")
 
     def server(self, theta0: Vec) -> Server:
         return start(theta0, self.epsilon)

@@ -40,6 +40,7 @@ class FedProx:
         family="averaging, proximal",
         paper="Li et al., MLSys 2020",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "mu": (1e-3, 1e-2, 1e-1, 1.0)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

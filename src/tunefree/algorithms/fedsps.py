@@ -50,6 +50,7 @@ class FedSPS:
         family="averaging, Polyak steps",
         paper="Mukherjee, Loizou, Stich, TMLR 2024",
         grid={"c": (0.01, 0.1, 0.5, 1.0), "eta_b": (0.1, 1.0, 5.0)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

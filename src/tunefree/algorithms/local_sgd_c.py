@@ -67,6 +67,7 @@ class LocalSGDC:
         family="averaging, error feedback, compressed both ways",
         paper="Gao, Xu, Huang, AAAI 2021",
         grid={"eta": (1e-2, 3e-2, 1e-1, 3e-1)},
+        weights="mean",
     )
 
     def __post_init__(self) -> None:

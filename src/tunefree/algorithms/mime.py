@@ -80,7 +80,9 @@ class Mime:
     beta: float = 0.1
     statistics: Statistics = "full"
 
-    about: ClassVar[About] = About("Mime", f"{FAMILY}, variance reduction", PAPER, grid=GRID)
+    about: ClassVar[About] = About(
+        "Mime", f"{FAMILY}, variance reduction", PAPER, grid=GRID, weights="mean"
+    )
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, g=0 * theta0)  # 1
@@ -126,7 +128,7 @@ class MimeLite:
     beta: float = 0.1
     statistics: Statistics = "full"
 
-    about: ClassVar[About] = About("MimeLite", FAMILY, PAPER, grid=GRID)
+    about: ClassVar[About] = About("MimeLite", FAMILY, PAPER, grid=GRID, weights="mean")
 
     def server(self, theta0: Vec) -> ServerLite:
         return ServerLite(theta0, m=0 * theta0)  # 1

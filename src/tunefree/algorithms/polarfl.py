@@ -7,23 +7,29 @@ Our own; see the card for how it came about and what of it is proved.
     N(u)_l = u_l / ||u_l||                 tensor by tensor
     P(u)_l = O_l / ||O_l||                 O_l the polar factor of matrix l; vectors as N
     γ_t = (S K)^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(S K / (t + 10)))
-    R_t = max over s <= t of sqrt(mean over l of (||x^s_l - θ^0_l|| / r_l)^2)
-    a_t = min(1, max(0.1, R_t))            reach is earned
+    D_t = sqrt(mean over l of (||x^t_l - θ^0_l|| / r_l)^2)          how far x has come
+    L_t = Σ_{s<t} b_s a_s γ_s,  Q_t = Σ_{s<t} (b_s a_s γ_s)^2       how far it went; what D_t^2
+                                           would be about if it had gone at random
+    R_t = max over 0 < s <= t of 8 (D_s^2 - Q_s) / L_s, at least 0
+    a_t = min(1, max(0.1, R_t))            reach is earned on straight ways
 
      1  require θ^0; m_i = c_i = 0 for all i; c = 0; x = θ = θ^0
      2  sample S clients; each starts at x_i = x
      3      m_i^k = (1 - β_t) m_i + β_t ∇F(x_i; ξ);  x_i = x_i - (a_t γ_t / K) r N(m_i^k)   K times
      4      m_i' = (1/K) Σ_k m_i^k;  upload d_i = C(m_i' - c_i);  c_i = c_i + d_i
-     5  g = c + (1/S) Σ d_i;  x = x - a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+     5  g = c + (1/S) Σ d_i;  x = x - b_t a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+        b_t = 1 / sqrt(1 + τ_t), τ_t the mean age of the uploads in steps; 1 if none is late
      6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
      7  download x, the steps (a_t γ_t / K) r_l of all tensors, and β_t
+
+With local epochs client i makes K_i steps of (a_t γ_t / K_i) r, K_i stands in line 4, and K in γ_t
+and β_t is the mean of the K_i: all clients reach equally far.
 
 Wire: d and a number for each tensor down; d up, or C(d). Memory: m_i; if compressed also c_i,
 which is m_i otherwise. Tuning: none. The constants are part of the method.
 Options are ablations: geometry `sphere` takes the vector as one tensor, `tensor` uses N on the
-server too; units `one` sets r_l = 1; average `off` hands out x; reach `off` sets a_t = 1;
-first_pass `on` is ParFreFL's line 1. horizon `known` has γ_t = 2 (1 - t/T) (S K)^(1/4) / T^(3/4),
-β = min(1, sqrt(S K / T)), a_t = min(1, max(0.1, 2 R_t)) and no average.
+server too; units `one` sets r_l = 1; average `off` hands out x; reach `distance` has
+R_t = max over s <= t of D_s, and `off` sets a_t = 1; first_pass `on` is ParFreFL's line 1.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ from tunefree.core import (
     About,
     Exchange,
     Numbers,
+    OpeningDown,
     Oracle,
     Reply,
     System,
@@ -62,6 +69,8 @@ class Server(NamedTuple):
     c: Vec
     t: int
     R: float
+    L: float
+    Q: float
 
 
 class Client(NamedTuple):
@@ -101,9 +110,8 @@ class PolarFL:
     geometry: Literal["polar", "tensor", "sphere"] = "polar"
     units: Literal["own", "one"] = "own"
     average: Literal["on", "off"] = "on"
-    reach: Literal["on", "off"] = "on"
+    reach: Literal["straight", "distance", "off"] = "straight"
     first_pass: Literal["off", "on"] = "off"
-    horizon: Literal["open", "known"] = "open"
     shapes: Shapes = None  # of the model's tensors, as compressors know their sizes
 
     about: ClassVar[About] = About(
@@ -135,12 +143,9 @@ class PolarFL:
         return self.pace(0, 1.0).beta
 
     def pace(self, t: int, R: float) -> Pace:
-        (_, S, K, T), far = self.sys, R
+        _, S, K, _ = self.sys
         gamma, beta = (S * K) ** 0.25 / (t + 10) ** 0.75, (S * K / (t + 10)) ** 0.5
-        if self.horizon == "known":
-            gamma, beta = 2 * (1 - t / T) * (S * K) ** 0.25 / T**0.75, (S * K / T) ** 0.5
-            far = 2 * R
-        a = 1.0 if self.reach == "off" else min(1.0, max(0.1, far))
+        a = 1.0 if self.reach == "off" else min(1.0, max(0.1, R))
         return Pace(a * gamma, min(1.0, beta))
 
     @property
@@ -152,7 +157,7 @@ class PolarFL:
         return r if self.units == "own" else (1.0,) * len(r)
 
     def server(self, theta0: Vec) -> Server:
-        return Server(theta0, theta0, theta0, c=0 * theta0, t=0, R=0.0)  # 1
+        return Server(theta0, theta0, theta0, c=0 * theta0, t=0, R=0.0, L=0.0, Q=0.0)  # 1
 
     def client(self, theta0: Vec) -> Client | CompressingClient:
         return self.remember(0 * theta0, 0 * theta0)  # 1
@@ -176,6 +181,12 @@ class PolarFL:
         steps = (rounded(step / self.sys.K * r) for r in self.lengths(s.theta0))
         return Down(s.x, tuple(steps), rounded(beta))  # 7
 
+    def for_steps(self, down: Down | OpeningDown, K_i: int) -> Down | OpeningDown:
+        """The download for a client of K_i steps: (a_t γ_t / K_i) r, as far as any other goes."""
+        if isinstance(down, OpeningDown):
+            return down
+        return down._replace(steps=tuple(self.sys.K / K_i * step for step in down.steps))
+
     def local(
         self, client: Client | CompressingClient, down: Down, F: Oracle
     ) -> tuple[Client | CompressingClient, Up | CompressedUp]:
@@ -194,15 +205,18 @@ class PolarFL:
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
-        step = self.pace(s.t, s.R).step
+        late = sum(r.tau for r in replies) / S
+        step = self.pace(s.t, s.R).step / (1 + late) ** 0.5
         P = polar_directions if self.geometry == "polar" else directions
         x = descend(s.x, P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
-        averaged = self.average == "on" and self.horizon == "open"
+        D, L, Q = distance(x, s.theta0, r, tensors), s.L + step, s.Q + step * step
         return Server(
-            theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if averaged else x,  # 6
+            theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if self.average == "on" else x,  # 6
             x=x,
             theta0=s.theta0,
             c=s.c + S / N * d,  # 5
             t=s.t + 1,
-            R=max(s.R, distance(x, s.theta0, r, tensors)),
+            R=max(s.R, D if self.reach == "distance" else 8 * (D * D - Q) / L),
+            L=L,
+            Q=Q,
         )

@@ -43,6 +43,7 @@ class SlowMo:
         family="averaging, server momentum",
         paper="Wang, Tantia, Ballas, Rabbat, ICLR 2020",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "mu": (0.5, 0.7, 0.8)},
+        weights="mean",
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tunefree import models
-from tunefree.api import simulation
+from tunefree.api import Run, simulation
 from tunefree.bench import bare_loop
 from tunefree.bench.workloads import IMAGE, Workload, federation
 from tunefree.config import FleetName, at_door
@@ -30,7 +30,6 @@ from tunefree.fleet.pool import cores
 from tunefree.geometry import polar_directions
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
-from tunefree.run import Run
 
 FOREVER = 10**6  # rounds; the measurement stops long before
 
@@ -121,8 +120,8 @@ def polar_seconds(w: Workload) -> float:
 class Opening(NamedTuple):
     """From nothing to the first finished round on the pool, in a process of its own."""
 
-    data: float  # seconds until the samples and the run are there and the workers are started
-    opening: float  # seconds of the opening: K gradients of all N clients
+    data: float  # seconds until the samples and the run are there
+    opening: float  # seconds of starting the workers and of K gradients of all N clients
     first: float  # seconds of the first round
     peak: float  # MiB of all processes together at the end, shared memory counted once
 
@@ -138,7 +137,7 @@ def opening(w: Workload) -> Opening:
             next(steps)
             clock.append(time.perf_counter())
         peak = proportional_memory()
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
     data, first_pass, first = (after - before for before, after in pairwise(clock))
     return Opening(data, first_pass, first, peak)
 
@@ -191,7 +190,7 @@ def shares(w: Workload, rounds: int) -> Shares:
             for _ in range(rounds):
                 next(steps)
             whole = time.perf_counter() - began
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()
         finally:
             Samples.batch = batch  # type: ignore[method-assign]
     used = {name: seconds / whole for name, seconds in clock.items()}
@@ -225,6 +224,6 @@ def scale_at(N: int, rounds: int) -> Scale:
             began = time.perf_counter()
             next(steps)
             times.append(time.perf_counter() - began)
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Scale(N, statistics.median(times), peak)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any, NoReturn
 
 from tunefree.cli import (
@@ -30,6 +32,7 @@ from tunefree.cli import (
 START = """tunefree: federated learning without learning rates
 
   tunefree run                       train on the embedded digits data, nothing to tune
+  tunefree run --data table.csv --target label    the same on your own data
   tunefree run --algorithm parfrefl  the same with another method
   tunefree compare polarfl fedavg    several methods, the same data and seeds
   tunefree tune fedavg               search the step sizes of a method that needs them
@@ -37,6 +40,8 @@ START = """tunefree: federated learning without learning rates
   tunefree report runs               run files as one page of figures and tables
   tunefree watch runs                the same page, live, while the runs go on
   tunefree runs                      what was run, and how it ended
+  tunefree show FILE                 what a run file holds; --clients: scores of each client
+  tunefree export FILE --csv X       its history as a table; --state-dict X: its model
   tunefree reproduce list            the papers' claims; `reproduce 24` plays and decides one
   tunefree algorithms                all methods: what they cost, what they need tuned
   tunefree data list                 data sets by name
@@ -44,7 +49,9 @@ START = """tunefree: federated learning without learning rates
   tunefree bench                     our speed beside the loop that everybody writes
   tunefree flower new DIR            an app for a real federation; `flower up` tries it here
   tunefree COMMAND --help            every setting of a command
+  tunefree --version                 which version this is
 """
+STEP_FLAGS = ("--lr", "--learning-rate", "--eta", "--gamma", "--step-size", "--local-lr")
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,26 +61,54 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        named = [word.rstrip(":") for word in message.split() if word.startswith("--")]
-        flags = flags_of(self)
+        self.exit(2, f"{self.prog}: {message}{self._hint(message)} (see {self.prog} --help)\n")
+
+    def _hint(self, message: str) -> str:
+        """What may have been meant: a flag of this very command, or a step size."""
+        flags = self._option_string_actions
+        named = [re.split("[=:]", word)[0] for word in message.split() if word.startswith("--")]
         wrong = [word for word in named[:1] if word not in flags]
-        near = difflib.get_close_matches(wrong[0], flags, n=1) if wrong else []
-        hint = f"; did you mean {near[0]}?" if near else ""
-        self.exit(2, f"{self.prog}: {message}{hint} (see {self.prog} --help)\n")
+        if wrong and wrong[0].replace("_", "-") in STEP_FLAGS and "--set" in flags:
+            given = "--set algorithm.eta=0.1" if "--algorithm" in flags else "as in fedavg:eta=0.1"
+            return (
+                "; step sizes follow from --per-round and --local-steps, and a method that needs "
+                f"one is given it: {given}"
+            )
+        choice = re.search("invalid choice: '(.*?)' ", message)
+        asked = wrong[0] if wrong else choice[1] if choice else ""
+        known = flags if wrong else re.findall("'(.*?)'", message)[1:]
+        bare = {name.lstrip("-"): name for name in known}
+        near = difflib.get_close_matches(asked.lstrip("-"), bare, n=1)
+        return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
-def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The flags of a parser and of its commands."""
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; what is not known is told by the command that was typed."""
+    top = parser()
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0].startswith("--") and words[0] not in top._option_string_actions:
+        top.error(f"{words[0]} needs a command before it, as in `tunefree run {words[0]} ...`")
+    args, rest = top.parse_known_args(argv)
+    if rest:
+        at_hand(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
+
+
+def at_hand(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the command that was typed, or of its verb."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            flags += [flag for command in action.choices.values() for flag in flags_of(command)]
-    return flags
+            chosen = action.choices.get(getattr(args, action.dest))
+            return parser if chosen is None else at_hand(chosen, args)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; exit code 0 done, 1 failed, 2 bad usage."""
-    args = parser().parse_args(argv)
+    args = parse(argv)
+    if args.version:
+        print(f"tunefree {metadata.version('tunefree')}")
+        return 0
     if args.command is None:
         print(START, end="")
         return 0
@@ -93,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> Parser:
     top = Parser(prog="tunefree", description="Federated learning without learning rates.")
+    top.add_argument("--version", action="store_true", help="say which version this is")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     for name, module, about in (
@@ -104,7 +140,7 @@ def parser() -> Parser:
         ("watch", watch, "the same page, live, while runs are being written"),
         ("runs", runs, "the runs in a folder and how they ended"),
         ("show", show, "what a run file holds"),
-        ("export", export, "a run's history as a table, its model as safetensors"),
+        ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
         ("reproduce", reproduce, "the papers' claims, played and decided"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),

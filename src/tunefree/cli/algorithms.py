@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import print_entries
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -20,16 +20,16 @@ def algorithms_command(args: argparse.Namespace) -> int:
         rows = [{"name": name, **a._asdict(), **price._asdict()} for name, a, price in entries]
         print(json.dumps(rows))
         return 0
-    print_table(
-        ("name", "needs tuned", "up", "down", "memory", "family", "paper"),
+    print_entries(
+        ("name", "needs tuned", "up", "down", "memory"),
         [
             (
                 *(name, ", ".join(about.grid) or "nothing"),
                 *(f"{number:.3g}d" for number in (price.up, price.down, price.memory)),
-                *(about.family, about.paper),
             )
             for name, about, price in entries
         ],
-        wrapped=("family", "paper"),
+        [f"{about.family}; {about.paper}" for _, about, _ in entries],
+        right=("up", "down", "memory"),
     )
     return 0

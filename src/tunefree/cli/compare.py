@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
-from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.experiments.compare import Outcome
@@ -26,10 +26,20 @@ def add_to(command: argparse.ArgumentParser) -> None:
         help="NAME, NAME:key=value,key=value or NAME@tuned.json, as `tunefree tune` writes it",
     )
     command.add_argument(
-        "--target", type=float, metavar="X", help="also count rounds until this accuracy"
+        "--target", type=accuracy, metavar="X", help="also count rounds until this accuracy"
     )
     settings.add_to(command, SEEDS)
     command.set_defaults(act=compare_command)
+
+
+def accuracy(text: str) -> float:
+    """The number, and not the column that `--target` names in other commands."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no accuracy; the column to learn is --target-column {text} here"
+        ) from error
 
 
 def compare_command(args: argparse.Namespace) -> int:
@@ -40,7 +50,7 @@ def compare_command(args: argparse.Namespace) -> int:
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
     choices = [arms.parse_arm(text) for text in args.arms]
-    folder = settings.folder_of(args, "compare", [args.arms, args.seeds, base.asdict()])
+    folder = settings.folder_of(args, "compare", [args.arms, args.seeds, base.told_apart()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
     except KeyboardInterrupt:

@@ -7,16 +7,29 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tunefree import config
+from tunefree.cli import settings
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("what", choices=("list", "get", "show"))
-    command.add_argument("name", nargs="?", metavar="NAME", help="see `tunefree data list`")
+    command.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="see `tunefree data list`; or your own: X.csv, package.module:function",
+    )
     command.add_argument("--data-dir", default="", metavar="X", help="where its files are")
     command.add_argument("--partition", metavar="X", help="also show who gets what: dirichlet:0.1")
-    command.add_argument("--clients", type=int, default=100, metavar="X", help="(default 100)")
+    command.add_argument(
+        "--clients", type=int, metavar="X", help="(default 100, or those the data names)"
+    )
+    settings.add_table_flags(command)
+    command.add_argument(
+        "--set", action="append", default=[], metavar="data.KEY=VALUE", help="options of the data"
+    )
     command.add_argument("--seed", type=int, default=0, metavar="X", help="(default 0)")
     command.add_argument(
         "--out", type=Path, default=Path(), metavar="X", help="folder for pictures"
@@ -60,10 +73,20 @@ def list_data(args: argparse.Namespace) -> int:
     return 0
 
 
+def options_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of the data set that were typed."""
+    flags = {key: value for key in settings.OF_TABLES if (value := getattr(args, key)) is not None}
+    given = flags | dict(config.parse_assignment(each) for each in args.set)
+    for key in given:
+        if not key.startswith("data."):
+            raise ConfigError(f"--set {key} has no place here; give options of the data: data.KEY")
+    return {key.removeprefix("data."): value for key, value in given.items()}
+
+
 def get_data(args: argparse.Namespace) -> int:
     from tunefree.data.sources import load
 
-    data = load(args.name, args.data_dir or None)
+    data = load(args.name, args.data_dir or None, **options_of(args))
     sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
     print(
         json.dumps(sizes)
@@ -79,28 +102,34 @@ def show_data(args: argparse.Namespace) -> int:
     from tunefree.data.sources import SOURCES, load
     from tunefree.plots import data as picture
 
-    data, source = load(args.name, args.data_dir or None), SOURCES[args.name]
+    data = load(args.name, args.data_dir or None, **options_of(args))
+    source = SOURCES.get(args.name)
     labels = data.train.y.numpy()
+    own_clients = None if data.groups is None else len(set(data.groups.tolist()))
+    clients = args.clients or (args.partition == "natural" and own_clients) or 100
     facts: dict[str, Any] = {
         "name": data.name,
-        "about": source.about,
+        "about": source.about if source else "your own data",
         "train": len(data.train),
         "test": len(data.test),
         "input": list(data.train.input_shape),
         "classes": data.classes,
         "model": data.model,
-        "citation": source.citation,
-        "licence": source.licence,
     }
+    if source:
+        facts |= {"citation": source.citation, "licence": source.licence}
+    if own_clients is not None:
+        facts["natural clients"] = own_clients
+    stem = Path(data.name).name.replace(":", "-")
     if data.words:
         facts["samples"] = picture.first_words(data)
-    elif data.classes is not None:
-        facts["picture"] = str(picture.draw_samples(data, args.out / f"{data.name}-samples.png"))
+    elif source and data.classes is not None:
+        facts["picture"] = str(picture.draw_samples(data, args.out / f"{stem}-samples.png"))
     if args.partition:
-        parts = from_spec(args.partition, labels, args.clients, args.seed, data.groups)
+        parts = from_spec(args.partition, labels, clients, args.seed, data.groups)
         summary = heterogeneity(parts, labels, data.classes)
-        title = f"{data.name}, {args.partition}, {args.clients} clients"
-        path = args.out / f"{data.name}-clients.png"
+        title = f"{data.name}, {args.partition}, {clients} clients"
+        path = args.out / f"{stem}-clients.png"
         facts |= {
             "partition": args.partition,
             "smallest client": summary.smallest,

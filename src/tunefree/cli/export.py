@@ -1,11 +1,13 @@
-"""`tunefree export`: a run's history as CSV or Parquet, its model as safetensors."""
+"""`tunefree export`: a run's history as a table or for TensorBoard, its model as tensors."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import json
+import math
 import sys
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tunefree.record import Record, Row
+    from numpy.typing import NDArray
+
+    from tunefree.record import Facts, Record, Row
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -25,23 +29,36 @@ def add_to(command: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--safetensors", type=Path, metavar="FILE", help="the server's vectors, theta among them"
     )
+    kinds.add_argument(
+        "--state-dict",
+        type=Path,
+        metavar="FILE",
+        help="the model, for load_state_dict: .safetensors or .pt",
+    )
+    kinds.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="the history as TensorBoard's event files"
+    )
     command.set_defaults(act=export_command)
 
 
 def export_command(args: argparse.Namespace) -> int:
     from tunefree.record import Record
 
+    writers: dict[str, tuple[Callable[[Record, Path], int], str]] = {
+        "csv": (write_csv, "rows"),
+        "parquet": (write_parquet, "rows"),
+        "safetensors": (write_safetensors, "vectors"),
+        "state_dict": (write_state_dict, "tensors"),
+        "tensorboard": (write_tensorboard, "rows"),
+    }
+    kind = next(kind for kind in writers if getattr(args, kind) is not None)
+    (write, things), path = writers[kind], getattr(args, kind)
     with closing(Record.open(args.run)) as record:
-        if args.csv is not None:
-            path, count = args.csv, write_csv(record, args.csv)
-        elif args.parquet is not None:
-            path, count = args.parquet, write_parquet(record, args.parquet)
-        else:
-            path, count = args.safetensors, write_safetensors(record, args.safetensors)
+        count = write(record, path)
     if args.format == "json":
         print(json.dumps({"run": str(args.run), "file": str(path), "written": count}))
     elif str(path) != "-":
-        print(f"{count} {'vectors' if args.safetensors else 'rows'} written to {path}")
+        print(f"{count} {things} written to {path}")
     return 0
 
 
@@ -82,6 +99,78 @@ def write_safetensors(record: Record, path: Path) -> int:
     return len(vectors)
 
 
+def write_state_dict(record: Record, path: Path) -> int:
+    """The model's tensors by name and shape, as `model.load_state_dict` takes them."""
+    if path.suffix not in (".safetensors", ".pt"):
+        raise ConfigError(f"--state-dict = '{path}' must end in .safetensors or .pt")
+    state = state_dict(record)
+    if path.suffix == ".pt":
+        import torch
+
+        torch.save({name: torch.from_numpy(each) for name, each in state.items()}, fresh(path))
+    else:
+        needed("safetensors.numpy").save_file(state, fresh(path))
+    return len(state)
+
+
+def state_dict(record: Record) -> dict[str, NDArray[Any]]:
+    """Name -> tensor of the model as trained so far, also what was not trained of a named model."""
+    facts, theta = record.facts(), record.vectors().get("theta")
+    if theta is None:
+        raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
+    with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
+    if not facts.tensors:
+        raise ConfigError(
+            f"'{record.path}' was made by an earlier tunefree, which did not keep the names of the "
+            f"model's tensors; {with_model}"
+        )
+    fixed = [name for name, _, place in facts.tensors if place < 0]
+    if fixed and facts.door != "command":
+        raise ConfigError(
+            f"{fixed[0]!r} of the model was not trained, and '{record.path}' keeps only what was; "
+            f"{with_model}"
+        )
+    others = untrained(facts, record) if fixed else {}
+    return {
+        name: others[name]
+        if place < 0
+        else theta[place : place + math.prod(shape)].reshape(shape).copy()
+        for name, shape, place in facts.tensors
+    }
+
+
+def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
+    """Frozen parameters and buffers of a model that has a name, which is built again."""
+    from tunefree.api import named_objective
+    from tunefree.config import config_from
+    from tunefree.data import sources
+    from tunefree.record.provenance import fingerprint
+
+    settings = config_from(facts.config)
+    data = settings.data
+    objective = named_objective(settings, sources.load(data.name, data.dir or None, **data.options))
+    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
+        raise ConfigError(
+            f"model.name = {facts.model!r} now makes another model than when '{record.path}' was "
+            "begun; give it back the model that it began with"
+        )
+    return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
+
+
+def write_tensorboard(record: Record, path: Path) -> int:
+    """Every column of the history against rounds, in a folder that TensorBoard reads."""
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise ConfigError(f"'{path}' is not an empty folder and is left as it is; choose another")
+    writer = needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(path))
+    columns, rows = table(record)
+    for row in rows:
+        for name in columns:
+            if name != "t" and name in row:
+                writer.add_scalar(name, row[name], int(row["t"]) + 1)
+    writer.close()
+    return len(rows)
+
+
 def fresh(path: Path) -> Path:
     """The path, once nothing would be overwritten and its folder is there."""
     if path.exists():
@@ -91,12 +180,12 @@ def fresh(path: Path) -> Path:
     return path
 
 
-def needed(module: str) -> Any:
-    """A library of the extra `export`."""
+def needed(module: str, extra: str = "export") -> Any:
+    """A library of an extra."""
     try:
         return import_module(module)
     except ImportError as error:
+        library = extra if extra != "export" else module.partition(".")[0]
         raise ConfigError(
-            f"this needs {module.partition('.')[0]}; install it with: pip install "
-            "'tunefree[export]'"
+            f"this needs {library}; install it with: pip install 'tunefree[{extra}]'"
         ) from error

@@ -165,7 +165,7 @@ def status_command(args: argparse.Namespace) -> int:
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
     """A status in words."""
-    from tunefree.cli.run import size
+    from tunefree.record.summary import size
 
     why = f" ({found['why']})" if found["why"] else ""
     scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
@@ -190,7 +190,7 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def closing_words(run: Summary) -> str:
-    from tunefree.cli.run import size
+    from tunefree.record.summary import size
 
     lines = [f"{run.state} after round {run.rounds}"]
     accuracy, loss = run.last("accuracy"), run.last("loss")

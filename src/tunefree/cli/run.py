@@ -7,17 +7,16 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunefree import config
 from tunefree.cli import settings
 from tunefree.errors import ConfigError
-from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.rows import BITS
+from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
-    from tunefree.run import Run
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -35,19 +34,22 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace) -> int:
     from tunefree.api import prepare, resume_command
     from tunefree.errors import WireError
-    from tunefree.progress import show_progress
+    from tunefree.progress import Stop, show_progress
+    from tunefree.words import introduction
 
     given = settings.flags_given(args)
     if args.resume is None:
         more = dict(config.parse_assignment(each) for each in args.set)
-        run = prepare(config.load(args.file, given | more))
+        run = prepare(settings.load(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
         run = resume_command(args.resume, fleet, workers, given.get("system.T"))
     if args.format == "text":
         print(introduction(run))
-    stop = Stop()
+        if run.step is not None:
+            print(f"  goes on after round {run.step.t + 1}")
+    stop = Stop(signal.SIGINT, signal.SIGTERM)
     try:
         with stop:
             for _ in show_progress(run):
@@ -82,64 +84,6 @@ def refuse_settings(given: dict[str, object], more: bool) -> None:
         )
 
 
-class Stop:
-    """Ctrl-C or a polite kill: once ends the run after its step, twice ends it at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        print("\nending after this round; once more to end at once", file=sys.stderr)
-
-
-def introduction(run: Run) -> str:
-    """What will be done, with every step size and the formula it came from."""
-    from tunefree.conformance.cost import costs
-    from tunefree.geometry import units
-
-    facts, d = run.record.facts(), run.objective.d
-    prices = costs(run.algo, d)
-    N, S, K, T = run.algo.sys
-    down = size(32 * d * S * prices[0].down)
-    ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
-    lines = [
-        f"{facts.title} ({facts.paper})",
-        f"  N = {N} clients, S = {S} a round, K = {K} local steps, T = {T} rounds",
-    ]
-    for name, value in facts.steps.items():
-        formula = "" if name in facts.options else facts.formulas.get(name, "")
-        equals = "" if formula in ("", AS_PUBLISHED) else "= "
-        first = ", here of round t = 0" if "t +" in formula else ""
-        source = f"{equals}{formula or 'chosen by hand'}{first}"
-        lines.append(f"  {name:<5} = {value:<9.4g} {source}")
-    if shapes := getattr(run.algo, "tensors", None):
-        r = units(run.objective.theta0, shapes)
-        lines.append(f"  in units of {len(r)} tensors' own length, {min(r):.3g} to {max(r):.3g}")
-    if facts.compressor:
-        lines.append(f"  compressor {facts.compressor}")
-    if (last := run.record.last()) is not None:
-        lines.append(f"  goes on after round {last[0] + 1}")
-    lines += [
-        f"  data {facts.data}, {facts.partition}, batches of {facts.batch_size}",
-        f"  model {facts.model}, d = {d:,} parameters; a round sends {down} down and "
-        f"{' or '.join(ups)} up",
-        f"  run file {run.record.path}",
-    ]
-    return "\n".join(lines)
-
-
 def closing(run: Summary, theta_sha256: str) -> str:
     """The result in a few lines, and what to type next."""
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
@@ -165,6 +109,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
+    data = settings.data_words(facts)
     return "\n".join(
         [
             *lines,
@@ -172,7 +117,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
             f"{run.seconds_per_round:.3f} s a round",
             f"  run file {run.path}, theta {theta_sha256[:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
-            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data {facts.data}",
+            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 {data}",
         ]
     )
 
@@ -183,17 +128,3 @@ def count(models: float) -> str:
     ('0.27', '1,234')
     """
     return f"{models:,.0f}" if models >= 10 else f"{models:.2g}"
-
-
-def size(bits: float) -> str:
-    """Bits in bytes that people read.
-
-    >>> size(8_000_000)
-    '1.0 MB'
-    """
-    amount = bits / 8
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"

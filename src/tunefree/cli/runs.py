@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import print_entries
 from tunefree.errors import ConfigError
 
-COLUMNS = ("run", "method", "data", "seed", "state", "round", "accuracy")
+COLUMNS = ("method", "data", "seed", "state", "round", "accuracy")
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -26,7 +26,9 @@ def runs_command(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(found))
     elif found:
-        print_table(COLUMNS, map(cells, found), wrapped=("run",), right=("seed", "round"))
+        paths = [each["run"] for each in found]  # each on a line of its own, to be copied whole
+        rows = [cells(each) for each in found]
+        print_entries(COLUMNS, rows, paths, right=("seed", "round"), wrapped=False)
     else:
         print(f"no run files in {args.folder}; `tunefree run` makes one")
     return 0
@@ -44,9 +46,15 @@ def outline(path: Path) -> dict[str, Any]:
 
 
 def cells(found: dict[str, Any]) -> list[str]:
+    """A run without accuracy shows its loss, or else the first thing that it was measured by."""
     shown = dict(found)
     if "round" in found:
         shown["round"] = f"{found['round']}/{found['rounds'] or '?'}"
-    if found.get("accuracy") is not None:
+    if found.get("data"):
+        shown["data"] = Path(found["data"]).name  # an own table may lie anywhere
+    measured = [name for name in found.get("measures", ()) if found[name] is not None]
+    if "accuracy" in measured:
         shown["accuracy"] = f"{found['accuracy']:.4f}"
+    elif measured:
+        shown["accuracy"] = f"{measured[0]} {found[measured[0]]:.4g}"
     return ["" if shown.get(name) is None else str(shown[name]) for name in COLUMNS]

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tunefree.record import Record, Summary
 
+ENDS = ("worst", "best")
+SHOWN = 5  # clients at either end
+BARS, LONG = 8, 40  # ranges of a score, and signs of the longest bar
+
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("run", type=Path, metavar="RUN", help="a run file")
+    command.add_argument(
+        "--clients", action="store_true", help="also the model's scores on each client's samples"
+    )
     command.set_defaults(act=show_command)
 
 
@@ -22,7 +29,14 @@ def show_command(args: argparse.Namespace) -> int:
     from tunefree.record import Record
 
     with closing(Record.open(args.run)) as record:
-        print(json.dumps(overview(record)) if args.format == "json" else page(record.summary()))
+        told, lines = overview(record), [page(record.summary())]
+    if args.clients:
+        from tunefree.api import client_scores
+
+        rows = client_scores(args.run)
+        told |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
+        lines += words_on_clients(rows)
+    print(json.dumps(told) if args.format == "json" else "\n".join(lines))
     return 0
 
 
@@ -48,7 +62,7 @@ def overview(record: Record) -> dict[str, Any]:
 
 
 def page(run: Summary) -> str:
-    from tunefree.cli.run import size
+    from tunefree.record.summary import size
 
     facts, total = run.facts, run.total
     lines = [
@@ -65,7 +79,7 @@ def page(run: Summary) -> str:
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
     if run.scored_rows:
         for when, row in (("first", run.scored_rows[0]), ("last", run.scored_rows[-1])):
-            lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row)}")
+            lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row, run.measures)}")
     if run.rows:
         lines += [
             f"  sent {size(total('bits_up'))} up and {size(total('bits_down'))} down, drew "
@@ -79,7 +93,51 @@ def page(run: Summary) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
-def scores(row: Mapping[str, float]) -> str:
-    from tunefree.record.summary import SCORES
+def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
+    return ", ".join(f"{name} {row[name]:.4f}" for name in measures if name in row)
 
-    return ", ".join(f"{name} {row[name]:.4f}" for name in SCORES if name in row)
+
+def words_on_clients(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """How the scores differ between clients: in a line each, in bars, and at both ends."""
+    lines = [f"on each client's own training samples, mean ± std over {len(rows)} clients:"]
+    for name in scored(rows):
+        told = spread(rows, name)
+        ends = (f"{end} {told[end]:.4f} (client {told[f'{end}_client']})" for end in ENDS)
+        lines.append(f"  {name:<8} {told['mean']:.4f} ± {told['std']:.4f}, {', '.join(ends)}")
+    first = scored(rows)[0]
+    lines += bars([row[first] for row in rows], first)
+    ordered = sorted(rows, key=lambda row: row[first], reverse=first == "loss")
+    shown = ordered if len(rows) <= 2 * SHOWN else [*ordered[:SHOWN], *ordered[-SHOWN:]]
+    lines.append(f"  {'client':>8}  {'samples':>8}" + "".join(f"  {s:>8}" for s in scored(rows)))
+    for i, row in enumerate(shown):
+        if i == SHOWN < len(shown) < len(rows):
+            lines.append(f"  {'...':>8}")
+        numbers = "".join(f"  {row[name]:8.4f}" for name in scored(rows))
+        lines.append(f"  {row['client']:>8}  {row['n']:>8,}{numbers}")
+    return lines
+
+
+def scored(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    return [name for name in rows[0] if name not in ("client", "n")]
+
+
+def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
+    from tunefree.evaluate import spread
+
+    return spread([dict(row) for row in rows], name)
+
+
+def bars(values: Sequence[float], name: str) -> list[str]:
+    """How many clients have a score in each of some equal ranges."""
+    low, high = min(values), max(values)
+    if low == high:
+        return []
+    counts = [0] * BARS
+    for value in values:
+        counts[min(BARS - 1, int(BARS * (value - low) / (high - low)))] += 1
+    edges = [low + (high - low) * i / BARS for i in range(BARS + 1)]
+    longest = max(counts)
+    return [f"  clients by {name}:"] + [
+        f"  {edges[i]:8.4f} to {edges[i + 1]:.4f}  {'#' * -(-LONG * count // longest)} {count}"
+        for i, count in enumerate(counts)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
@@ -31,3 +32,31 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     Console(width=width).print(table)
+
+
+def print_entries(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    below: Sequence[str],
+    right: Collection[str] = (),
+    wrapped: bool = True,
+) -> None:
+    """A table with a line below each row, for what is too long for a column.
+
+    It gives way on a narrow terminal, unless it is something to be copied whole.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    lines = [columns, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for i, line in enumerate(lines):
+        cells = (
+            f"{cell:>{wide}}" if name in right else f"{cell:<{wide}}"
+            for name, cell, wide in zip(columns, line, widths, strict=True)
+        )
+        text = "  ".join(cells).rstrip()
+        console.print(f" {text}", style="" if i else "bold", soft_wrap=True)
+        if i and wrapped:
+            for part in textwrap.wrap(below[i - 1], max(20, console.width - 5)):
+                console.print(f"    {part}", style="dim", soft_wrap=True)
+        elif i:
+            console.print(f"    {below[i - 1]}", soft_wrap=True)

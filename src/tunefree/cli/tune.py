@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
-from tunefree.cli.run import size
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.experiments.tune import Grid, Trial, TuningResult
@@ -23,7 +23,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=X,X,...",
-        help="values to search, for each parameter; by default the method's own grid",
+        help="values to search, for each parameter; by default the method's own grid; "
+        "decay=none,linear tries both with it",
     )
     command.add_argument(
         "--budget", type=int, metavar="X", help="trials at most; by default the whole grid"
@@ -49,13 +50,19 @@ def tune_command(args: argparse.Namespace) -> int:
     own = declared_grid(arm.name)
     config, _ = arms.configure(arm, base)
     rest = {key: values for key, values in own.items() if key not in arm.options}
-    grid = parse_grid(args.grid) or rest
+    given = parse_grid(args.grid)
+    grid = {**rest, **given} if list(given) == ["decay"] else given or rest
     if both := [key for key in grid if key in arm.options]:
         raise ConfigError(f"{args.arm!r} fixes {both[0]}, which is to be searched; leave it out")
     if not grid:
-        raise ConfigError(f"{args.arm!r} leaves nothing to search; fix fewer options")
+        raise ConfigError(
+            f"{args.arm!r} leaves nothing to search; fix fewer options, or say what: --grid "
+            "eta=0.01,0.1"
+        )
     how = [args.budget, args.no_pruning, args.no_extend]
-    folder = settings.folder_of(args, f"tune-{arm.name}", [grid, args.seeds, config.asdict(), how])
+    folder = settings.folder_of(
+        args, f"tune-{arm.name}", [grid, args.seeds, config.told_apart(), how]
+    )
     try:
         tuned = tune(
             *(config, grid, args.seeds, folder),
@@ -80,25 +87,28 @@ def tune_command(args: argparse.Namespace) -> int:
 
 def parse_grid(given: list[str]) -> Grid:
     """`eta=0.01,0.1` as a parameter and its values."""
-    grid: dict[str, tuple[float, ...]] = {}
+    grid: dict[str, tuple[float | str, ...]] = {}
     for text in given:
         key, _, values = text.partition("=")
         try:
-            numbers = tuple(float(value) for value in values.split(","))
+            given = values.split(",")
+            each = tuple(given) if key == "decay" else tuple(map(float, given))
         except ValueError as error:
             raise ConfigError(f"--grid {text!r} must look like eta=0.01,0.1,1") from error
         if key in grid:
             raise ConfigError(f"--grid {key} is given twice; put all values into one")
-        grid[key] = numbers
+        grid[key] = each
     return grid
 
 
 def show(tuned: TuningResult) -> None:
+    from tunefree.experiments.tune import text
+
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)
-    rows = [(*(f"{value:g}" for _, value in trial.point), words(trial)) for trial in ranked]
+    rows = [(*(text(value) for _, value in trial.point), words(trial)) for trial in ranked]
     print_table((*names, "validation accuracy"), rows, right=names)
-    best = ", ".join(f"{name} = {tuned.options[name]:g}" for name in names)
+    best = ", ".join(f"{name} = {text(value)}" for name, value in tuned.chosen.items())
     print(f"best: {best}, validation accuracy {tuned.score:.4f}")
     for edge in tuned.edges:
         print(f"  {edge}; a wider --grid may do better")

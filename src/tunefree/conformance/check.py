@@ -11,13 +11,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
 from tunefree.algorithms import build
+from tunefree.algorithms.own import complaints
 from tunefree.config import import_name
 from tunefree.conformance.problem import (
     D,
@@ -45,7 +46,6 @@ from tunefree.wire.message import field_bits, is_finite
 Subject: TypeAlias = Algorithm | Callable[[System], Algorithm] | str
 SOME = System(N=6, S=3, K=2, T=8)
 SYSTEMS = (SOME, SOME._replace(S=SOME.N, K=1), System(N=1, S=1, K=1, T=8))
-PARTS = ("sys", "server", "client", "opening", "round")
 EXCHANGE = "Exchange(Down, Up, down, work, up)"
 
 
@@ -114,16 +114,7 @@ def reason(error: Exception) -> str:
 
 
 def check_contract(algo: Algorithm) -> Iterator[str]:
-    for name in PARTS:
-        if not hasattr(algo, name):
-            yield f"it has no `{name}`; an algorithm has {', '.join(PARTS)}"
-    if not is_dataclass(algo) or not type(algo).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        yield (
-            f"{type(algo).__name__} is not a frozen dataclass; write @dataclass(frozen=True) above "
-            "its class"
-        )
-    if not isinstance(algo.sys, System):
-        yield "`sys` is not a tunefree.System; keep the one it was made with"
+    yield from complaints(algo)
     theta0 = initial_model(torch.float32)
     server, client = algo.server(theta0), algo.client(theta0)
     for role, state in (("server", server), ("client", client)):

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 
 from tunefree.algorithms import REGISTRY, build
 from tunefree.conformance.problem import Flat
-from tunefree.core import About, Algorithm, System
+from tunefree.core import About, Algorithm, Generator, System, Vec, bare, stream
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.exchange import Step, play_stage
-from tunefree.wire import bits
-from tunefree.wire.compressors import AnyOf
+from tunefree.wire import Compressed, bits
+from tunefree.wire.compressed import Whole
+from tunefree.wire.compressors import AnyOf, PerTensor
+from tunefree.wire.message import field_bits
 
 D = 1000
+LARGE = 100_000  # parameters, from which on a played step would be waited for
 TOY = System(N=2, S=1, K=1, T=4)
 
 
@@ -38,31 +42,99 @@ class Entry(NamedTuple):
 
 
 def cost(algo: Algorithm, d: int = D) -> Cost:
-    """What the algorithm really sends to and from one client, and what that client keeps."""
+    """What the algorithm really sends to and from one client, and what that client keeps.
+
+    For a large model, one of ours is played on a few short vectors: bits grow evenly with d.
+    """
+    algo = replace(bare(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    ours = type(algo) in REGISTRY.values()
+    counted = scaled(algo, d) if ours and d >= LARGE else played(algo, d)
+    return Cost(*(bits / 32 / d for bits in counted))
+
+
+def played(algo: Algorithm, d: int) -> list[int]:
+    """The bits of each entry of `Cost`, counted from the messages of a step."""
     theta0 = torch.zeros(d)
-    algo = replace(algo, sys=algo.sys._replace(K=1))  # messages do not depend on K
     fleet = Serial(algo, theta0, Flat)
     server = algo.server(theta0)
     opening, _ = play_stage(algo, fleet, server, -1, "opening", [0])
     step, _ = play_stage(algo, fleet, server, 0, "round", [0])
-    memory = bits(fleet.states[0]) / 32 / d
-    return Cost(*in_vectors(step, d), *in_vectors(opening, d), memory)
+    return [*sent(step), *sent(opening), bits(fleet.states[0])]
+
+
+def sent(step: Step) -> tuple[int, int]:
+    """Bits (down, up) that the one client of a step received and sent."""
+    totals = {"down": 0, "up": 0}
+    for line in step.traffic:
+        totals[line.direction] += line.bits
+    return totals["down"], totals["up"]
+
+
+def scaled(algo: Algorithm, d: int) -> list[int]:
+    """The same without a vector of length d, but for what its compressor is asked once."""
+    C = getattr(algo, "C", None)
+    if isinstance(C, PerTensor):
+        algo = replace(algo, C=Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
+    shapes = getattr(algo, "shapes", None) or [(1,)]
+    if not any(shapes):
+        return played(algo, d)
+    least = len(shapes)
+    one, two, four = (played(lengthened(algo, more), least + more) for more in (1, 2, 4))
+    if any(c - b != 2 * (b - a) for a, b, c in zip(one, two, four, strict=True)):
+        return played(algo, d)  # bits that do not grow evenly
+    return [a + (b - a) * (d - least - 1) for a, b in zip(one, two, strict=True)]
+
+
+def lengthened(algo: Algorithm, more: int) -> Algorithm:
+    """The algorithm for a model of as many tensors, all of one element but for `more` in one."""
+    shapes = getattr(algo, "shapes", None)
+    if shapes is None:
+        return algo
+    short = [(1,) * len(shape) for shape in shapes]
+    place = next(i for i, shape in enumerate(short) if shape)
+    short[place] = (1 + more, *short[place][1:])
+    return replace(algo, shapes=tuple(short))
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A compressor whose messages weigh what they would for the model they stand for."""
+
+    C: PerTensor
+    weight: int  # bits
+
+    @property
+    def unbiased(self) -> bool:
+        return self.C.unbiased
+
+    @property
+    def contractive(self) -> bool:
+        return self.C.contractive
+
+    def q2(self, d: int) -> float:
+        return self.C.q2(d)
+
+    def over(self, sizes: Sequence[int] | None) -> Weighed:
+        return self
+
+    def __call__(self, v: Vec, rng: Generator) -> Compressed:
+        return Compressed((Stand(v, self.weight - field_bits(v)),))
+
+
+@dataclass(frozen=True, eq=False)
+class Stand(Whole):
+    """A short vector in place of a long one, made as heavy as that."""
+
+    extra: int = 0  # type: ignore[misc]
 
 
 def costs(algo: Algorithm, d: int) -> list[Cost]:
     """The cost with each compressor that may be chosen; usually that is one."""
+    algo = bare(algo)
     C = getattr(algo, "C", None)
     if not isinstance(C, AnyOf):
         return [cost(algo, d)]
     return [cost(replace(algo, C=choice), d) for choice in C.choices]
-
-
-def in_vectors(step: Step, d: int) -> tuple[float, float]:
-    """Vectors (down, up) that the one client of a step received and sent."""
-    totals = {"down": 0.0, "up": 0.0}
-    for line in step.traffic:
-        totals[line.direction] += line.bits / 32 / d
-    return totals["down"], totals["up"]
 
 
 def catalog() -> list[Entry]:

@@ -1,40 +1,54 @@
-"""A federation from what a PyTorch user has: arrays, torch data sets or Hugging Face data sets."""
+"""A federation from what a PyTorch user has: arrays, frames, torch and Hugging Face data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
+from tunefree.data import frames
+from tunefree.data.lazy import Items, LazySamples, joined, seeded, size_of
 from tunefree.data.samples import (
     Federation,
     Images,
+    Inputs,
     Partition,
     Samples,
     check_federation,
     check_sizes,
     identity,
     starts_of,
+    tensors_of,
 )
+from tunefree.data.tensors import input_and_label, inputs_of, stack, tensor_of
 from tunefree.errors import ConfigError
 
-Data: TypeAlias = Any  # a pair (x, y), a torch Dataset or anything with columns
-Prepare: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+Data: TypeAlias = Any  # a pair (x, y), a frame, a torch Dataset or anything with columns
+Prepare: TypeAlias = Callable[[Inputs], Inputs]
 
-LABELS = ("label", "labels", "target", "targets", "y", "fine_label")
-INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features")
+IN_MEMORY = 2**31  # bytes of inputs read from data sets beforehand; the rest is read when drawn
 
 
 class Pair(NamedTuple):
     """Inputs and targets of one client, or of the test set."""
 
-    x: torch.Tensor
+    x: Inputs  # the first sample alone where they are read when drawn
     y: torch.Tensor
     pictures: bool = False  # they were PIL images
     prepare: Prepare | None = None  # how Samples say that a batch is made
+    columns: tuple[str, ...] = ()  # of a frame
+    items: Items | None = None  # where they are read from when drawn
+    random: bool = False  # and differ then
+
+    def samples(self, prepare: Prepare) -> Samples:
+        """These alone."""
+        if self.items is None:
+            return Samples(self.x, self.y, prepare)
+        starts = starts_of([len(self.y)])
+        return LazySamples((self.items,), self.y, prepare, starts, self.random)
 
 
 def federation_from(
@@ -46,43 +60,57 @@ def federation_from(
 ) -> Federation:
     """The federation of these clients: a sequence of data, or one data set and its Partition.
 
-    Data are (x, y) tensors or arrays, a torch Dataset of (x, y) items, our Samples, or a data set
-    with a label column and an input column. `prepare` makes network input of a raw batch; without
-    it, PIL images become floats from 0 to 1 with the channels first, and all else stays as it is.
+    Data are (x, y) tensors or arrays, a data frame with a target column, a torch Dataset of (x, y)
+    items, our Samples, or a data set with a label column and an input column; x may be a tuple or
+    a dict of several inputs. A data set whose samples differ at every reading, or that is larger
+    than memory allows, is read when samples are drawn. `prepare` makes network input of a raw
+    batch; without it, PIL images become floats from 0 to 1 with the channels first, and all else
+    stays as it is.
 
     >>> x, y = torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])
     >>> federation_from([(x, y), (x[:2], y[:2])], classes=2).parts.sizes.tolist()
     [5, 2]
     """
     if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[1], Partition):
-        whole, parts = pair_of(clients[0], "the data set"), clients[1]
-        check_reach(parts, len(whole.y))
+        pairs, parts = [pair_of(clients[0], "the data set")], clients[1]
+        check_reach(parts, len(pairs[0].y))
     else:
-        pairs = [pair_of(data, f"client {i}") for i, data in enumerate(clients)]
+        pairs, room = [], IN_MEMORY
+        for i, data in enumerate(clients):
+            pairs.append(pair_of(data, f"client {i}", room))
+            room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs])
-        check_alike(pairs, [f"client {i}" for i in range(len(pairs))])
-        whole = Pair(
-            torch.cat([pair.x for pair in pairs]),
-            torch.cat([pair.y for pair in pairs]),
-            pairs[0].pictures,
-            pairs[0].prepare,
-        )
+        pairs = alike(pairs, [f"client {i}" for i in range(len(pairs))])
         parts = Partition([])
-        parts.order = np.arange(len(whole.y), dtype=np.int64)
         parts.starts = starts_of([len(pair.y) for pair in pairs])
-    test_pair = None if test is None else pair_of(test, "the test set")
-    if test_pair is not None:
-        check_alike([whole, test_pair], ["the training data", "the test set"])
-    prepare = prepare or whole.prepare or (pixels_to_unit(whole.x) if whole.pictures else identity)
+        parts.order = np.arange(parts.starts[-1], dtype=np.int64)
+    first = pairs[0]
+    if test is not None:
+        _, tested = alike(
+            [first, pair_of(test, "the test set")], ["the training data", "the test set"]
+        )
+    prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
     return check_federation(
         Federation(
-            train=Samples(whole.x, whole.y, prepare),
+            train=all_samples(pairs, prepare),
             parts=parts,
-            test=test_pair and Samples(test_pair.x, test_pair.y, prepare),
+            test=None if test is None else tested.samples(prepare),
             classes=classes,
             name=name,
         )
     )
+
+
+def all_samples(pairs: Sequence[Pair], prepare: Prepare) -> Samples:
+    """The samples of all one after the other."""
+    if len(pairs) == 1:
+        return pairs[0].samples(prepare)
+    y = torch.cat([pair.y for pair in pairs])
+    if not any(pair.items for pair in pairs):
+        return Samples(joined([pair.x for pair in pairs]), y, prepare)
+    sources = tuple(pair.items or Samples(pair.x, pair.y) for pair in pairs)
+    starts = starts_of([len(pair.y) for pair in pairs])
+    return LazySamples(sources, y, prepare, starts, any(pair.random for pair in pairs))
 
 
 def pixels_to_unit(x: torch.Tensor) -> Images:
@@ -91,38 +119,79 @@ def pixels_to_unit(x: torch.Tensor) -> Images:
     return Images(white=255, mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
-def pair_of(data: Data, who: str) -> Pair:
-    """Inputs and targets as two tensors of equal length."""
+def pair_of(data: Data, who: str, room: int = IN_MEMORY) -> Pair:
+    """Inputs and targets of equal length; in memory, if they are in it or fit into this room."""
+    columns: tuple[str, ...] = ()
     pictures = False
     if isinstance(data, DataLoader):
         raise ConfigError(f"{who} is a DataLoader, which already makes batches; give its .dataset")
     if isinstance(data, Samples):
         return Pair(data.x, data.y, prepare=data.prepare)
     if is_pair(data):
-        x, y = (tensor_of(values, who) for values in data)
+        x, columns = given_inputs(data[0], who)
+        y = given_targets(data[1], who)
+        frames.same_rows(data[0], data[1], who)
+    elif frames.is_frame(data):
+        x, y, columns = frames.frame_pair(data, who)
     elif tensors := two_tensors(data):
         x, y = tensors
     elif isinstance(data, Subset) and (tensors := two_tensors(data.dataset)):
         at = torch.as_tensor(list(data.indices), dtype=torch.int64)
         x, y = (tensor[at] for tensor in tensors)
-    elif names := column_names(data):
-        first, label = input_and_label(names, who)
-        x, pictures = stack(data[first], f"{who}, column {first!r}")
+    elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise ConfigError(f"{who} is of type {type(data).__name__}; {what_to_give(data)}")
+    elif (names := column_names(data)) and not read_by_item(data, names, room):
+        chosen, label = input_and_label(names, who)
+        if isinstance(chosen, str):
+            x, pictures = stack(data[chosen], f"{who}, column {chosen!r}")
+        else:
+            x = {name: stack(data[name], f"{who}, column {name!r}")[0] for name in chosen}
         y, _ = stack(data[label], f"{who}, column {label!r}")
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        items = [checked_item(data[i], i, who) for i in range(len(data))]
-        x, pictures = stack([item[0] for item in items], who)
-        y, _ = stack([item[1] for item in items], who)
     else:
-        raise ConfigError(
-            f"{who} is of type {type(data).__name__}; give a pair (x, y), a torch Dataset with a "
-            "length, or a data set with columns"
+        return read_items(Items(data, who), room)
+    for values in tensors_of(x).values():
+        if len(values) != len(y):
+            raise ConfigError(
+                f"{who} has {len(values)} inputs but {len(y)} targets; they must pair up one to one"
+            )
+    return Pair(x, y if y.is_floating_point() else y.long(), pictures, columns=columns)
+
+
+def what_to_give(data: Data) -> str:
+    if isinstance(data, IterableDataset) or hasattr(data, "__iter__"):
+        return (
+            "its samples can only be read one after the other, and clients draw them in any order; "
+            "give a data set with __getitem__ and __len__, such as list(data)"
         )
-    if len(x) != len(y):
-        raise ConfigError(
-            f"{who} has {len(x)} inputs but {len(y)} targets; they must pair up one to one"
-        )
-    return Pair(x, y if y.is_floating_point() else y.long(), pictures)
+    return "give a pair (x, y), a frame, a torch Dataset with a length, or a data set with columns"
+
+
+def read_items(items: Items, room: int) -> Pair:
+    """All items of a data set, or where to read them from if they are too many or random."""
+    n = len(items)
+    if not n:
+        return Pair(torch.empty(0), torch.empty(0, dtype=torch.int64))
+    listed = isinstance(items.data, list | tuple)  # is in memory, and cannot be random
+    with seeded(0):
+        x, y, pictures = items.read([0])
+    random = not listed and items.is_random()
+    if random or (not listed and n * size_of(x) > room):
+        return Pair(x, items.labels(), pictures, items=items, random=random)
+    with seeded(0):
+        x, y, pictures = items.read(range(n))
+    return Pair(x, y, pictures)
+
+
+def read_by_item(data: Data, names: list[str], room: int) -> bool:
+    """Whether columns must be read row by row: a transform makes them, or they are too large."""
+    format = getattr(data, "format", None)
+    if isinstance(format, Mapping) and format.get("type") == "custom":  # Hugging Face's transform
+        return True
+    try:
+        row = Items(data, "").read([0])[0]
+    except (KeyError, TypeError, IndexError, ConfigError):  # has columns and no rows
+        return False
+    return len(data) * size_of(row) > room
 
 
 def is_pair(data: Data) -> bool:
@@ -130,6 +199,25 @@ def is_pair(data: Data) -> bool:
     if not isinstance(data, tuple | list) or len(data) != 2:
         return False
     return isinstance(data, tuple) or all(isinstance(v, torch.Tensor | np.ndarray) for v in data)
+
+
+def given_inputs(x: Any, who: str) -> tuple[Inputs, tuple[str, ...]]:
+    """The inputs of a pair, and their columns' names if they are a frame."""
+    if not frames.is_frame(x):
+        return inputs_of(x, who), ()
+    names = tuple(str(name) for name in x.columns)
+    return frames.features_of(x, names, who), names
+
+
+def given_targets(y: Any, who: str) -> torch.Tensor:
+    if frames.is_column(y):
+        return frames.target_of(y, f"{who}, targets")
+    if frames.is_frame(y):
+        columns = [
+            frames.target_of(frames.column_of(y, str(n)), f"{who}, column {n!r}") for n in y.columns
+        ]
+        return torch.stack(columns, dim=1)
+    return tensor_of(y, who)
 
 
 def two_tensors(data: Data) -> tuple[torch.Tensor, ...]:
@@ -143,85 +231,52 @@ def column_names(data: Data) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list | tuple | dict) else []
 
 
-def input_and_label(names: list[str], who: str) -> tuple[str, str]:
-    """Which column is the input and which the target."""
-    label = next((name for name in LABELS if name in names), None)
-    others = [name for name in names if name not in LABELS]
-    known = next((name for name in INPUTS if name in others), None)
-    chosen = known or (others[0] if len(others) == 1 else None)
-    if label is None or chosen is None:
-        raise ConfigError(
-            f"{who} has the columns {', '.join(names)}; name the target column one of "
-            f"{', '.join(LABELS)} and the input column one of {', '.join(INPUTS)}"
-        )
-    return chosen, label
-
-
-def checked_item(item: Any, i: int, who: str) -> Any:
-    """The same item, once it is a pair (x, y)."""
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ConfigError(
-            f"{who}, sample {i} is of type {type(item).__name__}; a data set must give (x, y)"
-        )
-    return item
-
-
-def stack(values: Any, who: str) -> tuple[torch.Tensor, bool]:
-    """The values as one tensor, and whether they were PIL images (whose channels go first)."""
-    if isinstance(values, torch.Tensor | np.ndarray):
-        return tensor_of(values, who), False
-    values = list(values)
-    pictures = bool(values) and hasattr(values[0], "getbands")
-    if pictures:
-        arrays = [np.asarray(value) for value in values]
-        values = [array.transpose(2, 0, 1) if array.ndim == 3 else array for array in arrays]
-    if not values or isinstance(values[0], bool | int | float):
-        return tensor_of(values, who), False
-    tensors = [tensor_of(value, who, least=0) for value in values]
-    for i, tensor in enumerate(tensors):
-        if tensor.shape != tensors[0].shape:
+def alike(pairs: Sequence[Pair], who: Sequence[str]) -> list[Pair]:
+    """The same, frames' columns in the first one's order, once all have one shape and one type."""
+    first, result = pairs[0], []
+    for whose, pair in zip(who, pairs, strict=True):
+        if pair.columns and first.columns and pair.columns != first.columns:
+            pair = in_order(pair, first.columns, whose, who[0])
+        given, expected = tensors_of(pair.x), tensors_of(first.x)
+        if list(given) != list(expected):
             raise ConfigError(
-                f"{who}, sample {i} has shape {tuple(tensor.shape)} but sample 0 has "
-                f"{tuple(tensors[0].shape)}; pad or resize them to one shape"
+                f"{whose} has {', '.join(given)} but {who[0]} has {', '.join(expected)}; give all "
+                "of them the same inputs"
             )
-    return torch.stack(tensors), pictures
+        for name in expected:
+            plural = name.replace("input", "inputs", 1)
+            check_like(plural, given[name], expected[name], whose, who[0])
+        check_like("targets", pair.y, first.y, whose, who[0])
+        result.append(pair)
+    return result
 
 
-def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
-    """The values as a tensor of numbers; NumPy's float64 becomes torch's default float type."""
-    try:
-        if isinstance(values, torch.Tensor):
-            tensor = values.detach()
-        else:
-            array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
-            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-            tensor = tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
-    except (TypeError, ValueError):
-        kind = type(values).__name__
+def in_order(pair: Pair, columns: tuple[str, ...], whose: str, first: str) -> Pair:
+    """A frame's features in the order of another frame."""
+    for name in {*columns} ^ {*pair.columns}:
+        has, lacks = (whose, first) if name in pair.columns else (first, whose)
         raise ConfigError(
-            f"{who} holds values of type {kind} that are not numbers of one shape; turn them into "
-            "numbers first (texts into token ids, for example)"
-        ) from None
-    if tensor.dim() < least:
-        raise ConfigError(f"{who} holds one number where a list of samples is expected")
-    return tensor
+            f"{has} has a column {name!r} and {lacks} has none; give all frames the same columns"
+        )
+    at = [pair.columns.index(name) for name in columns]
+    return pair._replace(x=pair.x[:, at], columns=columns)
 
 
-def check_alike(pairs: Sequence[Pair], who: Sequence[str]) -> None:
-    """Nothing, once all inputs and all targets have one shape and one type."""
-    for what, values in (("inputs", [p.x for p in pairs]), ("targets", [p.y for p in pairs])):
-        for each, value in zip(who, values, strict=True):
-            shape, first = tuple(value.shape[1:]), tuple(values[0].shape[1:])
-            if shape != first:
-                raise ConfigError(
-                    f"{each} has {what} of shape {shape} but {who[0]} has {first}; give all of "
-                    "them the same shape"
-                )
-            if value.dtype != values[0].dtype:
-                raise ConfigError(
-                    f"{each} has {what} of type {value.dtype} but {who[0]} has {values[0].dtype}; "
-                    "give all of them the same type"
-                )
+def check_like(
+    what: str, value: torch.Tensor, expected: torch.Tensor, whose: str, first: str
+) -> None:
+    """Nothing, once both have one shape and one type."""
+    shape, theirs = tuple(value.shape[1:]), tuple(expected.shape[1:])
+    if shape != theirs:
+        raise ConfigError(
+            f"{whose} has {what} of shape {shape} but {first} has {theirs}; give all of them the "
+            "same shape"
+        )
+    if value.dtype != expected.dtype:
+        raise ConfigError(
+            f"{whose} has {what} of type {value.dtype} but {first} has {expected.dtype}; give all "
+            "of them the same type"
+        )
 
 
 def check_reach(parts: Partition, n: int) -> None:

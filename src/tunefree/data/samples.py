@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,39 +13,91 @@ from numpy.typing import NDArray
 from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
+Inputs: TypeAlias = Any  # a tensor; of a model with several inputs a tuple or a dict of tensors
+Targets: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # targets -> as the loss wants them
 
 
-def identity(x: torch.Tensor) -> torch.Tensor:
+def identity(x: Inputs) -> Inputs:
     return x
+
+
+def each(change: Callable[[torch.Tensor], torch.Tensor], x: Inputs) -> Inputs:
+    """The same inputs, every tensor of them changed.
+
+    >>> each(torch.neg, (torch.ones(1), torch.zeros(1)))
+    (tensor([-1.]), tensor([-0.]))
+    """
+    if isinstance(x, torch.Tensor):
+        return change(x)
+    if isinstance(x, tuple):
+        return tuple(change(tensor) for tensor in x)
+    return {name: change(tensor) for name, tensor in x.items()}
+
+
+def tensors_of(x: Inputs) -> dict[str, torch.Tensor]:
+    """The tensors of inputs by what an error message calls them."""
+    if isinstance(x, torch.Tensor):
+        return {"input": x}
+    if isinstance(x, tuple):
+        return {f"input {i}": tensor for i, tensor in enumerate(x)}
+    return {f"input {name!r}": tensor for name, tensor in x.items()}
+
+
+def split(x: Inputs, size: int) -> list[Inputs]:
+    """The inputs cut into batches of so many samples."""
+    if isinstance(x, torch.Tensor):
+        return list(torch.split(x, size))
+    if isinstance(x, tuple):
+        return list(zip(*(torch.split(tensor, size) for tensor in x), strict=True))
+    cuts = zip(*(torch.split(tensor, size) for tensor in x.values()), strict=True)
+    return [dict(zip(x, cut, strict=True)) for cut in cuts]
 
 
 @dataclass(frozen=True)
 class Samples:
     """Inputs and targets, kept raw (uint8 stays uint8) until a batch is made."""
 
-    x: torch.Tensor
+    x: Inputs
     y: torch.Tensor
-    prepare: Callable[[torch.Tensor], torch.Tensor] = identity  # a raw batch -> network input
+    prepare: Callable[[Inputs], Inputs] = identity  # a raw batch -> network input
+
+    lazy: ClassVar[bool] = False  # read only when drawn
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def batch(self, index: Index | slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """The samples at these places, ready for the network."""
+    def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
+        """The samples at these places, ready for the network; `seed` is for those read anew."""
         if isinstance(index, slice):
-            return self.prepare(self.x[index]), self.y[index]
+            return self.prepare(each(lambda x: x[index], self.x)), self.y[index]
         at = torch.from_numpy(index)  # index_select is ten times quicker than x[at] here
-        return self.prepare(self.x.index_select(0, at)), self.y.index_select(0, at)
+        if isinstance(self.x, torch.Tensor):
+            return self.prepare(self.x.index_select(0, at)), self.y.index_select(0, at)
+        return self.prepare(each(lambda x: x.index_select(0, at), self.x)), self.y[at]
 
-    def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def batches(self, size: int) -> Iterator[tuple[Inputs, torch.Tensor]]:
         """All samples in order, `size` at a time."""
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
+
+    def with_targets(self, targets: Targets) -> Samples:
+        """The same samples, their targets as the loss wants them."""
+        return replace(self, y=targets(self.y))
+
+    @property
+    def random(self) -> bool:
+        """Whether a sample may be another one at the next reading."""
+        return False
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one prepared sample."""
         return tuple(self.prepare(self.x[:1]).shape[1:])
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the raw inputs of one sample are."""
+        return sum(tensor[0].numel() for tensor in tensors_of(self.x).values())
 
 
 class Partition:
@@ -158,7 +210,8 @@ def check_sizes(sizes: Sequence[int] | Index) -> None:
 
 
 def check_samples(role: str, samples: Samples, federation: Federation) -> None:
-    x, y, classes = samples.x, samples.y, federation.classes
+    y, classes = samples.y, federation.classes
+    inputs = {} if samples.lazy else tensors_of(samples.x)  # lazy ones are checked when read
 
     def holder(bad: torch.Tensor) -> str:
         """Where the first bad sample is, in the words of whoever supplied it."""
@@ -169,11 +222,12 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
         client = int(np.searchsorted(federation.parts.starts, place, side="right") - 1)
         return f"client {client}, sample {place - int(federation.parts.starts[client])}"
 
-    if len(x) != len(y):
-        raise ConfigError(
-            f"{role} data has {len(x)} inputs but {len(y)} targets; they must pair up one to one"
-        )
-    for name, values in (("input", x), ("target", y)):
+    for name, values in (*inputs.items(), ("target", y)):
+        if len(values) != len(y):
+            raise ConfigError(
+                f"{role} data has {len(values)} inputs but {len(y)} targets; they must pair up one "
+                "to one"
+            )
         if values.is_floating_point():
             bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
             if bad.any():

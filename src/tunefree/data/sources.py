@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from tunefree.core import stream
+from tunefree.data import own
 from tunefree.data.named import cache, official, synthetic, text
 from tunefree.data.named.cache import FileSet
 from tunefree.data.samples import Dataset, Images, Samples
 from tunefree.errors import ConfigError, unknown
 
-__all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "load", "options"]
+__all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "classes_of", "load", "options"]
 
 DIGITS = tuple("0123456789")
 UPPER = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -251,12 +252,19 @@ def at_hand(name: str, data_dir: str | Path | None = None) -> bool:
 
 
 def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dataset:
-    """The named data set, fetched if it is in no folder here.
+    """The named data set, fetched if it is in no folder here; or a user's own, see `own`.
 
     >>> data = load("digits")
     >>> len(data.train), len(data.test), data.train.input_shape
     (1438, 359, (1, 8, 8))
     """
+    if own.is_own(name):
+        if data_dir:
+            raise ConfigError(
+                f"data.dir = {str(data_dir)!r} is for named data sets; leave it out, and give the "
+                "whole path of your own as data.name"
+            )
+        return own.load(name, **chosen)
     source, allowed = source_of(name), options(name)
     for key in chosen:
         if not allowed:
@@ -270,7 +278,17 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
     return source.build(data_dir=data_dir, **chosen)
 
 
+def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:
+    """How many classes the data has; only a user's own is loaded to know."""
+    if own.is_own(name):
+        return load(name, data_dir, **chosen).classes
+    return source_of(name).classes
+
+
 def source_of(name: str) -> Source:
     if name not in SOURCES:
-        raise unknown("data.name", name, SOURCES)
+        raise ConfigError(
+            f"{unknown('data.name', name, SOURCES)}, or give your own: a file that ends in .csv, "
+            "or package.module:function"
+        )
     return SOURCES[name]

@@ -1,4 +1,7 @@
-"""An arm of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json."""
+"""An arm of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json.
+
+NAME may be `package.module:Name`: what follows a colon and has no = is part of it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tunefree import algorithms, config
+from tunefree.algorithms.own import options_in
 from tunefree.config import AlgorithmSettings, Config, Schedule
 from tunefree.errors import ConfigError, unknown
 
 ARM = re.compile(
-    r"(?P<name>[^@:]*)(?:@(?P<file>.+?))?(?::(?P<options>[A-Za-z_]\w*=.*))?", re.DOTALL
+    r"(?P<name>[^@:]*(?::[A-Za-z_]\w*(?![\w=]))?)(?:@(?P<file>.+?))?"
+    r"(?::(?P<options>[A-Za-z_]\w*=.*))?",
+    re.DOTALL,
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others belong to a value
 NO_TASK = ("data.dir", "data.validation")  # they do not change what is learned
@@ -53,13 +59,16 @@ def parse_arm(text: str) -> ArmSpec:
     'fedavg@tuned:s=2'
     """
     match = ARM.fullmatch(text)
-    if match is None:
+    if match is None or match["name"].partition(":")[0] in algorithms.REGISTRY.keys() - {
+        match["name"]
+    }:
         raise ConfigError(
             f"arm {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
         )
     name, file, given = match.group("name", "file", "options")
-    if name not in algorithms.REGISTRY:
-        raise unknown("arm", name, algorithms.REGISTRY)
+    if ":" not in name and name not in algorithms.REGISTRY:
+        raise unknown("arm", name, algorithms.REGISTRY, more="package.module:Name")
+    algorithms.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():
         key, value = config.parse_assignment(part)
@@ -84,8 +93,10 @@ def configure(arm: ArmSpec, base: Config) -> tuple[Config, dict[str, Any]]:
         warn_of_other_settings(arm, tuned, base)
     given = {**tuned.get("options", {}), **arm.options}
     schedule = choose_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
-    known = {"compressor": shared.compressor if arm.name in algorithms.COMPRESSING else ""}
-    known |= {key: given.pop(key) for key in ("compressor", "explicit_steps") if key in given}
+    compresses = "C" in options_in(algorithms.find(arm.name))
+    known = {"compressor": shared.compressor if compresses else "", "weighting": shared.weighting}
+    own = (*algorithms.WRAPPED, "explicit_steps")
+    known |= {key: given.pop(key) for key in own if key in given}
     chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
     algorithms.check(arm.name, algorithms.options_of(chosen), chosen.explicit_steps)
     facts = {"tuning": tuned["bill"]} if tuned else {}
@@ -124,12 +135,14 @@ def read_tuned(arm: ArmSpec) -> dict[str, Any]:
 
 def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
-    here, there = base.asdict(), tuned["settings"]
+    here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]
+    follows = ("system.K",) if there["system"].get("epochs") else ()
     other = [
-        f"{section}.{key} = {there[section].get(key)!r}"
+        f"{section}.{key} = {then!r}"
         for section in ("system", "data", "model", "schedule")
         for key, value in here[section].items()
-        if f"{section}.{key}" not in NO_TASK and there[section].get(key) != value
+        if f"{section}.{key}" not in (*NO_TASK, *follows)
+        and (then := there[section].get(key, usual[section][key])) != value
     ]
     if other:
         warnings.warn(f"{arm.name} was tuned with {', '.join(other)}", stacklevel=3)

@@ -93,20 +93,25 @@ def plan(
     role: Role = "arm",
     facts: Mapping[str, object] = {},
     floors: Mapping[int, float] = {},
+    data: str = "",
 ) -> PlannedRun:
-    """The run of these settings, in a file whose name they decide, on one thread of one process."""
+    """The run of these settings, in a file whose name they decide, on one thread of one process.
+
+    `data` tells the model and the data apart where they have no names among the settings.
+    """
     alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
     stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
-    mark = fingerprint(alone, floors)
+    same = replace(alone, run=replace(alone.run, commit_every=1))  # the results are the same
+    mark = fingerprint(same, floors, data)
     path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
     alone = replace(alone, run=replace(alone.run, out=str(path)))
     facts = {**facts, "arm": label, "role": role, "settings": mark}
     return PlannedRun(label, alone, role, path, facts, floors)
 
 
-def fingerprint(config: Config, floors: Mapping[int, float]) -> str:
+def fingerprint(config: Config, floors: Mapping[int, float], data: str = "") -> str:
     """Twelve letters that differ wherever a setting differs."""
-    text = json.dumps([config.asdict(), sorted(floors.items())], sort_keys=True)
+    text = json.dumps([config.told_apart(), sorted(floors.items())], sort_keys=True) + data
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

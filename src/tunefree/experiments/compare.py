@@ -5,19 +5,22 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tunefree import algorithms
+from tunefree.algorithms.own import about_of
 from tunefree.config import Config
-from tunefree.core import About
+from tunefree.core import Algorithm, about, bare
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.experiments import arms
 from tunefree.experiments.arms import ArmSpec
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
-from tunefree.record import Row
+from tunefree.record import Record, Row
+from tunefree.record.summary import own_measures
 
 
 class Outcome(NamedTuple):
@@ -40,22 +43,32 @@ class Outcome(NamedTuple):
     seconds: float | None
     tuning: Mapping[str, Any] | None  # what it cost to find the step sizes, where it is known
     runs: list[dict[str, Any]]
+    measures: Mapping[str, float | None] = {}  # a user's own, at the end, mean
 
 
 def plan_arms(
-    choices: Sequence[ArmSpec], base: Config, seeds: Sequence[int], folder: Path
+    choices: Sequence[ArmSpec],
+    base: Config,
+    seeds: Sequence[int],
+    folder: Path,
+    names: Sequence[str] = (),
 ) -> list[list[PlannedRun]]:
     """The runs of each arm, one for each seed."""
-    labels = arms.labels(choices)
-    for kind, given in (("arm", labels), ("seed", map(str, seeds))):
-        for each, count in Counter(given).items():
-            if count > 1:
-                raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
+    labels = names or arms.labels(choices)
+    check_once(labels, seeds)
     runs = []
     for arm, label in zip(choices, labels, strict=True):
         config, facts = arms.configure(arm, base)
         runs.append([plan(folder, label, with_seed(config, s), "arm", facts) for s in seeds])
     return runs
+
+
+def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
+    """Refuse an arm or a seed that is there twice."""
+    for kind, given in (("arm", labels), ("seed", map(str, seeds))):
+        for each, count in Counter(given).items():
+            if count > 1:
+                raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
 
 
 def with_seed(config: Config, seed: int) -> Config:
@@ -69,22 +82,29 @@ def compare(
     folder: Path,
     target: float | None = None,
     workers: int = 0,
+    names: Sequence[str] = (),
 ) -> list[Outcome]:
-    """Play all arms with all seeds, and sum up each arm."""
-    groups = run_groups(plan_arms(choices, base, seeds, folder), workers)
+    """Play all arms with all seeds, and sum up each arm, under its name if it is given one."""
+    groups = run_groups(plan_arms(choices, base, seeds, folder, names), workers)
     return [outcome(*each, target) for each in zip(choices, groups, strict=True)]
 
 
-def outcome(arm: ArmSpec, results: Sequence[Result], target: float | None = None) -> Outcome:
+def outcome(
+    arm: ArmSpec,
+    results: Sequence[Result],
+    target: float | None = None,
+    algo: Algorithm | None = None,
+) -> Outcome:
+    """The results of an arm summed up; `algo` is what a function of the user's own has made."""
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
     config, facts = results[0].run.config, results[0].run.facts
-    values = step_sizes(config)
-    about: About = algorithms.REGISTRY[arm.name].about
-    own = bool(about.steps) and not set(config.algorithm.options) & set(about.steps)
+    said = about_of(algorithms.find(arm.name)) if algo is None else about(algo)
+    values = step_sizes(config, results, algo)
+    own = bool(said.steps) and not set(config.algorithm.options) & set(said.steps)
     free: Literal["from theory", "as published"] = (
-        "as published" if about.constant else "from theory"
+        "as published" if said.constant else "from theory"
     )
     return Outcome(
         arm=results[0].run.label,
@@ -104,6 +124,9 @@ def outcome(arm: ArmSpec, results: Sequence[Result], target: float | None = None
         seconds=mean([row["seconds"] for row in ends]),
         tuning=facts.get("tuning"),  # type: ignore[arg-type]
         runs=[about_run(result) for result in results],
+        measures={
+            name: mean([row[name] for row in ends if name in row]) for name in own_measures(ends)
+        },
     )
 
 
@@ -121,23 +144,41 @@ def about_run(result: Result) -> dict[str, Any]:
 
 
 def check_has_accuracy(config: Config) -> None:
-    if sources.source_of(config.data.name).classes is None:
+    data = config.data
+    if sources.classes_of(data.name, data.dir or None, **data.options) is None:
         raise ConfigError(
             f"data.name = {config.data.name!r} has no classes and so no accuracy to choose by; "
             "use another data set"
         )
 
 
-def step_sizes(config: Config) -> dict[str, float]:
-    """Those that a method's formulas give or its grid is about, and others written for it."""
+def step_sizes(
+    config: Config, results: Sequence[Result] = (), algo: Algorithm | None = None
+) -> dict[str, float]:
+    """Those that a method's formulas give or its grid is about, and others written for it.
+
+    With local epochs the formulas' K is that of the first run that knows it.
+    """
     chosen = config.algorithm
-    algo = algorithms.build(
-        chosen.name, config.constants, chosen.options, explicit_steps=chosen.explicit_steps
-    )
-    about: About = algorithms.REGISTRY[chosen.name].about
-    names = dict.fromkeys((*(about.steps or about.grid), *chosen.options))
-    values = {name: getattr(algo, name) for name in names}
+    if algo is None:
+        if config.system.epochs:
+            K = next((K for K in map(played_steps, results) if K), 0)
+            if not K:
+                return {}
+            config = replace(config, system=replace(config.system, K=K))
+        algo = algorithms.configure(config, None)
+    method, said = bare(algo), about(algo)
+    names = dict.fromkeys((*(said.steps or said.grid), *chosen.options))
+    values = {name: getattr(method, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+def played_steps(result: Result) -> int:
+    """K as the run's file has it; 0 if there is no file."""
+    if not result.run.path.exists():
+        return 0
+    with closing(Record.open(result.run.path)) as record:
+        return record.facts().system.get("K", 0)
 
 
 def accuracies(result: Result) -> list[float]:

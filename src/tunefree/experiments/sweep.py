@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from tunefree import algorithms
-from tunefree.config import Config
-from tunefree.core import About
+from tunefree.algorithms.own import about_of, options_in
+from tunefree.api import named_data
+from tunefree.config import Config, with_sizes
 from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.experiments.batch import Result, plan, run_groups
@@ -47,7 +48,7 @@ def sweep(
     """Play every value with every seed; a run that diverged counts as accuracy 0."""
     check_has_accuracy(config)
     chosen = config.algorithm
-    theory = check(chosen.name, over, values, config)
+    theory = check(chosen.name, over, values, with_seed(config, seeds[0]))
     groups = []
     for value in sorted(values):
         options = {**chosen.options, over: value}
@@ -63,17 +64,17 @@ def sweep(
     curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
         raise ConfigError(f"no run could be played: {results[0][0].reason}")
-    classes = sources.source_of(config.data.name).classes or 1
+    data = config.data
+    classes = sources.classes_of(data.name, data.dir or None, **data.options) or 1
     return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 
 def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
     """Refuse what cannot be swept; the value that theory gives, where it gives one."""
-    cls = algorithms.REGISTRY[name]
-    about: About = cls.about
-    steps = list(about.steps or about.grid)
-    if over not in {f.name for f in fields(cls)}:
-        raise unknown("--over", over, steps)
+    maker = algorithms.find(name)
+    about, known = about_of(maker), options_in(maker)
+    if over not in known:
+        raise unknown("--over", over, about.steps or about.grid or known)
     if len(values) < 2 or len(set(values)) < len(values):
         raise ConfigError(f"--values {list(values)} must be two or more different step sizes")
     for value in values:
@@ -83,9 +84,13 @@ def check(name: str, over: str, values: Sequence[float], config: Config) -> floa
 
 def theory_of(name: str, step: str, config: Config) -> float | None:
     """What the formulas of a method give for a step size, if it has formulas."""
-    if not algorithms.REGISTRY[name].about.steps:
+    maker = algorithms.find(name)
+    if not about_of(maker).steps:
         return None
-    return cast(float, getattr(algorithms.build(name, config.constants), step))
+    if config.system.epochs:
+        _, federation = named_data(config)
+        config = with_sizes(config, federation.parts.sizes)
+    return cast(float, getattr(algorithms.build(maker, config.constants), step))
 
 
 def last_accuracy(result: Result) -> float:

@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from tunefree import algorithms
-from tunefree.config import Config
-from tunefree.core import About, stream
+from tunefree.algorithms.own import about_of
+from tunefree.config import Config, build
+from tunefree.core import stream
 from tunefree.errors import ConfigError, FleetError
 from tunefree.experiments import atomic_file
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
 from tunefree.experiments.compare import about_run, check_has_accuracy, with_seed
 from tunefree.record import Row
 
-Point: TypeAlias = tuple[tuple[str, float], ...]  # a value for each parameter of the grid
-Grid: TypeAlias = Mapping[str, tuple[float, ...]]
+Value: TypeAlias = float | str  # a number, or one of a few choices
+Point: TypeAlias = tuple[tuple[str, Value], ...]  # one for each parameter of the grid
+Grid: TypeAlias = Mapping[str, tuple[Value, ...]]
 
 SHARE = 0.1  # of the training samples held out, where the settings say nothing
 WHOLE = 3  # trials are played whole at least, before others are measured by them
@@ -57,8 +59,9 @@ class TuningResult(NamedTuple):
     """What the search found, and what it cost."""
 
     options: dict[str, object]
+    point: Point  # those of them that were searched
     score: float
-    grid: dict[str, tuple[float, ...]]  # with the values it grew by
+    grid: dict[str, tuple[Value, ...]]  # with the values it grew by
     edges: list[str]  # a sentence for each parameter whose best value has none beyond it
     trials: list[Trial]
 
@@ -69,8 +72,12 @@ class TuningResult(NamedTuple):
         rounds = sum(int(row["t"]) + 1 for row in ends)
         costs = ("samples", "bits_up", "bits_down", "seconds")
         sums = {name: sum(row[name] for row in ends) for name in costs}
-        chosen = {name: self.options[name] for name in self.grid}
-        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": chosen}
+        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen}
+
+    @property
+    def chosen(self) -> dict[str, Value]:
+        """Of the options, those that were searched."""
+        return dict(self.point)
 
 
 class Search:
@@ -78,7 +85,7 @@ class Search:
 
     def __init__(self, config: Config, grid: Grid, folder: Path) -> None:
         self._config, self._given, self._folder = config, grid, folder
-        self.grid = {name: tuple(sorted(values)) for name, values in grid.items()}
+        self.grid = {name: in_order(values) for name, values in grid.items()}
         self.points: list[Point] = [
             tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
         ]
@@ -86,9 +93,11 @@ class Search:
 
     def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
         """The run that tries a point."""
-        method = replace(self._config.algorithm, options=self._options(point))
-        config = with_seed(replace(self._config, algorithm=method), seed)
-        label = f"{method.name}:" + ",".join(f"{key}={value:g}" for key, value in point)
+        chosen = self._config.algorithm
+        given = {**vars(chosen), **chosen.options, **dict(point)}
+        given.pop("options")
+        config = with_seed(replace(self._config, algorithm=build("algorithm", given)), seed)
+        label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
         return plan(self._folder, label, config, "trial", floors=floors)
 
     def run(
@@ -119,7 +128,7 @@ class Search:
         if best is None:
             return new
         for name, value in islice(self._beyond(best.point), most):
-            self.grid[name] = tuple(sorted((*self.grid[name], value)))
+            self.grid[name] = in_order((*self.grid[name], value))
             new.append(tuple((k, value if k == name else v) for k, v in best.point))
         self.points += new
         return new
@@ -127,9 +136,10 @@ class Search:
     def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
         """For each parameter at an edge, the next value on that side, if there may be one."""
         for name, value in point:
-            values, given = self.grid[name], self._given[name]
+            values, given = numbers(self.grid[name]), numbers(self._given[name])
             if len(values) < 2 or value not in (values[0], values[-1]):
                 continue
+            assert isinstance(value, float)
             up = value == values[-1]
             added = sum(v > max(given) if up else v < min(given) for v in values)
             further = next_value(value, values[-2] if up else values[1])
@@ -145,6 +155,7 @@ class Search:
         best = self.best
         return best and TuningResult(
             options=self._options(best.point),
+            point=best.point,
             score=best.score or 0.0,
             grid=self.grid,
             edges=edges(best.point, tried_values(self.trials)),
@@ -199,9 +210,9 @@ def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
 
 
 def declared_grid(name: str) -> Grid:
-    """The grid that a method brings along."""
-    about: About = algorithms.REGISTRY[name].about
-    if not about.grid:
+    """The grid that a method brings along; one that says nothing of its steps has none."""
+    about = about_of(algorithms.find(name))
+    if about.steps and not about.grid:
         raise ConfigError(
             f"{about.title} has nothing to tune: its {', '.join(about.steps)} {about.origin}"
         )
@@ -250,23 +261,37 @@ def next_value(value: float, neighbour: float) -> float:
     return float(f"{value * factor:.2g}")
 
 
-def tried_values(points: Iterable[Point]) -> dict[str, tuple[float, ...]]:
+def text(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def numbers(values: Iterable[Value]) -> list[float]:
+    """Those of a grid that have an order, and so an edge."""
+    return [value for value in values if isinstance(value, float)]
+
+
+def in_order(values: Iterable[Value]) -> tuple[Value, ...]:
+    each = tuple(values)
+    return tuple(sorted(numbers(each))) or each
+
+
+def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
     """The values of each parameter that were played; a budget may have left some out."""
-    values: dict[str, set[float]] = {}
+    values: dict[str, set[Value]] = {}
     for point in points:
         for name, value in point:
             values.setdefault(name, set()).add(value)
-    return {name: tuple(sorted(each)) for name, each in values.items()}
+    return {name: in_order(each) for name, each in values.items()}
 
 
 def edges(point: Point, tried: Grid) -> list[str]:
     """A sentence for each parameter whose best value has none beyond it."""
     found = []
     for name, value in point:
-        values = tried[name]
+        values = numbers(tried[name])
         if len(values) > 1 and value in (values[0], values[-1]):
             side = "largest" if value == values[-1] else "smallest"
-            found.append(f"the best {name} = {value:g} is the {side} that was tried")
+            found.append(f"the best {name} = {text(value)} is the {side} that was tried")
     return found
 
 

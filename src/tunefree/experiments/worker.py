@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from tunefree.api import prepare, resume_command
+from tunefree.api import Run, prepare, resume_command
 from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.record import Row
-from tunefree.run import Run
 
 PAUSE = 0.2  # seconds between rows that are told only to show progress
 
@@ -55,7 +54,7 @@ def open_run(chosen: Config, facts: Mapping[str, object]) -> Run:
 def finish(run: Run, floors: Mapping[int, float], tell: Tell) -> bool:
     """Train to the end, or until an accuracy is below its floor."""
     told = 0.0
-    with closing(iter(run)) as rows:  # type: ignore[type-var]
+    with closing(iter(run)) as rows:
         for row in rows:
             if "train_loss" in row or time.monotonic() - told > PAUSE:
                 told = time.monotonic()

@@ -78,22 +78,43 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self.tensors: list[tuple[int, torch.Tensor]] = []
         self.size = 0
         self._places: dict[int, tuple[object, ...]] = {}  # by identity: one copy is enough
+        self._kept: list[object] = []  # alive, as an identity must not come back
 
     def persistent_id(self, value: Any) -> Any:
         """Where the value will lie, if it is a plain tensor or array."""
         if id(value) in self._places:
             return self._places[id(value)]
-        if type(value) is np.ndarray and value.dtype.kind in "iuf":
-            tensor = torch.from_numpy(value)
-        elif type(value) is torch.Tensor and not value.requires_grad:
-            tensor = value
-        else:
+        tensor = plain_tensor(value)
+        if tensor is None:
             return None
         place = (self.size, tensor.dtype, tensor.shape, tensor is value)
         self.tensors.append((self.size, tensor))
         self.size += -(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT
         self._places[id(value)] = place
+        self._kept.append(value)
         return place
+
+    def reducer_override(self, value: Any) -> Any:
+        """A file that is mapped into memory is mapped again, and not copied."""
+        if type(value) is np.memmap and isinstance(value.base, mmap.mmap) and value.filename:
+            mode = "c" if value.mode == "c" else "r"
+            order = "C" if value.flags.c_contiguous else "F"
+            at = (value.filename, value.dtype, mode, value.offset, value.shape, order)
+            return np.memmap, at
+        return super().reducer_override(value)
+
+
+def plain_tensor(value: Any) -> torch.Tensor | None:
+    """The value as a tensor that can lie in shared memory, if it is one or a NumPy array."""
+    if type(value) is torch.Tensor:
+        dense = value.layout is torch.strided and value.device.type == "cpu"
+        return value if dense and not value.requires_grad and not value.is_quantized else None
+    if type(value) is not np.ndarray or value.dtype.kind not in "iuf":
+        return None
+    try:
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    except (TypeError, ValueError):  # of a type or an order that torch does not have
+        return None
 
 
 class Unpacker(pickle.Unpickler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from tunefree.config import FleetName
 from tunefree.core import Algorithm, System
@@ -12,8 +13,13 @@ from tunefree.fleet.pool import Pool, cores
 from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
+from tunefree.models.threads import one_thread
 
-POOL_SECONDS = 10  # of local steps, below which starting processes is not worth it
+START_SECONDS = 3.0  # until a pool's processes are at work
+JOB_SECONDS = 1e-3  # to hand a job over and take its reply
+LEAST_SECONDS = 10.0  # of local steps, below which it is not worth it, however many cores
+SAVED = 0.25  # of the time, at least
+TIMED, ENOUGH_SECONDS = 7, 1.0  # gradients, and when fewer will do
 
 
 def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
@@ -50,7 +56,30 @@ def pool_pays(clients: DataClients, sys: System) -> bool:
         return False
     F = clients(Job(0, -1, "round", 0, None))
     theta, xi = clients.objective.theta0, F.draw()
-    F.grad(theta, xi)
-    began = time.perf_counter()
-    F.grad(theta, xi)
-    return sys.T * sys.S * sys.K * (time.perf_counter() - began) > POOL_SECONDS
+    with one_thread():  # as they will be computed
+        return pays(shortest(lambda: F.grad(theta, xi)), sys, cores())
+
+
+def pays(gradient_seconds: float, sys: System, workers: int) -> bool:
+    """Whether a pool ends clearly earlier than one process, its start included.
+
+    >>> sys = System(N=50, S=10, K=10, T=400)
+    >>> pays(1e-4, sys, workers=8), pays(1e-3, sys, workers=8), pays(1e-3, sys, workers=1)
+    (False, True, False)
+    """
+    alone = sys.T * sys.S * sys.K * gradient_seconds
+    together = START_SECONDS + sys.T * sys.S * JOB_SECONDS + alone / min(workers, sys.S)
+    return alone > LEAST_SECONDS and together < (1 - SAVED) * alone
+
+
+def shortest(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """The shortest of a few times: what else the machine does only ever makes one longer.
+
+    The first ones warm up. Where the choice may still fall either way, both take about as long.
+    """
+    began, times = clock(), list[float]()
+    while len(times) < TIMED and (len(times) < 2 or clock() - began < ENOUGH_SECONDS):
+        before = clock()
+        work()
+        times.append(clock() - before)
+    return min(times)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from tunefree.core import Algorithm, Exchange, Message, Vectors
+from tunefree.core import Algorithm, Exchange, Message, Vectors, at
 
 Stage = Literal["opening", "round"]
 Key: TypeAlias = tuple[int, int, int]
@@ -68,5 +68,6 @@ class Fleet(Protocol):
         """End what was started."""
 
 
-def exchanges(algo: Algorithm, stage: Stage) -> tuple[Exchange, ...]:
-    return algo.opening() if stage == "opening" else algo.round()
+def exchanges(algo: Algorithm, stage: Stage, t: int) -> tuple[Exchange, ...]:
+    """What is played in a stage of step t."""
+    return at(algo, t).opening() if stage == "opening" else at(algo, t).round()

@@ -66,7 +66,14 @@ class Pool:
             raise ConfigError(f"run.workers = {workers} must be at least 1, or 0 for one per core")
         self.states = states or States(algo.client(theta0))
         self._common = Arena.create()
-        self._setup = self._common.pack((algo, oracle_of))
+        try:
+            self._setup = self._common.pack((algo, oracle_of))
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            os.close(self._common.fd)
+            raise ConfigError(
+                "run.fleet = 'pool' cannot send model, data and algorithm to its workers "
+                f"({str(error).splitlines()[0]}); open files in __getitem__, or use 'serial'"
+            ) from error
         self._workers = [self._hire() for _ in range(workers or cores())]
         keep_memory()
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tunefree.core import Algorithm, Client, Oracle, stream
+from tunefree.core import Algorithm, Client, Message, Oracle, bare, stream, with_system
 from tunefree.data.samples import Partition, Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job, exchanges
@@ -26,24 +26,37 @@ class DataClients:
     parts: Partition
     batch_size: int
     seed: int
+    epochs: int = 0  # of local work in a round; 0 is the algorithm's K steps
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
         part = self.parts[job.client]
-        return DataOracle(self.objective, self.samples, part, self.batch_size, rng)
+        return DataOracle(self.objective, self.samples, part, self.batch_size, rng, self.epochs)
 
 
 def do(
     algo: Algorithm, oracle_of: Callable[[Job], Oracle], state: Client, job: Job
 ) -> tuple[Client, Done]:
     """The client's new state and what its work gave."""
-    exchange = exchanges(algo, job.stage)[job.exchange]
     oracle = oracle_of(job)
+    K = getattr(oracle, "steps", 0) or algo.sys.K
+    exchange = exchanges(of_client(algo, K), job.stage, job.t)[job.exchange]
     try:
-        state, up = exchange.work(state, job.down, oracle)
+        state, up = exchange.work(state, for_steps(algo, job.down, K), oracle)
     except Exception as error:
         raise FleetError(f"client {job.client} failed in {job}: {error}") from error
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))
+
+
+def of_client(algo: Algorithm, K: int) -> Algorithm:
+    """The algorithm of a client that makes K local steps; its step sizes stay the server's."""
+    return algo if algo.sys.K == K else with_system(algo, algo.sys._replace(K=K))
+
+
+def for_steps(algo: Algorithm, down: Message, K: int) -> Message:
+    """The download as such a client takes it: a method that sends steps of 1 / K rescales them."""
+    rescaled: Callable[[Message, int], Message] | None = getattr(bare(algo), "for_steps", None)
+    return down if rescaled is None or algo.sys.K == K else rescaled(down, K)
 
 
 def keep_memory() -> None:

@@ -22,8 +22,9 @@ from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
+from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
+from tunefree.models.targets import Loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.wire import decode, encode
 
@@ -40,43 +41,52 @@ class ClientSide:
     loss: Loss | None
     algorithm: MakeAlgorithm | None
 
+    @property
+    def by_size(self) -> bool:
+        """Whether the server must know how many samples this client has."""
+        return settings_from(self.context.run_config).by_size
+
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
         return federation_from([self.load_data(self.context)])
 
     @cached_property
-    def objective(self) -> tuple[Objective, int | None]:
-        """The model's objective, once it has been tried on this data, and the number of classes."""
+    def objective(self) -> tuple[Objective, Federation]:
+        """The model's objective, tried on this data, and the data as its loss wants them."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
-        classes = classes_of(module, self.data.train)
-        objective = Objective(module, self.loss or default_loss(classes), "cpu", run.kernels)
-        objective.check(self.data.train)
-        return objective, classes
+        task = task_of(module, self.data.train, self.loss)
+        data = task.of(self.data)
+        objective = Objective(module, task.loss, "cpu", run.kernels)
+        objective.check(data.train)
+        return objective, data
 
 
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before it leaves."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
-    run, client, N, stage_name, t, number, ack = envelope
+    run, client, N, stage_name, t, number, ack, K = envelope
     node = side.context
     with closing(ClientState(state_path(node.node_config, node.node_id, run))) as memory:
         if not memory.settle(ack):
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
-        config = settings_from(node.run_config).at(N)
+        config = settings_from(node.run_config).at(N, K)
         with one_thread():
-            data, (objective, _) = side.data, side.objective
+            objective, data = side.objective
             algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
-            Down = exchanges(algo, stage)[number].Down
+            Down = exchanges(algo, stage, t)[number].Down
             down = decode(data_in(content, SERVER), Down, like=theta0)
             job = Job(client, t, stage, number, down)
 
             def oracle_of(job: Job) -> DataOracle:
                 rng = stream(config.run.seed, "client", *job.key)
-                return DataOracle(objective, data.train, data.parts[0], config.data.batch_size, rng)
+                return DataOracle(
+                    *(objective, data.train, data.parts[0], config.data.batch_size, rng),
+                    epochs=config.system.epochs,
+                )
 
             state, reply = do(algo, oracle_of, memory.state(algo.client(theta0)), job)
         memory.propose(key_text(job.key), job.t, state)
@@ -87,7 +97,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
     with one_thread():
-        data, (objective, classes) = side.data, side.objective
+        objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
-        scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), classes)
+        scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), data.classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

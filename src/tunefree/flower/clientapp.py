@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from tunefree.api import MakeAlgorithm
     from tunefree.flower.client_work import ClientSide
     from tunefree.flower.settings import Builder
-    from tunefree.models.objective import Loss
+    from tunefree.models.targets import Loss
+
+BY_SIZE = {"local-epochs", "sampling"}  # keys of the run config that may need a client's size
 
 
 def client_app(
@@ -45,9 +47,12 @@ def client_app(
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def hello(message: Message, context: Context) -> Message:
-        """Who this is; no data is touched."""
-        place = context.node_config.get("partition-id", -1)
-        return Message(RecordDict({"tunefree": ConfigRecord({"place": place})}), reply_to=message)
+        """Who this is; no data is touched, unless the server must know how many samples it has."""
+        words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
+        if BY_SIZE & set(context.run_config):
+            mine = side(context)
+            words |= {"samples": len(mine.data.parts[0])} if mine.by_size else {}
+        return Message(RecordDict({"tunefree": ConfigRecord(words)}), reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:

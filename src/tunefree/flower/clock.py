@@ -9,7 +9,7 @@ from tunefree.config import Deployment
 from tunefree.core import Message, stream
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
-from tunefree.flower.membership import Members
+from tunefree.flower.membership import Members, mixed
 from tunefree.flower.pace import Pace
 from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence
@@ -52,7 +52,8 @@ class LiveClock:
             busy = {job.client for job in out} | set(buffer)
             busy |= {a.client for a in absent}  # not asked twice in a step
             idle = self._members.idle(busy)
-            stream(self._seed, "dispatch", t, downloads).shuffle(idle)
+            rng, odds = stream(self._seed, "dispatch", t, downloads), self._members.odds
+            idle = mixed(rng, idle, odds)
             room = max(0, (self._concurrency or S) - len(out))
             jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[:room]]
             downloads += len(jobs) - len(fleet.send(jobs))

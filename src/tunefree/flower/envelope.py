@@ -1,6 +1,7 @@
 """A job and its reply as Flower records: an envelope of a few words, and our codec's bytes.
 
-    envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply
+    envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
+              with local epochs also K, the mean of all clients' local steps
     reply     run, client, t, exchange, n (samples held), drawn; or lost = true and nothing else
 
 The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower moves every
@@ -32,6 +33,7 @@ class Envelope(NamedTuple):
     t: int
     exchange: int
     ack: str
+    K: int = 0  # left out unless local work is given in epochs
 
 
 class Answer(NamedTuple):
@@ -53,7 +55,10 @@ def key_text(key: Key | None) -> str:
 
 def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
     """The records of a Flower message, of which either part may be left out."""
-    told: dict[str, Any] = {} if words is None else words._asdict()
+    told: dict[str, Any] = {}
+    if words is not None:
+        usual = words._field_defaults
+        told = {key: value for key, value in words._asdict().items() if usual.get(key) != value}
     if data is not None and len(data) <= SMALL:
         return RecordDict({ENVELOPE: ConfigRecord({**told, DATA: data})})
     records: dict[str, Any] = {ENVELOPE: ConfigRecord(told)} if told else {}
@@ -68,10 +73,12 @@ def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
     record = content.get(ENVELOPE)
     words = dict(record) if isinstance(record, ConfigRecord) else {}
     words.pop(DATA, None)
-    if set(words) != set(kind._fields):
+    needed = set(kind._fields) - set(kind._field_defaults)
+    if not needed <= set(words) <= set(kind._fields):
         raise WireError(f"{sender} sent no envelope of ours")
-    for field, wanted in get_type_hints(kind).items():
-        if type(words[field]) is not wanted:
+    hints = get_type_hints(kind)
+    for field, value in words.items():
+        if type(value) is not (wanted := hints[field]):
             raise WireError(f"{sender} sent an envelope whose {field} is not a {wanted.__name__}")
     return kind(**words)
 

@@ -1,11 +1,10 @@
-"""The run of a deployed federation: the same Run and loops, given Flower's nodes as its fleet."""
+"""The run of a deployed federation: the same engine and loops, with Flower's nodes as its fleet."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from flwr.serverapp import Grid
 
 from tunefree import algorithms
 from tunefree.api import MakeAlgorithm
+from tunefree.config import Config, with_sizes
 from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -26,11 +26,12 @@ from tunefree.flower.nodes import Nodes
 from tunefree.flower.post import Post
 from tunefree.flower.settings import Builder, Settings, settings_from
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Loss, Objective, classes_of, default_loss
+from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record
-from tunefree.record.provenance import describe, fingerprint
-from tunefree.run import Run, check_begun, open_record
+from tunefree.record.provenance import describe, drawn, fingerprint
+from tunefree.run import Training, check_begun, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
@@ -44,7 +45,7 @@ def federation(
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
     live: Live | None = None,
-) -> Run:
+) -> Training:
     """A run on whoever is connected to the Grid; with a run file that exists, its run goes on.
 
     `live` is told who is there, for a status view.
@@ -53,32 +54,44 @@ def federation(
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
     module = seeded(build_model, config.run.seed)
-    classes = 0 if held_out is None else classes_of(module, held_out)
-    objective = Objective(module, loss or default_loss(classes), "cpu", config.run.kernels)
+    task = Task(loss or default_loss(0))  # of no concern where nothing is evaluated here
+    if held_out is not None:
+        task = task_of(module, held_out, loss)
+        held_out = held_out.with_targets(task.targets)
+    objective = Objective(module, task.loss, "cpu", config.run.kernels)
     if held_out is not None:
         objective.check(held_out)
     theta0 = objective.theta0
-
-    def build(N: int) -> Algorithm:
-        return algorithms.configure(settings.at(N), objective.shapes, make)
-
-    def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": settings.at(algo.sys.N).asdict()}
 
     refuse_impossible(settings, objective, make)
     record = open_file(settings, objective, make)
     facts = record.facts()
     post = Post(grid)
-    nodes = Nodes(post, facts.names)
+    nodes = Nodes(post, facts.names, facts.sizes)
     if live is not None:
         live.nodes = nodes
+
+    def at(N: int) -> Config:
+        """All settings while N clients are registered."""
+        if not config.system.epochs:
+            return settings.at(N)
+        return with_sizes(settings.at(N), nodes.sizes(N))
+
+    def build(N: int) -> Algorithm:
+        return algorithms.configure(at(N), objective.shapes, make)
+
+    def system_facts(algo: Algorithm) -> dict[str, object]:
+        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).told_apart()}
+
     nodes.gather(own.clients, own.wait)
     vectors = record.vectors()
     N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
     algorithms.note_no_momentum(ledger.algo)
-    members = Members(nodes, ledger, config.run.seed, config.schedule.opening, system_facts)
+    members = Members(
+        *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
+    )
     fleet = GridFleet(post, facts.federation, theta0, ledger, members, own)
     if live is not None:
         live.fleet = fleet
@@ -90,12 +103,14 @@ def federation(
         scores: dict[str, float] = {}
         if held_out is not None:
             with one_thread():
-                scores = scores_on(objective, theta, held_out.batches(EVALUATION_BATCH), classes)
+                scores = scores_on(
+                    objective, theta, held_out.batches(EVALUATION_BATCH), task.classes
+                )
         return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
 
-    return Run(
-        partial(loop, fleet, members, clock, theta0, config.schedule.opening),
-        fleet,
+    return Training(
+        lambda fleet, after: loop(fleet, members, clock, theta0, config.schedule.opening, after),
+        lambda _: fleet,
         members,
         objective,
         record,
@@ -180,12 +195,14 @@ def identity(
     """What a continued run must have in common with its beginning."""
     config = settings.first()
     chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
+    E, options = config.system.epochs, algorithms.options_of(chosen)
+    options.pop("compressor", None)
+    own = text_of(make) + (repr(options) if options else "")
     return {
-        "algorithm": repr((chosen.name, chosen.compressor, dict(chosen.options)))
-        if make is None
-        else text_of(make),
-        "constants": repr((S, config.system.K, config.system.T)),
-        "schedule": repr((schedule.name, schedule.concurrency, schedule.opening)),
+        "algorithm": repr((chosen.name, chosen.compressor, options)) if make is None else own,
+        "constants": repr((S, f"{E} epochs" if E else config.system.K, config.system.T)),
+        "schedule": repr((schedule.name, schedule.concurrency, schedule.opening))
+        + drawn(config.system.sampling),
         "seed": str(config.run.seed),
         "batch size": str(config.data.batch_size),
         "first model": fingerprint(objective.theta0.numpy()),

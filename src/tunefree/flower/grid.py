@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -18,6 +17,7 @@ from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
+from tunefree.flower.nodes import last_line
 from tunefree.flower.pace import Pace
 from tunefree.flower.post import Post
 from tunefree.wire import decode, encode
@@ -109,7 +109,7 @@ class GridFleet:
             ack = None if job.stage == "opening" else ledger.ack(job.client)
             N = max(ledger.N, job.client + 1)
             words = (self._run, job.client, N, job.stage, job.t, job.exchange, key_text(ack))
-            content = pack(Envelope(*words), encode(job.down))
+            content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
         lives, now, numbers = self._post.nodes(), time.monotonic(), self._post.send(messages)
@@ -181,7 +181,7 @@ class GridFleet:
                 return Done(job.key, None, 0, 0, LOST)
             if not (1 <= answer.n < MOST and 0 <= answer.drawn < 2**62):
                 raise WireError(f"{sender} says it holds {answer.n} samples, drew {answer.drawn}")
-            Up = exchanges(self._members.algo, job.stage)[job.exchange].Up
+            Up = exchanges(self._members.algo, job.stage, job.t)[job.exchange].Up
             data = data_in(message.content, sender)
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:
@@ -231,10 +231,3 @@ def spread(found: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
             scores[f"train_{name}_worst"] = worst(values)
             scores[f"train_{name}_best"] = best(values)
     return scores
-
-
-def last_line(reason: str | None) -> str:
-    """A client's reason in short; Flower's own node wraps it in the name of its class."""
-    lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
-    told = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
-    return (": ".join(told.groups()) if told else lines[-1].strip())[:200]

@@ -10,14 +10,13 @@ found by letting the algorithm listen to that client alone in a federation of on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about
+from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about, with_system
 from tunefree.fleet.job import Done, Job, Key, exchanges
 from tunefree.record import SERVER
 
@@ -92,7 +91,7 @@ def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec]
     means = about(algo).means
     if not means:
         return {}
-    one = replace(algo, sys=algo.sys._replace(N=1, S=1))
+    one = with_system(algo, algo.sys._replace(N=1, S=1))
     reply = Reply(job.client, done.n, 0, done.up)
-    server = exchanges(one, job.stage)[job.exchange].up(one.server(0 * theta0), [reply])
+    server = exchanges(one, job.stage, job.t)[job.exchange].up(one.server(0 * theta0), [reply])
     return {field: getattr(server, field) for field in means}

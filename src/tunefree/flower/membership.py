@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tunefree.config import Opening
-from tunefree.core import Algorithm, Server, stream
+from tunefree.config import Opening, SystemSettings, probabilities
+from tunefree.core import Algorithm, Generator, Server, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.nodes import Nodes
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
-from tunefree.schedule.membership import cohort
+from tunefree.schedule.membership import Odds, cohort, draw
 
 
 class Members:
@@ -26,9 +26,11 @@ class Members:
         seed: int,
         opening: Opening,
         describe: Callable[[Algorithm], Mapping[str, object]],
+        system: SystemSettings,
     ) -> None:
         """`describe` gives the facts that depend on how many clients there are."""
         self.nodes, self._ledger, self._describe = nodes, ledger, describe
+        self._system = system
         self._seed, self._opening = seed, opening
         self._beginning: dict[int, Job | None] = {}  # with its opening, where there is one
         self._lost: set[int] = set()  # their memory: they must begin anew
@@ -41,14 +43,26 @@ class Members:
 
     def cohort(self, t: int) -> list[int]:
         """As in a simulation, but those who are not there are replaced by others who are."""
-        there = set(self.idle(()))
-        chosen = [i for i in cohort(self._seed, t, self.algo.sys) if i not in self._beginning]
-        spare = sorted(there - set(chosen))
-        stream(self._seed, "substitute", t).shuffle(spare)
+        there, odds = set(self.idle(())), self.odds
+        drawn = cohort(self._seed, t, self.algo.sys, odds)
+        chosen = [i for i in drawn if i not in self._beginning]
+        spare = mixed(stream(self._seed, "substitute", t), sorted(there - set(chosen)), odds)
         for client in [i for i in chosen if i not in there]:
             if spare:
-                chosen[chosen.index(client)] = spare.pop()
+                chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
         return sorted(chosen)
+
+    @property
+    def odds(self) -> Odds:
+        """How likely each client is drawn."""
+        if self._system.sampling == "uniform":
+            return None
+        return probabilities(self._system.sampling, self.nodes.sizes(self._ledger.N))
+
+    @property
+    def mean_steps(self) -> int:
+        """The mean of the clients' local steps, where they are told by epochs, or 0."""
+        return self.algo.sys.K if self._system.epochs else 0
 
     def idle(self, busy: Collection[int]) -> list[int]:
         """Who could be asked now, but for the busy ones."""
@@ -96,6 +110,8 @@ class Members:
 
     def facts(self) -> Mapping[str, object]:
         now = {"names": list(self.nodes.names), **self._describe(self.algo)}
+        if self._system.epochs or self._system.sampling != "uniform":
+            now["sizes"] = self.nodes.sizes(len(self.nodes.names))
         changed = {key: value for key, value in now.items() if self._told.get(key) != value}
         self._told = now
         return changed
@@ -105,6 +121,14 @@ class Members:
             f"nobody was heard for {steps} steps in a row, up to t = {step.t}; see who is "
             "connected, and start the run again: it goes on"
         )
+
+
+def mixed(rng: Generator, clients: list[int], odds: Odds) -> list[int]:
+    """The clients in an order of chance; where they have odds, the likely ones tend to be first."""
+    if odds is None or not clients:
+        rng.shuffle(clients)
+        return clients
+    return draw(rng, clients, len(clients), odds)
 
 
 def add_up(lines: Iterable[Traffic]) -> tuple[Traffic, ...]:

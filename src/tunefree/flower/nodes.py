@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 
@@ -24,9 +25,11 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, post: Post, names: Sequence[str]) -> None:
+    def __init__(self, post: Post, names: Sequence[str], sizes: Sequence[int] = ()) -> None:
+        """`names` and `sizes`, where they are asked for, are of clients known from before."""
         self._post = post
         self.names = list(names)
+        self._sizes = dict(zip(names, sizes, strict=False))  # samples that a client said it holds
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
         self._said: dict[int, str] = {}  # node -> name
         self.refused: dict[int, str] = {}  # node -> why
@@ -37,8 +40,13 @@ class Nodes:
         nodes = self._post.nodes().keys()
         for reply in self._post.come(list(self._asked)):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if not reply.has_error():
-                self._said[node] = name_of(reply.content, node)
+            if reply.has_error():
+                self.refused[node] = last_line(reply.error.reason)
+            else:
+                self._said[node] = name = name_of(reply.content, node)
+                self.refused.pop(node, None)
+                if n := samples_of(reply.content):
+                    self._sizes.setdefault(name, n)
         now = time.monotonic()
         self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
         strangers = sorted(nodes - set(self._said) - {node for node, _ in self._asked.values()})
@@ -71,13 +79,24 @@ class Nodes:
         """Give a number to everyone who is there and has none."""
         self.names += sorted(set(self.look()) - set(self.names), key=in_order)
 
+    def sizes(self, N: int) -> list[int]:
+        """How many samples each of the first N clients holds, as it said when it came."""
+        missing = [name for name in self.names[:N] if name not in self._sizes]
+        if missing:
+            raise FleetError(
+                f"{missing[0]} did not say how many samples it holds, which local-epochs and "
+                "sampling = 'examples' need; install this tunefree on its machine too"
+            )
+        return [self._sizes[name] for name in self.names[:N]]
+
     def gather(self, least: int, wait: float) -> None:
         """Wait until so many clients are there, and give each a number if it has none."""
         end, pace, known = time.monotonic() + wait, Pace(longest=0.5), -1
         while len(there := self.look()) < least:
             if time.monotonic() > end:
+                failed = "".join(f" (node {n}: {why})" for n, why in self.refused.items())
                 raise FleetError(
-                    f"{len(there)} of {least} clients came within {wait:g} s; start more "
+                    f"{len(there)} of {least} clients came within {wait:g} s{failed}; start more "
                     "nodes, or lower the run config's clients; the run can be started again"
                 )
             if len(there) != known:
@@ -100,3 +119,17 @@ def name_of(content: RecordDict, node: int) -> str:
     if type(place) is int and 0 <= place < MOST:
         return f"partition {place}"
     return f"node {node}"
+
+
+def samples_of(content: RecordDict) -> int:
+    """What a client said of its samples; 0 if nothing that could be."""
+    words = content.get("tunefree")
+    n = words.get("samples", 0) if isinstance(words, ConfigRecord) else 0
+    return n if type(n) is int and 0 < n < MOST else 0
+
+
+def last_line(reason: str | None) -> str:
+    """A client's reason in short; Flower's own node wraps it in the name of its class."""
+    lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
+    told = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
+    return (": ".join(told.groups()) if told else lines[-1].strip())[:200]

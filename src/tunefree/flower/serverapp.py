@@ -15,9 +15,9 @@ from tunefree.flower.says import EXPECTED
 if TYPE_CHECKING:
     from tunefree.api import MakeAlgorithm
     from tunefree.flower.settings import Builder
-    from tunefree.models.objective import Loss
+    from tunefree.models.targets import Loss
     from tunefree.record import Row
-    from tunefree.run import Run
+    from tunefree.run import Training
 
 log = logging.getLogger("flwr")  # what `flwr run --stream` shows
 OUT = "federation.sqlite"
@@ -72,7 +72,7 @@ def in_a_sentence(record: logging.LogRecord) -> bool:
     return True
 
 
-def sentence(run: Run, row: Row, seconds: float) -> str:
+def sentence(run: Training, row: Row, seconds: float) -> str:
     """The run's last step in words."""
     sys, step = run.algo.sys, run.step
     scores = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
@@ -20,18 +21,27 @@ class Settings(NamedTuple):
     given: Mapping[str, Any]
     own: Deployment
 
-    def at(self, N: int) -> Config:
-        """All settings while N clients are registered."""
+    def at(self, N: int, K: int = 1) -> Config:
+        """All settings while N clients are registered; with local epochs K is what it is told."""
         if (S := self.per_round) > N:
             raise ConfigError(
                 f"per-round = {S} exceeds the {N} registered clients; lower it, or wait for more: "
                 f"clients = {S}"
             )
-        return load(None, {**OWN, **self.given, "system.N": N})
+        config = load(None, {**OWN, **self.given, "system.N": N})
+        if config.system.epochs:
+            config = replace(config, system=replace(config.system, K=K))
+        return config
 
     def first(self) -> Config:
-        """All settings before anybody is registered; N is none that can be relied on."""
+        """All settings before anybody is registered; N, or K of epochs, is not to be relied on."""
         return self.at(max(1, self.per_round))
+
+    @property
+    def by_size(self) -> bool:
+        """Whether the server must know how many samples each client holds."""
+        system = self.first().system
+        return bool(system.epochs) or system.sampling == "examples"
 
     def for_rounds(self, T: int) -> Settings:
         """The same for so many rounds."""

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from tunefree.config import Kernels
 from tunefree.core import Vec
-from tunefree.data.samples import Samples
+from tunefree.data.samples import Inputs, Samples, each
 from tunefree.errors import ConfigError
+from tunefree.models.answers import (
+    Answer,
+    call,
+    cannot_take,
+    check_module,
+    copy_of,
+    loss_of_model,
+    outputs_of,
+    takes_labels,
+)
 from tunefree.models.kernels import Chain, chain_of
+from tunefree.models.targets import HALVES, Loss
 
-Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 EVALUATION_BATCH = 200  # larger ones leave the caches
 
 
@@ -23,9 +33,12 @@ class Objective:
     """Loss and gradient of a module at a flat vector theta of its trainable parameters.
 
     The module given is copied. Frozen parameters and constant buffers stay as they are; buffers
-    that change in training are refused. `kernels` says how the same numbers are computed:
-    "plain" by the module as it is, "channels-last" by the module in that memory format,
-    "batch-minor" by our own layers (see kernels.py), "auto" by what suits the module.
+    that change in training are refused. In local training every layer has the mode it was given
+    in; of a model that is in eval mode as a whole, all but the frozen layers are trained as after
+    model.train(). Parameters of half precision are kept as float32 in theta. `kernels` says how
+    the same numbers are computed: "plain" by the module as it is, "channels-last" by the module in
+    that memory format, "batch-minor" by our own layers (see kernels.py), "auto" by what suits the
+    module.
     """
 
     def __init__(
@@ -36,23 +49,31 @@ class Objective:
         kernels: Kernels = "auto",
         stochastic: bool = True,
     ) -> None:
-        refuse_running_statistics(module)
-        self.module = copy.deepcopy(module).to(device)
+        check_module(module)
+        self.module = copy_of(module).to(device)
+        self._modes = training_modes(self.module)
+        self._training: bool | None = None  # not set yet
+        self._set_training(True)
+        refuse_running_statistics(self.module, self._modes)
         self.loss = loss
+        self._tells_labels = loss is loss_of_model and takes_labels(self.module)
         self.device = torch.device(device)
         self.stochastic = stochastic  # until `check` has seen otherwise
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.shapes = tuple(tuple(p.shape) for p in self._parameters)
         self._sizes = [p.numel() for p in self._parameters]
         refuse_unusable(self._parameters)
-        self.theta0: Vec = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        self.theta0: Vec = torch.cat([full(p.detach()).reshape(-1) for p in self._parameters])
+        self._halves = any(p.dtype in HALVES for p in self._parameters)
+        self._dtypes = [p.dtype for p in self._parameters]
         self._chain: Chain | None = None
         self.kernels = self._use(kernels)
 
     def _use(self, wanted: Kernels) -> Kernels:
         """Set up the kernels that are wanted, and say which they are."""
         chain = None
-        if self.loss is nn.functional.cross_entropy and self.device.type == "cpu":
+        fits = self.loss is nn.functional.cross_entropy and not self._halves
+        if fits and self.device.type == "cpu":
             chain = chain_of(self.module)
         if wanted == "auto":
             convolutional = any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
@@ -69,6 +90,7 @@ class Objective:
 
     def __reduce__(self) -> tuple[object, ...]:
         module, loss, device = self.module, self.loss, self.device
+        self._set_training(True)  # so that the copy is given the same modes
         return Objective, (module, loss, device, self.kernels, self.stochastic)
 
     @property
@@ -77,27 +99,38 @@ class Objective:
         return self.theta0.numel()
 
     def module_at(self, theta: Vec) -> nn.Module:
-        """The module with a copy of theta as its parameters, in evaluation mode."""
-        self._place(theta.clone())
+        """A new module with theta as its parameters, in evaluation mode; nobody else has it."""
+        self._place(theta)
         self._set_training(False)
-        return self.module
+        module = copy_of(self.module)
+        for p in module.parameters():
+            p.data = p.data.clone(memory_format=torch.contiguous_format)
+        return module
 
     def _place(self, theta: Vec) -> None:
-        """Make the parameters views into theta, copied only if they need another memory format."""
+        """Make the parameters views into theta, copied only if they need another format."""
         for p, part, shape in zip(
             self._parameters, torch.split(theta, self._sizes), self.shapes, strict=True
         ):
             p.data = part.view(shape)
             if self.kernels == "channels-last" and len(shape) == 4:
                 p.data = p.data.contiguous(memory_format=torch.channels_last)
+        if self._halves:
+            for p, dtype in zip(self._parameters, self._dtypes, strict=True):
+                p.data = p.data.to(dtype)
 
     def _set_training(self, mode: bool) -> None:
-        if self.module.training is not mode:  # walking all layers at every step would show
-            self.module.train(mode)
+        if self._training is not mode:  # walking all layers at every step would show
+            for layer, trains in self._modes:
+                layer.training = mode and trains
+            self._training = mode
 
-    def loss_and_grad(
-        self, theta: Vec, x: torch.Tensor, y: torch.Tensor, seed: int
-    ) -> tuple[Vec, Vec]:
+    def _answer(self, x: Inputs, y: torch.Tensor | None = None) -> Answer:
+        x = self._enter(x)
+        told = self._tells_labels and y is not None
+        return call(self.module, x, labels=y) if told else call(self.module, x)
+
+    def loss_and_grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> tuple[Vec, Vec]:
         """F and ∇F on one batch; `seed` fixes dropout masks, so one xi gives one function."""
         if self._chain is not None:
             return self._chain.loss_and_grad(theta, x, y)
@@ -105,45 +138,72 @@ class Objective:
         self._set_training(True)
         if self.stochastic:
             torch.manual_seed(seed)
-        loss = self.loss(self.module(self._enter(x)), y.to(self.device))
-        grads = torch.autograd.grad(loss, self._parameters)
+        y = y.to(self.device)
+        loss = self.loss(self._answer(x, y), y)
+        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        if self._halves or any(g is None for g in grads):
+            given = zip(grads, self._parameters, strict=True)
+            grads = tuple(full(torch.zeros_like(p) if g is None else g) for g, p in given)
         return loss.detach(), torch.cat([g.reshape(-1) for g in grads])
 
-    def grad(self, theta: Vec, x: torch.Tensor, y: torch.Tensor, seed: int) -> Vec:
+    def grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> Vec:
         """∇F alone, for which our own layers need not finish the loss."""
         if self._chain is not None:
             return self._chain.grad(theta, x, y)
         return self.loss_and_grad(theta, x, y, seed)[1]
 
-    def _enter(self, x: torch.Tensor) -> torch.Tensor:
+    def _enter(self, x: Inputs) -> Inputs:
+        return self._entered(x) if isinstance(x, torch.Tensor) else each(self._entered, x)
+
+    def _entered(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
         if self.kernels == "channels-last" and x.dim() == 4:
             return x.contiguous(memory_format=torch.channels_last)
         return x
 
+    def outputs(self, theta: Vec, x: Inputs) -> torch.Tensor:
+        """The module's outputs in evaluation mode."""
+        return outputs_of(self._evaluated(theta, x))
+
     @torch.no_grad()
-    def outputs(self, theta: Vec, x: torch.Tensor) -> torch.Tensor:
-        """What the module answers in evaluation mode."""
+    def _evaluated(self, theta: Vec, x: Inputs, y: torch.Tensor | None = None) -> Answer:
         if self._chain is not None:
             return self._chain.outputs(theta, x)
         self._place(theta)
         self._set_training(False)
-        answer: torch.Tensor = self.module(self._enter(x))
-        return answer
+        return self._answer(x, y)
+
+    @torch.no_grad()
+    def score(self, theta: Vec, x: Inputs, y: torch.Tensor) -> tuple[Answer, torch.Tensor]:
+        """What the module answers in evaluation mode, and the loss of it."""
+        answer = self._evaluated(theta, x, y.to(self.device))
+        return answer, self.loss(answer, y.to(self.device))
 
     def check(self, samples: Samples) -> None:
-        """Try two samples: the shapes fit, the loss is one number, and no buffer moves."""
+        """Try a few samples: shapes fit, the loss is one number, no buffer moves."""
         x, y = samples.batch(slice(0, 2))
+        self._set_training(True)
         plain = Objective(self.module, self.loss, self.device, "plain")
         before = {name: b.clone() for name, b in plain.module.named_buffers()}
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             try:
                 first, grad = plain.loss_and_grad(plain.theta0, x, y, seed=1)
                 second, grad_again = plain.loss_and_grad(plain.theta0, x, y, seed=2)
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                plain.score(plain.theta0, x, y)
+            except ConfigError:
+                raise
+            except Exception as error:
+                raise ConfigError(cannot_take(self.module, x, y, error)) from error
+            try:
+                warnings.simplefilter("ignore")  # of shapes, where one sample has lost its axis
+                one = each(lambda x: x[:1], x)
+                plain.loss_and_grad(plain.theta0, one, y[:1], seed=1)
+                plain.score(plain.theta0, one, y[:1])
+            except Exception as error:
+                reason = str(error).splitlines()[0]
                 raise ConfigError(
-                    f"the model and loss cannot take a batch with x {tuple(x.shape)} {x.dtype} and "
-                    f"y {tuple(y.shape)} {y.dtype}: {str(error).splitlines()[0]}"
+                    f"the model takes two samples but not one ({reason}), which a client's last "
+                    "batch may be; use GroupNorm for batch norm, and squeeze(1) for squeeze()"
                 ) from error
         if first.numel() != 1:
             raise ConfigError(
@@ -152,8 +212,9 @@ class Objective:
         for name, buffer in plain.module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise ConfigError(
-                    f"the model's buffer {name!r} changes in training and cannot be averaged; "
-                    "use a layer without running state"
+                    f"the model's buffer {name!r} changes in training and cannot be averaged; use "
+                    "a layer without running state, or keep this one in eval mode, layer.eval(), "
+                    "if its buffer stays as it is then"
                 )
         self.stochastic = not (torch.equal(first, second) and torch.equal(grad, grad_again))
         if self._chain is not None and not same_gradient(self, x, y):
@@ -162,14 +223,43 @@ class Objective:
 
 def same_gradient(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether our own layers agree with the module, in double precision to keep ties apart."""
-    module = copy.deepcopy(objective.module).double()
-    ours, torchs = (
-        Objective(module, objective.loss, kernels=kernels).grad(
-            objective.theta0.double(), x.double(), y, seed=0
+    module, theta = copy.deepcopy(objective.module).double(), objective.theta0.double()
+    plain = Objective(module, objective.loss, kernels="plain").grad(theta, x.double(), y, seed=0)
+    try:
+        ours = Objective(module, objective.loss, kernels="batch-minor").grad(
+            theta, x.double(), y, seed=0
         )
-        for kernels in ("batch-minor", "plain")
-    )
-    return torch.allclose(ours, torchs, rtol=1e-8, atol=1e-10)
+    except RuntimeError:  # a layer that looks like one of ours and has other parameters
+        return False
+    return torch.allclose(ours, plain, rtol=1e-8, atol=1e-10)
+
+
+def training_modes(module: nn.Module) -> list[tuple[nn.Module, bool]]:
+    """Which layers are in train mode during local training, and which stay in eval mode.
+
+    Each as it was given, and as a `train` of the user's own would leave it. A model that is in eval
+    mode as a whole was only evaluated before: then all are in train mode but those in parts of the
+    model that have weights or statistics and nothing to train.
+    """
+    layers, whole = list(module.modules()), module.training
+    given = [layer.training for layer in layers]
+    module.train()
+    if not whole:
+        frozen = {part for layer in layers if is_frozen(layer) for part in layer.modules()}
+        given = [layer not in frozen for layer in layers]
+    return [(layer, mode and layer.training) for layer, mode in zip(layers, given, strict=True)]
+
+
+def is_frozen(layer: nn.Module) -> bool:
+    """Whether a layer holds numbers and none of them is trained."""
+    parameters = list(layer.parameters())
+    holds = bool(parameters) or any(True for _ in layer.buffers())
+    return holds and not any(p.requires_grad for p in parameters)
+
+
+def full(values: torch.Tensor) -> torch.Tensor:
+    """Half precision as float32, as which it is trained and sent."""
+    return values.float() if values.dtype in HALVES else values
 
 
 def refuse_unusable(parameters: Sequence[nn.Parameter]) -> None:
@@ -178,44 +268,22 @@ def refuse_unusable(parameters: Sequence[nn.Parameter]) -> None:
         raise ConfigError(
             "the model has no trainable parameter; give a module whose parameters require grad"
         )
-    kinds = {p.dtype for p in parameters}
-    if len(kinds) > 1:
+    kinds = {torch.float32 if p.dtype in HALVES else p.dtype for p in parameters}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         raise ConfigError(
-            f"the model mixes parameter types {sorted(map(str, kinds))}; convert it to one, "
-            "for example with model.float()"
+            f"the model mixes parameter types {sorted({str(p.dtype) for p in parameters})}; "
+            "convert it to one, for example with model.float()"
         )
 
 
-def refuse_running_statistics(module: nn.Module) -> None:
+def refuse_running_statistics(module: nn.Module, modes: Sequence[tuple[nn.Module, bool]]) -> None:
     """Batch norm's running mean and variance are no parameters; averaging them would be wrong."""
+    training = {layer for layer, mode in modes if mode}
     for name, layer in module.named_modules():
-        if getattr(layer, "track_running_stats", False):
+        if layer in training and getattr(layer, "running_mean", None) is not None:
             raise ConfigError(
                 f"layer {name or 'model'!r} ({type(layer).__name__}) keeps running statistics, "
-                "which clients with different data cannot share; use GroupNorm, or "
-                "track_running_stats=False"
+                "which clients with different data cannot share; use GroupNorm, or, to keep the "
+                f"statistics of a trained one, put this layer alone into eval mode: model.train(), "
+                f"then model.get_submodule({name!r}).eval()"
             )
-
-
-def classes_of(model: nn.Module, samples: Samples) -> int | None:
-    """How many classes the model tells apart; none where targets are no labels."""
-    x, y = samples.batch(slice(0, 1))
-    if y.dim() != 1 or y.is_floating_point():
-        return None
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            answer = model.eval()(x)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise ConfigError(
-            f"the model cannot take an input of shape {tuple(x.shape)} {x.dtype}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    finally:
-        model.train(was_training)
-    return int(answer.shape[1]) if answer.dim() == 2 else None
-
-
-def default_loss(classes: int | None) -> Loss:
-    """Cross-entropy for labels, mean squares for real targets."""
-    return nn.functional.mse_loss if classes is None else nn.functional.cross_entropy

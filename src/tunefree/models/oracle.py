@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from tunefree.config import local_steps
 from tunefree.core import Generator, Vec, mean
-from tunefree.data.samples import Index, Samples
+from tunefree.data.samples import Index, Inputs, Samples, split
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 
 AHEAD = 2**19  # numbers made ready for the network at a time
@@ -20,7 +21,7 @@ class Batch(NamedTuple):
     """One xi: which samples, what they are, and the seed of any noise inside the model."""
 
     places: Index
-    x: torch.Tensor
+    x: Inputs
     y: torch.Tensor
     seed: int
 
@@ -29,15 +30,22 @@ class DataOracle:
     """Mini-batches by cycling through a reshuffled local set; every gradient's samples count."""
 
     def __init__(
-        self, objective: Objective, samples: Samples, part: Index, batch_size: int, rng: Generator
+        self,
+        objective: Objective,
+        samples: Samples,
+        part: Index,
+        batch_size: int,
+        rng: Generator,
+        epochs: int = 0,
     ) -> None:
         self.n = len(part)
+        self.steps = local_steps(self.n, batch_size, epochs)  # K_i; 0 is the algorithm's K
         self.rng = rng
         self.drawn = 0  # samples handed out in gradients
         self._objective, self._samples, self._part = objective, samples, part
         self._batch_size = batch_size
         self._left: Index = np.empty(0, dtype=np.int64)
-        self._ready: deque[tuple[Index, torch.Tensor, torch.Tensor]] = deque()
+        self._ready: deque[tuple[Index, Inputs, torch.Tensor]] = deque()
 
     def draw(self) -> Batch:
         if not self._ready:
@@ -47,15 +55,21 @@ class DataOracle:
     def _noise(self) -> int:
         return int(self.rng.integers(2**31)) if self._objective.stochastic else 0
 
-    def _next_batches(self) -> Iterator[tuple[Index, torch.Tensor, torch.Tensor]]:
+    def _read(self, places: Index) -> tuple[Inputs, torch.Tensor]:
+        """These samples; what is random in reading them is of this client's stream too."""
+        random = self._samples.random
+        return self._samples.batch(places, int(self.rng.integers(2**31)) if random else 0)
+
+    def _next_batches(self) -> Iterator[tuple[Index, Inputs, torch.Tensor]]:
         """A few at a time: gathering and standardising them together is quicker."""
         if not len(self._left):
             self._left = self.rng.permutation(self._part)
         size = self._batch_size
-        together = size * max(1, AHEAD // (size * self._samples.x[0].numel()))
+        many = 1 if self._samples.lazy else max(1, AHEAD // (size * self._samples.numbers))
+        together = size * many
         places, self._left = self._left[:together], self._left[together:]
-        x, y = self._samples.batch(places)
-        batches = zip(torch.split(x, size), torch.split(y, size), strict=True)
+        x, y = self._read(places)
+        batches = zip(split(x, size), torch.split(y, size), strict=True)
         for start, batch in zip(range(0, len(places), size), batches, strict=True):
             yield places[start : start + size], *batch
 
@@ -70,7 +84,8 @@ class DataOracle:
     def mean_grad(self, theta: Vec, K: int) -> Vec:
         """Whole passes in equal batches all have the same mean, so one of them stands for all."""
         size = min(self._batch_size, self.n)
-        equal = self.n % size == 0 and not self._objective.stochastic
+        noisy = self._objective.stochastic or self._samples.random
+        equal = self.n % size == 0 and not noisy
         passes = K * size // self.n if equal else 0
         times = [1] * K
         if passes > 1:
@@ -81,5 +96,5 @@ class DataOracle:
     def full_grad(self, theta: Vec) -> Vec:
         seed = self._noise()
         parts = np.split(self._part, range(EVALUATION_BATCH, self.n, EVALUATION_BATCH))
-        batches = (Batch(part, *self._samples.batch(part), seed) for part in parts)
+        batches = (Batch(part, *self._read(part), seed) for part in parts)
         return mean((self.grad(theta, batch) for batch in batches), map(len, parts))

@@ -120,6 +120,12 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
         for level in sweep["level"]:
             look = line_style(level["style"]) | {"marker": ""}
             axes.axhline(level["value"], **look, label=level["label"])
+        if sweep["measure"] == "accuracy":
+            axes.set_ylim(0, 1.02)  # a cut scale would make little look like much
+            if sweep["chance"]:
+                axes.axhline(sweep["chance"], color="#59626c", linewidth=0.8, linestyle=":")
+                where: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
+                axes.text(0.01, sweep["chance"], "guessing", fontsize=8, color="#59626c", **where)
         add_legend(figure, axes)
 
     head = (sweep["key"], f"{sweep['measure']} mean", "lowest", "highest", "seeds", "diverged")

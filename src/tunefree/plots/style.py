@@ -21,7 +21,7 @@ DASHES = (
     (0, (9, 3)),
     (0, (4, 1, 1, 1, 1, 1)),
 )
-MARKS = "os^Dv+xd"
+MARKS = "os^Dv+pd"  # no cross, which means diverged
 
 
 def new_figure(width: float, height: float) -> Figure:

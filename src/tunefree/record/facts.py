@@ -43,7 +43,7 @@ class Facts:
     reason: str = ""  # why it has diverged
     pruned: str = ""  # why a trial was given up early
     door: Door = "command"  # who made it, and how it is gone on with
-    config: Tree = field(default_factory=dict)  # as Config.asdict gives it
+    config: Tree = field(default_factory=dict)  # as Config.told_apart gives it
     identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
@@ -52,12 +52,14 @@ class Facts:
     compressor: str = ""
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
+    tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state
     kernels: str = ""
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
+    sizes: Sequence[int] = field(default_factory=list)  # their samples, where it matters
     federation: str = ""  # which deployment it is
     arm: str = ""  # a label that somebody chose
     role: str = "arm"  # or sweep, or trial
@@ -82,6 +84,8 @@ class Facts:
             for f in fields(cls)
             if isinstance(stored.get(f.name), type(getattr(usual, f.name)))
         }
+        if not all(isinstance(row, list) and len(row) == 3 for row in found.get("tensors", ())):
+            del found["tensors"]
         if not all(isinstance(row, list) and row for row in found.get("label_counts", ())):
             del found["label_counts"]
         old = next((door for door in ("train", "flower") if door in stored), None)
@@ -161,7 +165,8 @@ class Facts:
         if self.door == "flower":
             return "flwr run, with the same app"
         if self.door == "train":
-            return f"tunefree.resume({str(path)!r}, model, clients)"
+            test = "" if self.identity.get("test set", "none") == "none" else ", test"
+            return f"tunefree.resume({str(path)!r}, model, clients{test})"
         return f"tunefree run --resume {path}"
 
 

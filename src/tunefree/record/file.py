@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,7 +36,9 @@ VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; vectors are long, so pages are too
 LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
+PATIENCE = 5_000  # milliseconds to wait for a reader, as Python has it
 COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
+SHARE = 0.05  # of a run's time that commits may take, where nobody says how often they are due
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 
 NEW_IN_2 = """
@@ -92,6 +95,7 @@ class Record:
         self._log = LEAST_LOG  # pages
         self._writer = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
+        self._began, self._took = 0.0, 0.0  # the last commit, in seconds
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -110,7 +114,7 @@ class Record:
         if path is not None and path.exists():
             raise ConfigError(
                 f"run.out = '{path}' exists already and is left as it is; choose another path, or "
-                f"go on with it: tunefree run --resume {path}"
+                f"go on with it: {facts.how_to_resume(path)}"
             )
         lock = None
         try:
@@ -140,12 +144,20 @@ class Record:
     def resume(cls, path: Path, **changes: Any) -> Record:
         """An existing run file, for writing further steps, once these facts have changed."""
         migrate(path)
-        lock = acquire_lock(path)
-        connection = connect(path)
-        use_wal(connection)
-        record = cls(connection, path, lock)
-        record.note(**changes, state="running", writer=this_process())
+        record = cls(connect(path), path)
+        record.acquire()
+        if changes:
+            record.note(**changes)
         return record
+
+    def acquire(self) -> None:
+        """Begin to write, or go on after `release`; nobody else may write from now on."""
+        if self.path is None or self._lock is not None:
+            return
+        self._lock = acquire_lock(self.path)
+        self._writer = ThreadPoolExecutor(1)
+        self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
+        use_wal(self._connection)
 
     def close(self) -> None:
         self.release()
@@ -220,6 +232,12 @@ class Record:
         else:
             self._writing = self._writer.submit(self._commit, *given)
 
+    def costs_little(self) -> bool:
+        """Whether one more commit now would take a small share of the time since the last."""
+        if self._writing is not None and not self._writing.done():
+            return False
+        return time.perf_counter() - self._began >= self._took / SHARE
+
     def _commit(
         self,
         lines: Sequence[Line],
@@ -227,6 +245,7 @@ class Record:
         held: Collection[int],
         new: Mapping[int, bytes],
     ) -> None:
+        self._began = time.perf_counter()
         db, last = self._connection, lines[-1].t
         with self._store.transaction():
             for line in lines:
@@ -236,6 +255,7 @@ class Record:
             gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in held]
             db.executemany("DELETE FROM held WHERE t = ?", gone)
             db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+        self._took = time.perf_counter() - self._began
 
     def _lengthen_log(self, size: int) -> None:
         pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)

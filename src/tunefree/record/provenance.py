@@ -9,15 +9,17 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from tunefree.config import Schedule
-from tunefree.core import Algorithm, about, text_of
-from tunefree.data.samples import Federation
+from tunefree.config import Sampling, Schedule, SystemSettings
+from tunefree.core import Algorithm, about, bare, text_of
+from tunefree.data.samples import Federation, Samples
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
 LOOKED_AT = 100_000  # labels that tell one data set from another
+BYTES = 2**24  # of inputs that do
 SHOWN = 100  # clients whose labels are counted for the picture
 
 
@@ -28,26 +30,68 @@ def identify(
     batch_size: int,
     seed: int,
     schedule: Schedule,
+    system: SystemSettings,
 ) -> dict[str, str]:
-    """What a continued run must have in common with its beginning."""
-    sizes = np.array([len(part) for part in federation.parts])
-    labels = federation.train.y[:LOOKED_AT].cpu().numpy()
+    """What a continued run must have in common with its beginning.
+
+    What came later is told only where it is not at its default, so that older files go on.
+    """
+    epochs = f" for {system.epochs} epochs" if system.epochs else ""
     return {
-        "algorithm": text_of(algo),
-        "schedule": repr(schedule),
+        "algorithm": f"{text_of(algo)}{epochs}",
+        "schedule": f"{schedule!r}{drawn(system.sampling)}",
         "seed": str(seed),
         "batch size": str(batch_size),
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
-        "clients' data": fingerprint(sizes) + fingerprint(labels),
+        **identify_data(federation),
+        "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+
+
+def identify_data(federation: Federation) -> dict[str, str]:
+    """Whose samples they are, how many, their labels, and inputs of them."""
+    sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
+    test = "none" if federation.test is None else fingerprint(labels_of(federation.test))
+    return {
+        "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
+        "inputs": fingerprint(order) + inputs_mark(federation.train),
+        "test set": test,
+    }
+
+
+def labels_of(samples: Samples) -> NDArray[Any]:
+    labels: NDArray[Any] = samples.y[:LOOKED_AT].cpu().numpy()
+    return labels
+
+
+def inputs_mark(samples: Samples) -> str:
+    """A fingerprint of inputs from the whole data set, as many as fit into a few megabytes."""
+    x: Any = samples.x  # one tensor or several; others are read only when drawn
+    several = list(x.values()) if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
+    marks = ""
+    for tensor in several:
+        if isinstance(tensor, torch.Tensor):
+            count = min(len(tensor), max(1, BYTES // max(1, tensor[:1].nbytes)))
+            places = np.linspace(0, len(tensor) - 1, count).astype(np.int64)
+            chosen = tensor[torch.from_numpy(places)].cpu().reshape(-1)
+            marks += fingerprint(chosen.view(torch.uint8).numpy())
+    return marks
+
+
+def drawn(sampling: Sampling) -> str:
+    """How clients are drawn, in words, where not all are alike."""
+    if sampling == "uniform":
+        return ""
+    by = sampling if isinstance(sampling, str) else f"weights {fingerprint(np.array(sampling))}"
+    return f", sampling by {by}"
 
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
-    said = about(algo)
-    numbers = {f.name: getattr(algo, f.name) for f in fields(algo)}
-    numbers |= {name: getattr(algo, name, None) for name in said.steps}  # formulas may be of t too
+    said, method = about(algo), bare(algo)
+    numbers = {f.name: getattr(method, f.name) for f in fields(method)}
+    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may be of t too
     return Facts(
         title=said.title,
         paper=said.paper,
@@ -56,10 +100,23 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         compressor=str(numbers.get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
+        tensors=tensors_of(objective),
         kernels=objective.kernels,
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),
     )
+
+
+def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
+    """Name, shape and place in theta of every tensor in the model's state.
+
+    One that is not trained has place -1: it is in the model alone. Tied tensors share a place.
+    """
+    state, places, start = objective.module.state_dict(keep_vars=True), dict[int, int](), 0
+    for p in objective.module.parameters():
+        if p.requires_grad:
+            places[id(p)], start = start, start + p.numel()
+    return [(name, list(t.shape), places.get(id(t), -1)) for name, t in state.items()]
 
 
 def label_counts(federation: Federation) -> list[list[int]]:

@@ -10,6 +10,7 @@ Row: TypeAlias = dict[str, float]
 COSTS = ("t", "samples", "seconds", "virtual_seconds")
 BITS = ("bits_up", "bits_down", "value_bits_up", "value_bits_down")
 CUMULATIVE = ("samples", "seconds", *BITS)
+NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 
 
 class Line(NamedTuple):
@@ -52,7 +53,8 @@ class Rows:
         scores: Mapping[str, float],
     ) -> Row:
         """The same of a line whose replies (how many, mean and largest tau) are counted."""
-        row: Row = dict(zip(COSTS, costs, strict=True))
+        row: Row = {"round": costs[0] + 1}  # 0 is the opening
+        row |= dict(zip(COSTS, costs, strict=True))
         row |= {"clients": replies[0], "absent": absent}
         row |= dict(zip(("tau_mean", "tau_max"), replies[1:], strict=False))
         row |= {kind: bits.get(kind, 0) for kind in BITS}

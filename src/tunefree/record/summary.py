@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tunefree.record.facts import Facts
-from tunefree.record.rows import BITS
+from tunefree.record.rows import BITS, NO_SCORES
 
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,13 @@ class Summary:
     @property
     def scored_rows(self) -> list[Mapping[str, float]]:
         """The rows with scores."""
-        return [row for row in self.rows if any(score in row for score in SCORES)]
+        return [row for row in self.rows if row.keys() - set(NO_SCORES)]
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """What it was measured by: our scores first, then the caller's own, as they came."""
+        found = dict.fromkeys(name for row in self.rows for name in row if name not in NO_SCORES)
+        return [name for name in SCORES if name in found] + [n for n in found if n not in SCORES]
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -71,14 +79,16 @@ class Summary:
         """The whole run in one object, as the commands give it."""
         facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
         return {
-            **{"run": str(self.path), "state": self.state, "reason": facts.reason},
+            **{"run": str(self.path), "name": facts.arm},
+            **{"state": self.state, "reason": facts.reason},
             **{"method": self.title, "algorithm": facts.algorithm, "role": facts.role},
             **{"data": facts.data, "partition": facts.partition, "validation": facts.validation},
             **{"model": facts.model, "parameters": facts.parameters, "seed": facts.seed},
             **{"system": facts.system, "steps": facts.steps},
             "compressor": facts.compressor or None,
             "rounds": self.rounds,
-            **{measure: self.last(measure) for measure in SCORES},
+            **{measure: self.last(measure) for measure in (*SCORES, *self.measures)},
+            "measures": self.measures,
             "scored_on": self.scored_on,
             **{cost: self.total(cost) for cost in costs},
             "seconds_per_round": self.seconds_per_round,
@@ -86,3 +96,23 @@ class Summary:
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
         }
+
+
+def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """The names of those scores in these rows that are a user's own."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name not in TAKEN]
+
+
+def size(bits: float) -> str:
+    """Bits in bytes that people read.
+
+    >>> size(8_000_000)
+    '1.0 MB'
+    """
+    amount = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -91,10 +92,58 @@ def group(runs: Sequence[Summary]) -> list[Arm]:
     """The arms, in the order in which their first runs came.
 
     Where runs under one name differ in their method's options, data, model or system, these are
-    named as well, because their scores must not be averaged.
+    named as well, because their scores must not be averaged. Where all settings are alike, what the
+    caller brought decides.
     """
     named = [name_of(run) for run in runs]
-    return [Arm(*item) for item in together(runs, named, [relevant(r) for r in runs]).items()]
+    arms: dict[str, list[Summary]] = {}
+    for label, alike in together(runs, named, [relevant(run) for run in runs]).items():
+        for own, same in together(alike, [label] * len(alike), map(own_steps, alike)).items():
+            arms |= told_apart(own, same)
+    return [Arm(*item) for item in arms.items()]
+
+
+def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """The same runs by what was brought to them: model, data, loss, an algorithm of one's own.
+
+    A run of the command line makes its model and deals out its data by its seed, and runs that
+    somebody gave one name may do so too: there only a seed that has two of them is told apart.
+    """
+    seeded = all(run.facts.door == "command" or run.facts.arm for run in runs)
+    marked = [run for run in runs if brought(run)]
+    distinct = {(run.facts.seed, *brought(run).items()) for run in marked}
+    if seeded and len(distinct) == len({run.facts.seed for run in marked}):
+        return {label: list(runs)}
+    return together(runs, [label] * len(runs), map(brought, runs))
+
+
+def own_steps(run: Summary) -> dict[str, Hashable]:
+    """The step sizes of an algorithm that is the caller's own function, and has no options."""
+    return {} if run.facts.algorithm else dict(run.facts.steps)
+
+
+def brought(run: Summary) -> dict[str, Hashable]:
+    """Short marks of what a caller brought; nothing where the file does not tell."""
+    facts, kept = run.facts, run.facts.identity
+    if facts.door == "flower":
+        return {}
+    data, more = ["clients' data"], dict[str, list[str]]()
+    if facts.door == "train":  # settings tell the rest of a run of the command line
+        data, more = [*data, "inputs", "test set"], {"loss": ["loss"]}
+    if not facts.algorithm or ":" in facts.algorithm:
+        more |= {"algorithm": ["algorithm"]}
+    parts = {"model": ["first model"], "data": data, **more}
+    told = {name: [kept[key] for key in keys if key in kept] for name, keys in parts.items()}
+    return {
+        name: values[0] if name == "loss" else short_mark(values)
+        for name, values in told.items()
+        if values
+    }
+
+
+def short_mark(values: Sequence[str]) -> str:
+    """Six letters and digits that differ wherever these do."""
+    return hashlib.sha256("".join(values).encode()).hexdigest()[:6]
 
 
 def name_of(run: Summary) -> str:
@@ -106,35 +155,45 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
     """One run for each seed of an arm or of a swept value, however often it was played.
 
     That is the finished one, or else the one that came furthest. Trials were paid for each time.
-    Callers of `train`, and deployments, may have brought other data under the same settings.
+    Runs of `train` are the same where model and data are too; of a deployment nobody knows.
     """
+    played = [(played_as(run), frozenset(brought(run).items())) for run in runs]
+    told = {settings: marks for settings, marks in reversed(played) if marks}
     best: dict[Hashable, Summary] = {}
-    for place, run in enumerate(runs):
-        same: Hashable = place
-        facts = run.facts
-        if facts.door == "command" and facts.seed is not None and facts.role != "trial":
-            same = (facts.role, name_of(run), frozenset(relevant(run).items()), facts.seed)
+    for place, (run, (settings, marks)) in enumerate(zip(runs, played, strict=True)):
+        older = run.facts.door == "command" and not marks  # a file that does not tell its data
+        marks = told.get(settings, marks) if older else marks
+        counted = settings is not None and (marks or run.facts.door == "command")
+        same: Hashable = (settings, marks) if counted else place
         known = best.setdefault(same, run)
         if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
             best[same] = run
     return list(best.values())
 
 
+def played_as(run: Summary) -> Hashable:
+    """Role, name, settings and seed; None where the same ones may have been other runs."""
+    facts = run.facts
+    if facts.door == "flower" or facts.seed is None or facts.role == "trial":
+        return None
+    settings = relevant(run) | own_steps(run)
+    return facts.role, name_of(run), frozenset(settings.items()), facts.seed
+
+
 def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
-    """What these runs were scored by, and how it is called."""
+    """What these runs were scored by, our scores first, and how it is called."""
     looked_at = list(runs)
     samples = "validation" if any(run.facts.validation for run in looked_at) else "test"
-    return {
-        measure: name.format(samples)
-        for measure, name in MEASURES.items()
-        if any(measure in row for run in looked_at for row in run.rows)
-    }
+    found = dict.fromkeys(measure for run in looked_at for measure in run.measures)
+    ours = {measure: name.format(samples) for measure, name in MEASURES.items() if measure in found}
+    return ours | {measure: measure for measure in found if measure not in ours}
 
 
 def together(
-    runs: Sequence[Summary], names: Sequence[str], settings: Sequence[Mapping[str, Hashable]]
+    runs: Sequence[Summary], names: Sequence[str], described: Iterable[Mapping[str, Hashable]]
 ) -> dict[str, list[Summary]]:
     """Label -> runs: the name, and the settings in which runs of the same name differ."""
+    settings = list(described)
     seen: dict[str, dict[str, set[Hashable]]] = {}
     for name, own in zip(names, settings, strict=True):
         for key, value in own.items():
@@ -182,7 +241,7 @@ def flatten(settings: Tree) -> dict[str, Hashable]:
 def shown_key(key: str) -> str:
     """The last part of a key, which is all that a reader needs."""
     section, _, name = key.partition(".")
-    return section if name == "name" else name
+    return section if name in ("name", "") else name
 
 
 def thin(rounds: Sequence[int]) -> list[int]:

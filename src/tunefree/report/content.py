@@ -94,7 +94,9 @@ def run_line(run: Summary) -> Content:
     """What the page says of a run; where its file is concerns nobody else."""
     told = run.as_dict()
     file = run.path.name if run.path else ""
-    return {"file": file, "T": run.planned_rounds, **{key: told[key] for key in RUN_KEYS}}
+    scores = {measure: told[measure] for measure in run.measures}
+    kept = {key: told[key] for key in RUN_KEYS}
+    return {"file": file, "T": run.planned_rounds, **kept, "scores": scores}
 
 
 def picture(runs: Sequence[Summary]) -> Content:

@@ -2,12 +2,13 @@
 // Text always goes in as text nodes, so nothing in a label can become markup.
 
 const live = document.documentElement.dataset.live === "yes";
+const OURS = {accuracy: 1, loss: 1, train_loss: 1, grad_norm: 1}; // scores; all others are the caller's own
 const figures = new Map(); // id -> {spec, choice, element}; outlives new content
 let content = JSON.parse(document.getElementById("content").textContent);
 
 /* ---------- a figure: controls, legend, plot, caption, export ---------- */
 
-// spec: {id, caption, draw(plot, choice), rows(choice), choice?, selects?, switches?, legend?}
+// spec: {id, caption, draw(plot, choice), rows(choice), title?, choice?, selects?, switches?, legend?}
 function figure(spec) {
   return {
     id: spec.id,
@@ -20,6 +21,7 @@ function figure(spec) {
           element: h(
             "figure",
             {id: spec.id},
+            h("h3"),
             h("div", {class: "controls"}),
             h("div", {class: "legend", role: "group", "aria-label": "Show or hide"}),
             h("div", {class: "plot"}),
@@ -35,7 +37,8 @@ function figure(spec) {
         figures.set(spec.id, own);
       }
       own.spec = spec;
-      const [controls, legend, , caption] = own.element.children;
+      const [title, controls, legend, , caption] = own.element.children;
+      title.textContent = spec.title ?? "";
       refill(controls, JSON.stringify([spec.selects, spec.switches]), () => [
         ...(spec.selects ?? []).map(([key, label, options]) =>
           h(
@@ -178,7 +181,7 @@ function workload(w, number) {
     blocks.push(
       table(
         `${id}-overview`,
-        "Scores at the end, mean \u00b1 standard deviation over the seeds that finished; traffic is one training of all clients together, the opening included.",
+        "Mean \u00b1 standard deviation over the seeds that finished; traffic is one training of all clients together, the opening included.",
         [
           "Arm",
           ...measures.map(m => "#" + capital(w.measures[m])),
@@ -200,6 +203,7 @@ function workload(w, number) {
             bits ? si(bits.bits_up) : "\u2013",
           ];
         }),
+        "Scores at the end",
       ),
     );
   }
@@ -220,6 +224,7 @@ function workload(w, number) {
     blocks.push(
       figure({
         id: `${id}-curves`,
+        title: "Scores on the way",
         number: number(),
         mark: w.arms,
         choice: {x: "round", y: first, xlog: false, ylog: false},
@@ -252,9 +257,10 @@ function workload(w, number) {
     );
   }
   for (const sweep of w.sensitivity) {
+    const shown = choice => sweep.by[choice.y];
     const drawn = choice =>
-      sweep.lines
-        .filter(l => !choice.hidden.has(l.label))
+      shown(choice)
+        .lines.filter(l => !choice.hidden.has(l.label))
         .map(l => ({
           label: l.label,
           style: l.style,
@@ -263,22 +269,23 @@ function workload(w, number) {
           ...Object.fromEntries(["x", "mean", "low", "high", "seeds"].map(key => [key, l.points.map(p => p[key])])),
           of: 0,
         }));
-    const level = choice => sweep.level.filter(l => !choice.hidden.has(l.label));
-    const name = w.measures[sweep.measure];
+    const level = choice => shown(choice).level.filter(l => !choice.hidden.has(l.label));
+    const right = choice => choice.y === "accuracy";
     blocks.push(
-      heading(`${id}-sensitivity-${sweep.id}-heading`, 3, `Sensitivity to ${sweep.title}`),
       figure({
         id: `${id}-sensitivity-${sweep.id}`,
+        title: `Sensitivity to ${sweep.title}`,
         number: number(),
         mark: sweep,
-        choice: {xlog: true, ylog: false},
+        choice: {y: sweep.measure, xlog: true, ylog: false},
+        selects: [["y", "Show", Object.keys(sweep.by).map(m => [m, w.measures[m]])]],
         switches: [
           ["xlog", "log x"],
           ["ylog", "log y"],
         ],
         legend: [...sweep.lines, ...sweep.level].map(({label, style}) => ({label, style})),
         caption: [
-          `The last ${name} against ${sweep.key}; bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged` +
+          `The last score against ${sweep.key}; marks are values that were tried, bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged` +
             (sweep.measure === "accuracy" ? ", which counts as accuracy 0." : ".") +
             widths(sweep) +
             (sweep.level.length ? " Level lines are methods that have nothing to tune, in the same setting." : "") +
@@ -288,24 +295,29 @@ function workload(w, number) {
         ],
         draw: (plot, choice) =>
           lines(plot, {
+            ...choice,
             series: drawn(choice),
             level: level(choice),
+            span: right(choice) ? [0, 1] : [], // a cut scale would make little look like much
+            guessing: right(choice) ? sweep.chance : 0,
             xlabel: sweep.key,
-            ylabel: name,
-            ...choice,
-            alt: `${name} against ${sweep.key}. ${sweep.lines.map(l => `${l.label}: ${l.points.map(p => `${plain(p.mean)} at ${plain(p.x)}`).join(", ")}`).join("; ")}`,
+            ylabel: w.measures[choice.y],
+            alt: `${w.measures[choice.y]} against ${sweep.key}. ${shown(choice)
+              .lines.map(l => `${l.label}: ${l.points.map(p => `${plain(p.mean)} at ${plain(p.x)}`).join(", ")}`)
+              .join("; ")}`,
           }),
-        rows: () => [
-          ["arm", sweep.key, `${sweep.measure} mean`, "lowest", "highest", "seeds", "diverged"],
-          ...sweep.lines.flatMap(l => l.points.map(p => [l.label, p.x, p.mean, p.low, p.high, p.seeds, p.diverged])),
-          ...sweep.level.map(l => [l.label, "", l.value, "", "", "", ""]),
+        rows: choice => [
+          ["arm", sweep.key, `${choice.y} mean`, "lowest", "highest", "seeds", "diverged"],
+          ...shown(choice).lines.flatMap(l =>
+            l.points.map(p => [l.label, p.x, p.mean, p.low, p.high, p.seeds, p.diverged]),
+          ),
+          ...shown(choice).level.map(l => [l.label, "", l.value, "", "", "", ""]),
         ],
       }),
     );
   }
   if (w.bill.length) {
     blocks.push(
-      heading(`${id}-bill-heading`, 3, "The tuning bill"),
       table(
         `${id}-bill`,
         "What the search for step sizes cost all clients together, beside one training with what was found.",
@@ -333,15 +345,16 @@ function workload(w, number) {
             ? [whole(training.rounds), si(training.samples), si(training.bits_up), si(training.bits_down)]
             : Array(4).fill(null)),
         ]),
+        "The tuning bill",
       ),
     );
   }
   if (w.traffic.length) {
     const models = (bits, row) => (row.model_bits ? whole(bits / row.model_bits) : "\u2013");
     blocks.push(
-      heading(`${id}-traffic-heading`, 3, "Traffic"),
       figure({
         id: `${id}-traffic`,
+        title: "Traffic",
         number: number(),
         mark: w.traffic,
         caption: [
@@ -386,9 +399,9 @@ function workload(w, number) {
   }
   if (w.staleness.length) {
     blocks.push(
-      heading(`${id}-staleness-heading`, 3, "Staleness"),
       figure({
         id: `${id}-staleness`,
+        title: "Staleness",
         number: number(),
         mark: w.staleness,
         caption: [
@@ -411,12 +424,12 @@ function workload(w, number) {
   }
   if (w.absences.length) {
     blocks.push(
-      heading(`${id}-absences-heading`, 3, "Replies that did not count"),
       table(
         `${id}-absences`,
         "Refused and absent replies, all seeds together.",
         ["Arm", "Reason", "#Replies"],
         w.absences.map(row => [named(row.label), row.reason, whole(row.count)]),
+        "Replies that did not count",
       ),
     );
   }
@@ -424,9 +437,9 @@ function workload(w, number) {
     const {counts, clients, seed} = w.picture,
       more = clients > counts.length ? `, the first ${counts.length} of ${clients}` : "";
     blocks.push(
-      heading(`${id}-classes-heading`, 3, "Who holds which classes"),
       figure({
         id: `${id}-classes`,
+        title: "Who holds which classes",
         number: number(),
         mark: w.picture,
         caption: [
@@ -447,12 +460,12 @@ function workload(w, number) {
   );
   if (steps.length)
     blocks.push(
-      heading(`${id}-steps-heading`, 3, "Step sizes"),
       table(
         `${id}-steps`,
         "Every number an arm used, and where it came from.",
         ["Arm", "Name", "#Value", "From"],
         steps,
+        "Step sizes",
       ),
     );
   return blocks;
@@ -507,7 +520,8 @@ function tail() {
       ),
     );
   const held = runs.some(run => run.scored_on !== "test"),
-    odd = runs.some(run => run.reason);
+    odd = runs.some(run => run.reason),
+    own = [...new Set(runs.flatMap(run => Object.keys(run.scores)))].filter(m => !(m in OURS));
   blocks.push(
     table(
       "runs",
@@ -515,6 +529,7 @@ function tail() {
       [
         "File",
         ...["Method", "Role", "#Seed", "State", "#Rounds", "#Accuracy", "#Loss"],
+        ...own.map(measure => "#" + capital(measure)),
         ...(held ? ["Scored on"] : []),
         ...(odd ? ["Reason"] : []),
       ],
@@ -527,6 +542,7 @@ function tail() {
         run.T ? `${run.rounds} of ${run.T}` : run.rounds,
         plain(run.accuracy),
         plain(run.loss),
+        ...own.map(measure => plain(run.scores[measure])),
         ...(held ? [`${run.scored_on} samples`] : []),
         ...(odd ? [{text: run.reason, kind: "words"}] : []),
       ]),
@@ -546,16 +562,43 @@ function show() {
     ...(content.runs.length ? tail() : []),
   ];
   const main = document.querySelector("main"),
-    wanted = new Set(blocks.map(block => block.id));
-  for (const old of [...main.children]) if (!wanted.has(old.id)) old.remove();
-  blocks.forEach((block, i) => {
-    let old = document.getElementById(block.id);
-    if (old?.dataset.mark === block.mark) return;
-    const made = block.make();
-    made.dataset.mark = block.mark;
-    if (made !== old) old ? old.replaceWith(made) : main.insertBefore(made, main.children[i] ?? null);
-    if (figures.has(block.id)) redraw(figures.get(block.id));
+    sections = []; // each from a heading to the next
+  for (const block of blocks) {
+    if (block.level === 2) sections.push({id: `${block.id}-section`, blocks: []});
+    sections.at(-1).blocks.push(block);
+  }
+  keep(main, sections);
+  sections.forEach((section, n) => {
+    const parent = document.getElementById(section.id) ?? h("section", {id: section.id});
+    if (!parent.isConnected) main.insertBefore(parent, main.children[n] ?? null);
+    keep(parent, section.blocks);
+    section.blocks.forEach((block, i) => {
+      const old = document.getElementById(block.id);
+      if (old?.dataset.mark === block.mark) return;
+      const made = block.make();
+      made.dataset.mark = block.mark;
+      if (made !== old) old ? old.replaceWith(made) : parent.insertBefore(made, parent.children[i] ?? null);
+      if (figures.has(block.id)) redraw(figures.get(block.id));
+    });
   });
+  pair();
+}
+
+function keep(parent, wanted) {
+  // of the children only these
+  const ids = new Set(wanted.map(each => each.id));
+  for (const old of [...parent.children]) if (!ids.has(old.id)) old.remove();
+}
+
+function pair() {
+  // on a wide screen, tables that leave half of it free stand side by side, as figures do
+  for (const block of document.querySelectorAll("main .block")) {
+    const inside = block.querySelector("table");
+    inside.classList.add("natural");
+    const half = inside.offsetWidth <= (block.parentElement.clientWidth - 48) / 2;
+    inside.classList.remove("natural");
+    block.classList.toggle("half", half);
+  }
 }
 
 function say(kind, text) {
@@ -588,7 +631,9 @@ async function ask() {
 show();
 let drawnWidth = innerWidth;
 addEventListener("resize", () => {
-  if (innerWidth !== drawnWidth) for (const own of figures.values()) own.element.isConnected && redraw(own);
+  if (innerWidth === drawnWidth) return;
+  for (const own of figures.values()) own.element.isConnected && redraw(own);
+  pair();
   drawnWidth = innerWidth;
 });
 if (live) {

@@ -11,10 +11,10 @@ const MARKS = [
   "M0,-4.5L4,0L0,4.5L-4,0z",
   "M0,4.2L4,-3H-4z",
   "M-4,0H4M0,-4V4",
-  "M-3,-3L3,3M-3,3L3,-3",
+  "M0,-4.4L4.2,-1.4L2.6,3.6H-2.6L-4.2,-1.4z",
   "M-4.5,0L0,-2L4.5,0L0,2z",
 ];
-const CROSS = "M-5,-5L5,5M-5,5L5,-5";
+const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged, and so no mark of an arm
 
 /* ---------- small things ---------- */
 
@@ -122,8 +122,9 @@ function ticks(low, high, log, most) {
   return found;
 }
 
-function scale(values, log, from, to, pad) {
-  const usable = values.filter(v => v !== null && Number.isFinite(v) && (!log || v > 0));
+function scale(values, log, from, to, pad, ends = []) {
+  // ends: where the scale begins and stops at least, without room beyond
+  const usable = [...values, ...ends].filter(v => v !== null && Number.isFinite(v) && (!log || v > 0));
   let low = Math.min(...usable),
     high = Math.max(...usable);
   if (!usable.length) [low, high] = log ? [1, 10] : [0, 1];
@@ -131,7 +132,7 @@ function scale(values, log, from, to, pad) {
     [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 10, high + (Math.abs(high) || 1) / 10];
   const f = log ? Math.log10 : v => v,
     room = pad * (f(high) - f(low));
-  const a = f(low) - room,
+  const a = f(low) - (ends.includes(low) ? 0 : room),
     b = f(high) + room,
     back = log ? v => 10 ** v : v => v;
   const at = v => from + ((f(v) - a) / (b - a)) * (to - from);
@@ -140,11 +141,12 @@ function scale(values, log, from, to, pad) {
 
 /* ---------- lines: curves and sensitivity ---------- */
 
-// series: {label, style, x, mean, low, high, seeds, of, diverged}; level: {label, style, value}
-function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
+// series: {label, style, x, mean, low, high, seeds, of, diverged}; level: {label, style, value};
+// span: what the y axis shows at least; guessing: an accuracy that needs no model
+function lines(plot, {series, level = [], span = [], guessing = 0, xlabel, ylabel, xlog, ylog, alt}) {
   const width = Math.max(280, plot.clientWidth || 720),
     roomy = width >= 560;
-  const height = Math.round(Math.min(440, Math.max(270, width * 0.56)));
+  const height = Math.round(Math.min(480, Math.max(270, width * 0.56)));
   const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": alt});
   plot.replaceChildren(picture, h("div", {class: "readout", role: "status"})); // text can be measured from here on
   const longest = Math.max(0, ...[...series, ...level].map(each => lengthOf(each.label, picture)));
@@ -158,6 +160,7 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
     box.bottom - strip,
     box.top,
     0.04,
+    span,
   );
 
   for (const v of ticks(Y.low, Y.high, ylog, 6)) {
@@ -185,6 +188,12 @@ function lines(plot, {series, level = [], xlabel, ylabel, xlog, ylog, alt}) {
       ylabel + (ylog ? ", log scale" : ""),
     ),
   );
+
+  if (guessing && (!ylog || guessing >= Y.low))
+    picture.append(
+      s("path", {class: "cursor guessing theory", d: `M${box.left},${Y(guessing)}H${box.right}`}),
+      s("text", {class: "soft", x: box.left + 4, y: Y(guessing) - 4}, "guessing"),
+    );
 
   const ends = [];
   for (const each of level) {

@@ -26,29 +26,53 @@ def sensitivity(
     names, order, seen = [over[run.path] for run in runs], list(measures), Counter[str]()
     figures = []
     for title, each in together(runs, names, [setting(run) for run in runs]).items():
-        measure = next((m for m in order if any(r.last(m) is not None for r in each)), None)
-        if measure is None:
+        found = [m for m in order if any(run.last(m) is not None for run in each)]
+        if not found:
             continue
         key = over[each[0].path]
         seen[key] += 1
+        beside = [
+            (i, arm)
+            for i, arm in enumerate(arms)
+            if arm.runs[0].facts.tuning_free and setting(arm.runs[0]) == setting(each[0])
+        ]
+        drawn = {m: by_measure(key, each, m, len(arms), beside) for m in found}
         figures.append(
             {
                 "id": key if seen[key] == 1 else f"{key}-{seen[key]}",
                 "title": title,
                 "key": key,
-                "measure": measure,
+                "measure": found[0],
                 "within": WITHIN,
-                "lines": swept_lines(key, each, measure, len(arms)),
-                "level": [
-                    {"label": arm.label, "style": i, "value": end["mean"]}
-                    for i, arm in enumerate(arms)
-                    if arm.runs[0].facts.tuning_free
-                    and setting(arm.runs[0]) == setting(each[0])
-                    and (end := arm.final(measure))
-                ],
+                "chance": chance(each[0]),
+                **drawn[found[0]],
+                "by": drawn,
             }
         )
     return figures
+
+
+def by_measure(
+    key: str,
+    runs: Sequence[Summary],
+    measure: str,
+    style: int,
+    beside: Sequence[tuple[int, Arm]],
+) -> Content:
+    """What is drawn of one score: a line for each method, and level ones."""
+    return {
+        "lines": swept_lines(key, runs, measure, style),
+        "level": [
+            {"label": arm.label, "style": i, "value": end["mean"]}
+            for i, arm in beside
+            if (end := arm.final(measure))
+        ],
+    }
+
+
+def chance(run: Summary) -> float:
+    """The accuracy of guessing among its classes; 0 where nobody knows."""
+    return 1 / run.facts.classes if run.facts.classes else 0.0
 
 
 def swept_key(sweep: Sequence[Summary]) -> str | None:
@@ -121,8 +145,7 @@ def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
 def working_range(points: Sequence[Content], run: Summary) -> Content | None:
     """The step sizes about as good as the best, as `tunefree sweep` finds them."""
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
-    chance = 1 / run.facts.classes if run.facts.classes else 0.0
-    found = width(curve, chance=chance) if len(curve) > 1 else None
+    found = width(curve, chance=chance(run)) if len(curve) > 1 else None
     return found and {
         **{"best": found.best, "low": found.low, "high": found.high, "decades": found.decades},
         "cut": found.cut_low or found.cut_high,

@@ -1,21 +1,22 @@
 // Blocks of the page that are no figures: headings and tables.
 
-const heading = (id, level, text) => ({id, mark: text, make: () => h(`h${level}`, {id}, text)});
+const heading = (id, level, text) => ({id, level, mark: text, make: () => h(`h${level}`, {id}, text)});
 
 // columns: names, a leading "#" marks numbers; cells: text, or {text, style, kind}
-const table = (id, caption, columns, rows) => ({
+const table = (id, caption, columns, rows, title = null) => ({
   id,
-  mark: JSON.stringify([caption, columns, rows]),
-  make: () => framed(id, caption, grid(columns, rows, `${id}-caption`)),
+  mark: JSON.stringify([caption, columns, rows, title]),
+  make: () => framed(id, caption, grid(columns, rows, `${id}-caption`), title),
 });
 
 const named = text => ({text, kind: "named"}); // long, and may be broken anywhere
 const breakable = value => ({text: value === "" ? null : value, kind: "value"});
 
-const framed = (id, caption, inside) =>
+const framed = (id, caption, inside, title = null) =>
   h(
     "div",
     {id, class: "block"},
+    title && h("h3", {}, title),
     h("p", {class: "caption", id: `${id}-caption`}, caption),
     h("div", {class: "wide", tabindex: 0, role: "region", "aria-labelledby": `${id}-caption`}, inside),
   );

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tunefree.config import Opening
 from tunefree.core import Vec
-from tunefree.fleet.job import Fleet
+from tunefree.fleet.job import Fleet, exchanges
 from tunefree.schedule.clock import BufferClock
 from tunefree.schedule.exchange import Step, sent, use
 from tunefree.schedule.membership import Membership
@@ -33,7 +33,7 @@ def buffered(
     server, downs = step.server, dict(step.held)
     for t in range(step.t + 1, members.algo.sys.T):
         algo = members.algo
-        (exchange,) = algo.round()
+        (exchange,) = exchanges(algo, "round", t)
         downs[t] = down = exchange.down(server)
         buffer = clock.fill(t, downs, members.joining(server, t))
         used = use(algo, exchange, fleet, server, t, buffer.jobs, buffer.done)

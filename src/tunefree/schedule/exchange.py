@@ -118,7 +118,7 @@ def play_stage(
     absent: list[Absence] = []
     joined: list[tuple[Job, Done]] = []
     samples = 0
-    for number, exchange in enumerate(exchanges(algo, stage)):
+    for number, exchange in enumerate(exchanges(algo, stage, t)):
         down = exchange.down(server)
         jobs = [Job(client, t, stage, number, down) for client in clients]
         done = fleet.work([*jobs, *joining])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from tunefree.core import Algorithm, Server, System, stream
+import numpy as np
+
+from tunefree.core import Algorithm, Generator, Server, System, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.schedule.exchange import Step
+
+Odds: TypeAlias = Sequence[float] | None  # how likely each client is drawn; none: all alike
 
 
 class Membership(Protocol):
@@ -34,24 +38,35 @@ class Membership(Protocol):
         """Why the run ends when nobody was heard for so many steps."""
 
 
-def cohort(seed: int, t: int, sys: System) -> list[int]:
-    """S distinct clients, uniform and fresh at every step, in client order.
+def cohort(seed: int, t: int, sys: System, odds: Odds = None) -> list[int]:
+    """S distinct clients, fresh at every step, uniform unless there are odds, in client order.
 
     >>> cohort(seed=0, t=0, sys=System(N=3, S=3, K=1, T=1))
     [0, 1, 2]
     """
-    chosen = stream(seed, "cohort", t).choice(sys.N, sys.S, replace=False)
+    chosen = stream(seed, "cohort", t).choice(sys.N, sys.S, replace=False, p=odds)
     return sorted(chosen.tolist())
+
+
+def draw(rng: Generator, clients: Sequence[int], count: int, odds: Sequence[float]) -> list[int]:
+    """So many distinct ones of these clients, one after the other with the odds they have.
+
+    >>> draw(stream(0, "doc"), [1, 3], 2, odds=[0.2, 0.2, 0.1, 0.5])
+    [3, 1]
+    """
+    p = np.array([odds[client] for client in clients])
+    places = rng.choice(len(clients), count, replace=False, p=p / p.sum())
+    return [clients[place] for place in places]
 
 
 class Everybody:
     """A simulation's clients: all N, always there."""
 
-    def __init__(self, algo: Algorithm, seed: int) -> None:
-        self.algo, self._seed = algo, seed
+    def __init__(self, algo: Algorithm, seed: int, odds: Odds = None) -> None:
+        self.algo, self._seed, self._odds = algo, seed, odds
 
     def cohort(self, t: int) -> list[int]:
-        return cohort(self._seed, t, self.algo.sys)
+        return cohort(self._seed, t, self.algo.sys, self._odds)
 
     def joining(self, server: Server, t: int) -> list[Job]:
         return []

@@ -13,7 +13,7 @@ from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.membership import Everybody
+from tunefree.schedule.membership import Everybody, Odds
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
 
@@ -27,13 +27,15 @@ def simulate(
     after: Step | None = None,
     *,
     delays: Delays | None = None,
+    odds: Odds = None,
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
-    `delays` is a law of one's own instead of the one that the schedule names.
+    `delays` is a law of one's own instead of the one that the schedule names; `odds` are how likely
+    each client is drawn, where not all are alike.
     """
     check(schedule, algo)
-    everybody = Everybody(algo, seed)
+    everybody = Everybody(algo, seed, odds)
     if delays is None and (schedule.delays or schedule.name == "buffered"):
         delays = from_spec(schedule.delays or "mild", algo.sys.N)
     clock = VirtualClock(delays, seed)
@@ -49,6 +51,7 @@ def simulate(
         dropout=schedule.dropout,
         timeout=schedule.timeout or delays.longest,
         fleet=fleet,
+        odds=odds,
     )
     return buffered(fleet, everybody, timeline, theta0, schedule.opening, after)
 

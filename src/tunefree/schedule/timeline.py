@@ -30,6 +30,7 @@ from tunefree.core import Generator, Message, System, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.schedule.clock import Buffer, VirtualClock
+from tunefree.schedule.membership import Odds, draw
 
 LOST_IN_A_ROW = 1000  # jobs, after which nobody will ever answer
 
@@ -65,7 +66,9 @@ class Timeline:
         dropout: float,
         timeout: float,
         fleet: Fleet,
+        odds: Odds = None,
     ) -> None:
+        self._odds = odds
         self._seed, self._sys, self._clock, self._fleet = seed, sys, clock, fleet
         self._concurrency, self._dispatch = concurrency, dispatch
         self._dropout, self._timeout = dropout, timeout
@@ -139,10 +142,15 @@ class Timeline:
         self._draw(stream(self._seed, "refill", self._number), 1, self._held)
 
     def _draw(self, rng: Generator, count: int, busy: Collection[int]) -> None:
-        """Give the model to so many distinct clients that are not busy, uniform."""
+        """Give the model to so many distinct clients that are not busy."""
         taken = sorted(busy)
-        places = rng.choice(self._sys.N - len(taken), count, replace=False)
-        for client in sorted(free(int(place), taken) for place in places):
+        if self._odds is None:
+            places = rng.choice(self._sys.N - len(taken), count, replace=False)
+            chosen = [free(int(place), taken) for place in places]
+        else:
+            idle = sorted(set(range(self._sys.N)) - set(taken))
+            chosen = draw(rng, idle, count, self._odds)
+        for client in sorted(chosen):
             self._assign(client)
 
     def _assign(self, client: int) -> None:

@@ -7,8 +7,8 @@
     numbers     how many (4), then 4 bytes each
     vector      type (1), length d (4), then d elements
     compressed  type (1), number of parts (4); per part its kind (1), d (4) and a parameter (4):
-                the number of values kept, or of levels; then, for all parts together, the numbers
-                and the bits of `Compressed.to_bytes`
+                the number of values kept, of levels, or of bits per element; then, for all parts
+                together, the numbers and the bits of `Compressed.to_bytes`
 
 All is little-endian. The kind of every field, d and the type are the receiver's to know.
 """
@@ -25,6 +25,7 @@ import torch
 from tunefree.core import Message, Numbers, Vec
 from tunefree.errors import WireError
 from tunefree.wire.compressed import (
+    GAUSSIAN,
     MOST_LEVELS,
     MOST_PARTS,
     SEED_BITS,
@@ -32,6 +33,7 @@ from tunefree.wire.compressed import (
     Levels,
     Part,
     Picked,
+    RotatedLevels,
     Seeded,
     Signs,
     Whole,
@@ -43,7 +45,7 @@ M = TypeVar("M", bound=Message)
 MAGIC, VERSION = b"TF", 1
 KINDS: dict[type, int] = {int: 0, float: 1, torch.Tensor: 2, Compressed: 3, tuple: 4}
 TYPES: dict[torch.dtype, int] = {torch.float32: 0, torch.float64: 1}
-PARTS: dict[type, int] = {Whole: 0, Picked: 1, Seeded: 2, Signs: 3, Levels: 4}
+PARTS: dict[type, int] = {Whole: 0, Picked: 1, Seeded: 2, Signs: 3, Levels: 4, RotatedLevels: 5}
 PART = struct.Struct("<BII")
 MOST_LETTERS = 255  # of a field's name
 
@@ -111,6 +113,8 @@ def rounded(value: float) -> float:
 
 
 def parameter(part: Part) -> int:
+    if isinstance(part, RotatedLevels):
+        return part.width
     return part.s if isinstance(part, Levels) else part.numbers.numel()
 
 
@@ -213,7 +217,7 @@ def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
 
 def shape(reader: Reader, kind: int, d: int, parameter: int) -> tuple[int, int]:
     """How many numbers and how many bits a part announces."""
-    most = {0: d, 1: d, 2: d, 3: 1, 4: MOST_LEVELS}.get(kind, 0)
+    most = {0: d, 1: d, 2: d, 3: 1, 4: MOST_LEVELS, 5: max(GAUSSIAN)}.get(kind, 0)
     if d < 1 or not 1 <= parameter <= most or (kind == 0 and parameter != d):
         reader.refuse(f"no part is of kind {kind} with {d} elements and parameter {parameter}")
     return {
@@ -222,6 +226,7 @@ def shape(reader: Reader, kind: int, d: int, parameter: int) -> tuple[int, int]:
         2: (parameter, SEED_BITS),
         3: (1, d),
         4: (1, d * (1 + width(parameter + 1))),
+        5: (1, SEED_BITS + d * parameter),
     }[kind]
 
 
@@ -232,10 +237,17 @@ def decoded_part(
         return Whole(numbers)
     if kind == PARTS[Seeded]:
         return Seeded(d, int.from_bytes(pack([bits]), "little"), numbers)
-    if kind in (PARTS[Signs], PARTS[Levels]) and numbers[0] < 0:
+    if kind in (PARTS[Signs], PARTS[Levels], PARTS[RotatedLevels]) and numbers[0] < 0:
         reader.refuse("a scale is negative")
     if kind == PARTS[Signs]:
         return Signs(numbers, torch.from_numpy(bits.astype(bool)).to(numbers.device))
+    if kind == PARTS[RotatedLevels]:
+        seed = int.from_bytes(pack([bits[:SEED_BITS]]), "little")
+        codes = from_bits(bits[SEED_BITS:], parameter).astype(np.uint8)
+        part = RotatedLevels(parameter, seed, numbers, torch.from_numpy(codes).to(numbers.device))
+        if part.most > torch.finfo(numbers.dtype).max:
+            reader.refuse(f"a scale is too large for {d} elements")
+        return part
     if kind == PARTS[Picked]:
         index = from_bits(bits, width(d)) if d > 1 else np.zeros(1, np.int64)
         if index[-1] >= d or (np.diff(index) <= 0).any():

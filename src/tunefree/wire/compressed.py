@@ -6,6 +6,8 @@ much as an element of the vector, and of bits (positions, signs, levels, seeds).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,10 +16,17 @@ import torch
 
 from tunefree.core import Vec
 from tunefree.wire.packing import Bits, Numbers, pack, to_bits, width
+from tunefree.wire.rotation import unrotated
 
 SEED_BITS = 32
 MOST_LEVELS = 65_535
 MOST_PARTS = 65_535
+GAUSSIAN: Mapping[int, tuple[float, ...]] = {  # bits: Lloyd's levels above 0, best for N(0, 1)
+    1: (0.7979,),
+    2: (0.4528, 1.510),
+    3: (0.2451, 0.7560, 1.344, 2.152),
+    4: (0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2.733),
+}
 
 
 class Part(Protocol):
@@ -152,6 +161,39 @@ class Levels:
     def bits(self) -> Bits:
         levels = self.levels.cpu().numpy()
         return to_bits(2 * np.abs(levels) + (levels < 0), 1 + width(self.s + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class RotatedLevels:
+    """One scale, a seed, and per element of the rotated tensor a sign and one of a few levels."""
+
+    width: int  # bits per element
+    seed: int
+    numbers: Vec  # the scale
+    codes: Vec  # twice the level's number; one more for a minus
+    positions: ClassVar[int] = 0
+
+    @property
+    def d(self) -> int:
+        return self.codes.numel()
+
+    @property
+    def extra(self) -> int:
+        return SEED_BITS + self.d * self.width
+
+    @property
+    def most(self) -> float:
+        """No element of it is larger: the rotation keeps the norm, but for rounding."""
+        return 1.001 * float(self.numbers) * GAUSSIAN[self.width][-1] * math.sqrt(self.d)
+
+    def dense(self) -> Vec:
+        values = [sign * level for level in GAUSSIAN[self.width] for sign in (1, -1)]
+        q = self.numbers.new_tensor(values).index_select(0, self.codes.int())
+        return unrotated(q, self.seed) * self.numbers
+
+    def bits(self) -> Bits:
+        codes = to_bits(self.codes.cpu().numpy(), self.width)
+        return np.concatenate([to_bits(np.array([self.seed]), SEED_BITS), codes])
 
 
 def drawn(seed: int, d: int, k: int) -> Numbers:

@@ -9,7 +9,12 @@
 | sign | ||x||_1 / d times the signs; that of 0 is + | 1 - 1/d |
 | qsgd:4 | ||x|| times x / ||x|| rounded at random to s levels | w = min(d/s^2, sqrt(d)/s) |
 | qsgd-contractive:4 | 1 / (1 + w) times that | w / (1 + w) |
+| rotated:2 | x in a random orthonormal basis, at b = 1 to 4 bits a number (*) | 1 - (l/L)^2 / d |
 | any:top:0.02|sign | one of several, chosen anew at every call | the worst |
+
+(*) Each is sent as its sign and the nearest of 2^(b-1) levels for Gaussian numbers, l to L, and all
+are multiplied by the scale that errs least. The bound holds for any x in any basis; in a random one
+the error of a large tensor is about 0.36, 0.12, 0.035 and 0.0095 of ||x||^2 at 1, 2, 3 and 4 bits.
 
 A tensor that would cost more than itself is sent whole, without error. Each parameter tensor is
 compressed on its own; with the suffix @whole the vector is taken as one.
@@ -28,10 +33,12 @@ from numpy.typing import NDArray
 
 from tunefree.core import Generator, Vec
 from tunefree.wire.compressed import (
+    GAUSSIAN,
     Compressed,
     Levels,
     Part,
     Picked,
+    RotatedLevels,
     Seeded,
     Signs,
     Whole,
@@ -39,6 +46,7 @@ from tunefree.wire.compressed import (
     weight,
 )
 from tunefree.wire.packing import Numbers
+from tunefree.wire.rotation import rotated
 
 
 class Compressor(Protocol):
@@ -173,6 +181,34 @@ class Qsgd:
         levels = (exact + chance).floor().clamp(max=self.s) * x.sign()
         shrink = 1.0 if self.unbiased else 1 + self.omega(d)
         return Levels(self.s, size.reshape(1) / shrink, levels.nan_to_num().int())  # 0 / 0
+
+
+@dataclass(frozen=True)
+class Rotated:
+    bits: int
+    unbiased: ClassVar[bool] = False
+    contractive: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return f"rotated:{self.bits}"
+
+    def q2(self, d: int) -> float:
+        """1 - cos^2 of the angle between y and its levels q."""
+        low, high = GAUSSIAN[self.bits][0], GAUSSIAN[self.bits][-1]
+        # <q, y> >= low ||y||_1 >= low ||y||, ||q|| <= high sqrt(d): cos^2 >= (low / high)^2 / d
+        return 1 - (low / high) ** 2 / d
+
+    def __call__(self, x: Vec, rng: Generator) -> Part:
+        seed = int(rng.integers(2**32))
+        y = rotated(x, seed)
+        size, rms = y.abs(), torch.linalg.vector_norm(y, dtype=torch.float64) / math.sqrt(len(y))
+        levels = torch.tensor(GAUSSIAN[self.bits], dtype=torch.float64, device=x.device)
+        edges = (levels[1:] + levels[:-1]) / 2 * rms  # all zero if x is
+        index = torch.bucketize(size, edges.to(x.dtype), out_int32=True)
+        q = levels.index_select(0, index)
+        scale = (q @ size.double()) / (q @ q)
+        codes = (2 * index + (y < 0)).to(torch.uint8)
+        return RotatedLevels(self.bits, seed, scale.to(x.dtype).reshape(1), codes)
 
 
 def keep_count(fraction: float, d: int) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from tunefree.errors import ConfigError, unknown
-from tunefree.wire.compressed import MOST_LEVELS
+from tunefree.wire.compressed import GAUSSIAN, MOST_LEVELS
 from tunefree.wire.compressors import (
     AnyOf,
     Compressor,
@@ -15,6 +15,7 @@ from tunefree.wire.compressors import (
     PerTensor,
     Qsgd,
     Rand,
+    Rotated,
     Rule,
     Sign,
     Top,
@@ -47,6 +48,15 @@ def levels(spec: str, text: str) -> int:
     return int(text)
 
 
+def few_bits(spec: str, text: str) -> int:
+    if text not in map(str, GAUSSIAN):
+        raise ConfigError(
+            f"{KEY} = {spec!r} does not say how many; give a whole number of bits per element from "
+            f"{min(GAUSSIAN)} to {max(GAUSSIAN)}, as in 'rotated:2'"
+        )
+    return int(text)
+
+
 def nothing(spec: str, text: str) -> None:
     if text:
         name = spec.split(":")[0]
@@ -59,6 +69,7 @@ RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str, str], Any]]] = {
     "rand": (Rand, fraction),
     "rand-unbiased": (partial(Rand, unbiased=True), fraction),
     "sign": (Sign, nothing),
+    "rotated": (Rotated, few_bits),
     "qsgd": (Qsgd, levels),
     "qsgd-contractive": (partial(Qsgd, unbiased=False), levels),
 }
@@ -102,7 +113,7 @@ def demand(C: Compressor, kind: Literal["contractive", "unbiased"], title: str) 
     """Refuse a compressor for which the method is not made."""
     if not getattr(C, kind):
         good = {
-            "contractive": "'top:0.05', 'rand:0.05', 'sign' or 'qsgd-contractive:4'",
+            "contractive": "'top:0.05', 'rand:0.05', 'sign', 'rotated:2' or 'qsgd-contractive:4'",
             "unbiased": "'rand-unbiased:0.05' or 'qsgd:4'",
         }
         raise ConfigError(

@@ -84,4 +84,5 @@ def optimum(train: Samples, parts: Partition) -> Vec:
     weight = 1 / torch.from_numpy(parts.sizes)[owner].double().unsqueeze(1)
     at = torch.from_numpy(parts.order)
     pull = weight * root[at] ** 2
-    return (pull * target[at]).sum(dim=0) / pull.sum(dim=0)
+    best: Vec = (pull * target[at]).sum(dim=0) / pull.sum(dim=0)
+    return best

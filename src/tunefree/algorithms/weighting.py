@@ -1,0 +1,98 @@
+"""Weighting by examples: a client's upload counts n_i / Σ n_j of those that came, n its samples.
+
+Any server that only takes plain means of uploads is handed them S n_i / Σ n_j times as long, which
+is the same. One that does more with them takes the weights itself (`about.weights = "own"`).
+A server whose c must stay the mean of all clients' c_i cannot weigh them.
+
+Wire, memory, tuning: the method's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tunefree.core import (
+    About,
+    Algorithm,
+    Client,
+    Exchange,
+    Message,
+    Reply,
+    Server,
+    System,
+    Vec,
+    about,
+    at,
+)
+from tunefree.wire import Compressed
+
+
+@dataclass(frozen=True)
+class Weighted:
+    inner: Algorithm
+
+    @property
+    def sys(self) -> System:
+        return self.inner.sys
+
+    @property
+    def about(self) -> About:
+        said = about(self.inner)
+        return said._replace(title=f"{said.title}, by examples")
+
+    @property
+    def formulas(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = getattr(self.inner, "formulas", {})
+        return found
+
+    def at(self, t: int) -> Algorithm:
+        return Weighted(at(self.inner, t))
+
+    def server(self, theta0: Vec) -> Server:
+        return self.inner.server(theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return self.inner.client(theta0)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return tuple(map(self.weigh, self.inner.opening()))
+
+    def round(self) -> tuple[Exchange, ...]:
+        return tuple(map(self.weigh, self.inner.round()))
+
+    def weigh(self, exchange: Exchange) -> Exchange:
+        by_itself, up = about(self.inner).weights == "own", exchange.up
+
+        def weighted(s: Server, replies: Sequence[Reply]) -> Server:
+            sizes = [reply.n for reply in replies]
+            if by_itself:
+                own: Any = up
+                return own(s, replies, sizes)
+            each = len(sizes) / sum(sizes)
+            return up(s, [r._replace(up=times(each * r.n, r.up)) for r in replies])
+
+        return exchange._replace(up=weighted)
+
+
+class Dense(NamedTuple):
+    """A compressed upload once it was weighed; it is on the server and goes nowhere."""
+
+    vector: Vec
+
+    def dense(self) -> Vec:
+        return self.vector
+
+
+def times(w: float, up: Message) -> Message:
+    """An upload with everything in it that can be averaged w times as large."""
+    return type(up)(*(scaled(w, value) for value in up))
+
+
+def scaled(w: float, value: Any) -> Any:
+    if isinstance(value, Compressed):
+        return Dense(w * value.dense())
+    if isinstance(value, tuple):
+        return tuple(w * number for number in value)
+    return w * value if isinstance(value, Vec | float) else value

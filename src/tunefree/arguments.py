@@ -1,0 +1,98 @@
+"""The door in Python: arguments as people write them, and errors that name them so."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tunefree.algorithms import LEARNING_RATES, WRAPPED, find
+from tunefree.algorithms.own import Maker, about_of, options_in
+from tunefree.config import SECTIONS, Schedule, build, door_keys
+from tunefree.errors import ConfigError
+
+KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
+FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
+ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
+
+
+def plain(value: object) -> object:
+    """The value as settings keep it: NumPy's numbers, torch's devices and paths are taken too.
+
+    >>> plain(np.int64(20)), plain(torch.device("cpu"))
+    (20, 'cpu')
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, torch.device | Path) else value
+
+
+def schedule_of(given: Schedule | str) -> Schedule:
+    """A schedule, also where only its name was given."""
+    return given if isinstance(given, Schedule) else build("schedule", {"name": given})
+
+
+def check_options(
+    options: Mapping[str, object], algorithm: str | Maker, arguments: Collection[str]
+) -> None:
+    """Refuse a keyword that is neither an argument of `train` nor an option of the method.
+
+    A step size for a method that takes none is left to the method, which says why.
+    """
+    maker = find(algorithm) if isinstance(algorithm, str) else algorithm
+    said = about_of(maker)
+    own = ["compressor" if name == "C" else name for name in options_in(maker)]
+    steps = () if said.grid else said.steps  # it takes none
+    for key in options:
+        if key in (*own, *WRAPPED, "explicit_steps") or (steps and key in LEARNING_RATES):
+            continue
+        choice = [name for name in own if name not in steps]
+        if key in ELSEWHERE and "eta" in choice:
+            raise no_argument("train", key, ["eta"])
+        if isinstance(maker, type) or difflib.get_close_matches(key, arguments, n=1):
+            raise no_argument("train", key, [*arguments, *choice])
+
+
+def no_argument(function: str, key: str, known: Collection[str]) -> ConfigError:
+    """The error for a keyword that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(key, known, n=1) or [*known] * (len(known) == 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
+    return ConfigError(f"{function} has no argument {key!r}; {hint}")
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """Errors name the arguments of this door in place of the keys and flags of others."""
+    try:
+        yield
+    except ConfigError as error:
+        error.args = (in_python(str(error)),)
+        raise
+
+
+def in_python(sentence: str) -> str:
+    """
+    >>> in_python("system.T = 0 is too small; raise it (--rounds)")
+    'rounds = 0 is too small; raise it (rounds)'
+    >>> in_python("set algorithm.explicit_steps = true; see 'run.out'")
+    "set explicit_steps=True; see 'run.out'"
+    """
+    names = {key: name for name, key in door_keys().items()}
+    keys = {f"{section}.{f.name}" for section, cls in SECTIONS.items() for f in fields(cls)}
+
+    def argument(match: re.Match[str]) -> str:
+        known = match[0] in keys or match[1] == "algorithm"
+        return names.get(match[0], match[2]) if known else match[0]
+
+    def flag(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        return name if name in door_keys() else match[0]
+
+    sentence = sentence.replace("algorithm.explicit_steps = true", "explicit_steps=True")
+    return FLAG.sub(flag, KEY.sub(argument, sentence))

@@ -1,0 +1,106 @@
+"""Data frames, of pandas or polars: a row is a sample, a column a feature or the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunefree.data.tensors import LABELS, tensor_of
+from tunefree.errors import ConfigError
+
+TARGET_CURE = "number the classes from 0, alike for all clients, for example with Series.map"
+FEATURE_CURE = (
+    "turn it into numbers, for example with pandas.get_dummies over all clients, or drop it"
+)
+
+
+def is_frame(data: Any) -> bool:
+    return all(hasattr(data, name) for name in ("columns", "dtypes", "to_numpy", "shape"))
+
+
+def is_column(data: Any) -> bool:
+    """Whether this is a column of a frame: pandas' or polars' Series."""
+    return not is_frame(data) and all(hasattr(data, n) for n in ("dtype", "name", "to_numpy"))
+
+
+def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+    """Features, targets and the features' names of a frame that has a column of targets."""
+    names = [str(name) for name in frame.columns]
+    found = [name for name in names if name in LABELS]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{who} has the columns {' and '.join(found)}, any of which could be the target; "
+            "rename the others, or give a pair (frame, targets)"
+        )
+    if not found:
+        raise ConfigError(
+            f"{who} has the columns {', '.join(names)}; name one of them, the target, one of "
+            f"{', '.join(LABELS)}, or give a pair (frame, targets)"
+        )
+    label = found[0]
+    features = [name for name in names if name != label]
+    x = features_of(frame, features, who)
+    return x, target_of(column_of(frame, label), f"{who}, column {label!r}"), tuple(features)
+
+
+def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
+    """The columns of these names as one matrix in torch's default float type."""
+    columns = [
+        numbers_of(column_of(frame, name), f"{who}, column {name!r}", FEATURE_CURE)
+        for name in names
+    ]
+    matrix = (
+        np.stack([column.astype(np.float64) for column in columns], axis=1) if columns else None
+    )
+    if matrix is None:
+        raise ConfigError(
+            f"{who} is a frame without a feature; give at least one column of numbers"
+        )
+    return torch.from_numpy(matrix).to(torch.get_default_dtype())
+
+
+def target_of(column: Any, who: str) -> torch.Tensor:
+    return tensor_of(numbers_of(column, who, TARGET_CURE), who)
+
+
+def column_of(frame: Any, name: str) -> Any:
+    """The one column of that name, whatever type the frame's own names have."""
+    at = [i for i, each in enumerate(frame.columns) if str(each) == name]
+    if len(at) > 1:
+        raise ConfigError(f"a frame has {len(at)} columns {name!r}; give them different names")
+    return frame[list(frame.columns)[at[0]]]
+
+
+def numbers_of(column: Any, who: str, cure: str) -> NDArray[Any]:
+    """A column as plain numbers; what is missing is NaN."""
+    array = np.asarray(column)
+    if array.dtype.kind in "biuf":
+        return array
+    values = list(column)
+    missing = [str(value) in ("<NA>", "None", "nan") for value in values]
+    kinds = {type(v).__name__ for v, gone in zip(values, missing, strict=True) if not gone}
+    if array.dtype.kind == "O" and kinds <= NUMBERS:
+        return np.array(
+            [np.nan if gone else float(v) for v, gone in zip(values, missing, strict=True)]
+        )
+    raise ConfigError(f"{who} holds {' and '.join(sorted(kinds))}, not numbers; {cure}")
+
+
+NUMBERS = {"int", "float", "bool", "bool_", "Decimal"} | {
+    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
+}
+
+
+def same_rows(x: Any, y: Any, who: str) -> None:
+    """Nothing, unless two of pandas' indices say that the same rows come in another order."""
+    if not all(hasattr(getattr(each, "index", None), "equals") for each in (x, y)):
+        return
+    if not x.index.equals(y.index) and set(x.index) == set(y.index):
+        raise ConfigError(
+            f"{who} has inputs and targets whose rows have the same index in another order; pair "
+            "them up with y.loc[x.index]"
+        )

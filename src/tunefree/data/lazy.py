@@ -1,0 +1,174 @@
+"""Samples that are read when they are drawn: random augmentation, and sets larger than memory.
+
+Whatever a data set draws from torch's, NumPy's and Python's random numbers is seeded while it is
+read, so that the same draw gives the same samples in every process and after every resumption.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, Subset
+
+from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, tensors_of
+from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
+from tunefree.errors import ConfigError
+
+TRIED = 32  # samples read again to see whether they come out the same
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """All random numbers that a data set may draw follow from the seed, and none are used up."""
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - what augmentations draw from
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(cpu)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A map-style data set and how to read some of its items."""
+
+    data: Any  # __len__, and __getitem__ that gives (x, y) or a dict with a label
+    who: str  # has it, in the words of an error message
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, index: Sequence[int] | Index) -> tuple[Inputs, torch.Tensor, bool]:
+        """Inputs, targets, and whether the inputs were PIL images."""
+        items = [item_parts(self.data[int(i)], int(i), self.who) for i in index]
+        x, pictures = stack_inputs([x for x, _ in items], self.who)
+        y, _ = stack([y for _, y in items], self.who)
+        return x, y if y.is_floating_point() else y.long(), pictures
+
+    def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
+        """Samples that training uses: finite numbers, as others are checked to be beforehand."""
+        x, y, _ = self.read(index)
+        for name, values in (*tensors_of(x).items(), ("target", y)):
+            if values.is_floating_point() and not torch.isfinite(values).all():
+                bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
+                raise ConfigError(
+                    f"{self.who}, sample {int(index[int(bad.nonzero()[0, 0])])} has a non-finite "
+                    f"{name} (NaN or infinity); clean it or drop it"
+                )
+        return x, y
+
+    def is_random(self) -> bool:
+        """Whether a sample differs from one reading to the next, as the random numbers say."""
+        tried = range(min(TRIED, len(self)))
+        first, other, again = (self._at_seed(seed, tried) for seed in (0, 1, 0))
+        if not alike(first, again):
+            raise ConfigError(
+                f"{self.who} gives other values for a sample at every reading, although the random "
+                "numbers of torch, numpy.random and random are seeded, so no run could be "
+                "repeated; draw from these, or seed its own generator in __getitem__ with "
+                "int(torch.randint(2**31, ()))"
+            )
+        return not alike(first, other)
+
+    def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
+        with seeded(seed):
+            x, y, _ = self.read(index)
+        return (*tensors_of(x).values(), y)
+
+    def labels(self) -> torch.Tensor:
+        """All targets: those that the data set lists, if its items agree, or read one by one."""
+        listed = listed_labels(self.data)
+        tried = range(min(TRIED, len(self)))
+        if listed is not None and len(listed) == len(self):
+            y = tensor_of(listed, self.who)
+            y = y if y.is_floating_point() else y.long()
+            if alike((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
+                return y
+        with seeded(0):
+            targets = [item_parts(self.data[i], i, self.who)[1] for i in range(len(self))]
+        y, _ = stack(targets, self.who)
+        return y if y.is_floating_point() else y.long()
+
+
+def alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Whether these are the same numbers; what is not a number is like itself."""
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def listed_labels(data: Any) -> Any:
+    """The targets that a data set knows without reading its items, or nothing."""
+    if isinstance(data, Subset):
+        whole = listed_labels(data.dataset)
+        return None if whole is None else np.asarray(whole)[np.asarray(data.indices)]
+    if isinstance(data, ConcatDataset):
+        parts = [listed_labels(part) for part in data.datasets]
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+    listed = getattr(data, "targets", getattr(data, "labels", None))
+    return listed if isinstance(listed, torch.Tensor | np.ndarray | list | tuple) else None
+
+
+@dataclass(frozen=True)
+class LazySamples(Samples):
+    """Samples of data sets one after the other; `x` is where they are read from, `y` a list."""
+
+    x: tuple[Samples | Items, ...]
+    starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
+    anew: bool = True  # some are different at every reading
+    targets: Targets = identity
+
+    lazy: ClassVar[bool] = True
+
+    @property
+    def random(self) -> bool:
+        return self.anew
+
+    def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
+        if isinstance(index, slice):
+            index = np.arange(*index.indices(len(self)), dtype=np.int64)
+        source = np.searchsorted(self.starts, index, side="right") - 1
+        with seeded(seed):
+            if len(set(source.tolist())) == 1:
+                x, y = self._read(int(source[0]), index)
+            else:
+                pairs = [self._read(int(s), index[i : i + 1]) for i, s in enumerate(source)]
+                x = joined([x for x, _ in pairs])
+                y = torch.cat([y for _, y in pairs])
+        return self.prepare(x), self.targets(y)
+
+    def _read(self, source: int, index: Index) -> tuple[Inputs, torch.Tensor]:
+        return self.x[source].batch(index - self.starts[source])
+
+    def with_targets(self, targets: Targets) -> Samples:
+        return replace(self, y=targets(self.y), targets=targets)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.batch(slice(0, 1))[0].shape[1:])
+
+
+def joined(parts: Sequence[Inputs]) -> Inputs:
+    """The inputs of these one after the other."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, tuple):
+        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return {name: torch.cat([part[name] for part in parts]) for name in first}
+
+
+def size_of(x: Inputs) -> int:
+    """The bytes of these inputs."""
+    return sum(t.numel() * t.element_size() for t in tensors_of(x).values())

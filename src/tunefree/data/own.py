@@ -1,0 +1,367 @@
+"""A user's own data by name: a CSV table, or a function that gives what `tunefree.train` takes."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunefree.config import import_name
+from tunefree.core import stream
+from tunefree.data.clients import federation_from
+from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
+from tunefree.errors import ConfigError, unknown
+
+SHARE = 0.2  # of the samples become the test set, where none is given
+MODEL = "mlp"
+TASKS = ("classification", "regression")
+WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+KEPT = ("test", "fingerprint")  # options that are not the function's
+
+
+class Table(NamedTuple):
+    """What a CSV file holds: inputs, targets, and perhaps whose each row is."""
+
+    x: NDArray[np.float32]
+    y: NDArray[Any]
+    names: tuple[str, ...]  # of the classes; none of a regression
+    groups: Index | None
+
+
+def is_own(name: str) -> bool:
+    """Whether this names a table or a function rather than one of our data sets.
+
+    >>> is_own("patients.csv"), is_own("mypackage.data:load"), is_own("digits")
+    (True, True, False)
+    """
+    return is_table(name) or ":" in name
+
+
+def is_table(name: str) -> bool:
+    return name.lower().endswith(".csv")
+
+
+def load(name: str, **options: Any) -> Dataset:
+    """The data of this name, a share of it as the test set unless one comes with it.
+
+    With the `fingerprint` of an earlier loading it must be the same samples again.
+    """
+    wanted, share = options.pop("fingerprint", ""), options.pop("test", SHARE)
+    if isinstance(share, bool) or not isinstance(share, float) or not 0 < share < 1:
+        raise ConfigError(
+            f"data.test = {share!r} must be the share of samples to test on, between 0 and 1"
+        )
+    data = from_table(name, share, options) if is_table(name) else called(name, share, options)
+    if wanted and (found := fingerprint(data)) != wanted:
+        same = "" if is_table(name) else ", by a function that gives the same samples every time"
+        raise ConfigError(
+            f"data.name = {name!r} has changed: its samples had the fingerprint {wanted}, and now "
+            f"it is {found}; give them as they were{same}, or begin a new run"
+        )
+    return data
+
+
+def fingerprint(data: Dataset) -> str:
+    """Twelve letters and digits that differ wherever samples, targets or clients do."""
+    mark = hashlib.sha256()
+    for samples in (data.train, data.test):
+        for tensor in (*tensors(samples.x), samples.y):
+            mark.update(str(tuple(tensor.shape)).encode())
+            mark.update(np.ascontiguousarray(tensor.numpy()).data)
+    if data.groups is not None:
+        mark.update(np.ascontiguousarray(data.groups).data)
+    return mark.hexdigest()[:12]
+
+
+def tensors(x: Any) -> Sequence[torch.Tensor]:
+    """Of inputs that are one tensor, several, or read only when drawn."""
+    if isinstance(x, torch.Tensor):
+        return [x]
+    return list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else []
+
+
+# A function
+
+
+def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
+    """What the function gives, as a data set."""
+    function = import_name("data.name", name)
+    if not callable(function):
+        raise ConfigError(f"data.name = {name!r} is not a function; give one that returns data")
+    accepted = list(inspect.signature(function).parameters)
+    for key in options:
+        if key not in accepted:
+            raise unknown(f"option of data.name = {name!r}:", key, [*accepted, *KEPT])
+    given = given_by(function, tuple(sorted(options.items())))
+    return dataset_of(name, given, share)
+
+
+@lru_cache(maxsize=1)  # one command may ask several times
+def given_by(function: Callable[..., Any], options: tuple[tuple[str, Any], ...]) -> Any:
+    return function(**dict(options))
+
+
+def dataset_of(name: str, given: Any, share: float) -> Dataset:
+    """A data set from clients in a list, from clients and a test set, or from all samples as one.
+
+    Of a tuple of two, the second tells: numbers are targets, a Partition says whose samples they
+    are, and all else is a test set.
+    """
+    if isinstance(given, Dataset):
+        return given._replace(name=name)
+    data, test = given, None
+    if isinstance(given, tuple) and len(given) == 2 and not is_one(given):
+        data, test = given
+    several = isinstance(data, list) or (is_one(data) and isinstance(data[1], Partition))
+    federation = federation_from(data if several else [data], test)
+    groups = owners(federation) if several else None
+    train = federation.train
+    if groups is not None and (groups < 0).any():  # a partition may leave samples out
+        train, groups = chosen(train, np.flatnonzero(groups >= 0)), groups[groups >= 0]
+    held = federation.test
+    if held is None:
+        if not isinstance(train.x, torch.Tensor):
+            raise ConfigError(f"data.name = {name!r} must also give a test set: (data, test)")
+        left, aside = split(len(train), groups, share)
+        held, train = chosen(train, aside), chosen(train, left)
+        groups = None if groups is None else groups[left]
+    train, held = (with_columns(samples) for samples in (train, held))
+    return Dataset(name, train, held, classes_in(train, held), MODEL, groups=groups)
+
+
+def is_one(data: Any) -> bool:
+    """Whether this is (x, y), or one data set and a partition."""
+    kinds = torch.Tensor, np.ndarray, Partition
+    return isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], kinds)
+
+
+def owners(federation: Federation) -> Index:
+    """The client of each sample; -1 where nobody has it."""
+    owner = np.full(len(federation.train), -1, dtype=np.int64)
+    sizes = federation.parts.sizes
+    owner[federation.parts.order] = np.repeat(np.arange(len(sizes)), sizes)
+    return owner
+
+
+def chosen(samples: Samples, index: Index) -> Samples:
+    at = torch.from_numpy(index)
+    return Samples(samples.x[at], samples.y[at], samples.prepare)
+
+
+def with_columns(samples: Samples) -> Samples:
+    """Real targets get a column of their own, as a model with one output has it."""
+    if samples.y.is_floating_point() and samples.y.dim() == 1:
+        return Samples(samples.x, samples.y.unsqueeze(1), samples.prepare)
+    return samples
+
+
+def classes_in(*parts: Samples) -> int | None:
+    """One more than the largest label; none of a regression."""
+    if any(part.y.is_floating_point() or part.y.dim() != 1 for part in parts):
+        return None
+    return 1 + max(int(part.y.max()) for part in parts)
+
+
+def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
+    """Places to train on and to test on: of all samples, or of each client's own."""
+    rng = stream(0, "test split")
+    if groups is None:
+        order = rng.permutation(n)
+        cut = min(max(1, round(share * n)), n - 1)
+        return np.sort(order[cut:]), np.sort(order[:cut])
+    mixed = rng.permutation(n)
+    mixed = mixed[np.argsort(groups[mixed], kind="stable")]  # client by client, in a random order
+    _, first, count = np.unique(groups[mixed], return_index=True, return_counts=True)
+    rank = np.arange(n) - np.repeat(first, count)
+    most = np.minimum(np.round(share * count), count - 1)
+    aside = rank < np.repeat(most, count)
+    if not aside.any():
+        raise ConfigError(
+            f"data.test = {share} leaves nothing to test on, as clients hold so few samples; give "
+            "a larger share"
+        )
+    return np.sort(mixed[~aside]), np.sort(mixed[aside])
+
+
+# A table
+
+
+def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
+    """The rows of a CSV file: numbers as inputs, brought to mean 0 and deviation 1."""
+    allowed = ("target", "client_column", "drop", "task")
+    for key, value in options.items():
+        if key not in allowed:
+            raise unknown(f"option of data.name = {name!r}:", key, [*allowed, *KEPT])
+        if not isinstance(value, str):
+            raise ConfigError(f"data.{key} = {value!r} must be text")
+    try:
+        about = Path(name).stat()
+    except OSError as error:
+        raise ConfigError(
+            f"data.name = {name!r} cannot be read ({error.strerror}); check the path"
+        ) from error
+    table = read_table(
+        *(name, *(options.get(key, "") for key in allowed)), about.st_mtime_ns, about.st_size
+    )
+    left, aside = split(len(table.y), table.groups, share)
+    mean = table.x[left].mean(axis=0, dtype=np.float64)
+    deviation = table.x[left].std(axis=0, dtype=np.float64)
+    deviation[deviation == 0] = 1
+    x = ((table.x - mean) / deviation).astype(np.float32)
+    train, test = (
+        Samples(torch.from_numpy(x[at]), torch.from_numpy(table.y[at])) for at in (left, aside)
+    )
+    groups = None if table.groups is None else table.groups[left]
+    classes = len(table.names) or None
+    return Dataset(name, train, test, classes, MODEL, table.names, groups=groups)
+
+
+@lru_cache(maxsize=1)
+def read_table(
+    name: str, target: str, client_column: str, drop: str, task: str, changed: int, size: int
+) -> Table:
+    """The columns of the file as it was at that time."""
+    if task and task not in TASKS:
+        raise unknown("data.task", task, TASKS)
+    head, between = header(name)
+    if not target:
+        raise ConfigError(
+            f"data.name = {name!r} does not say what to learn; name its column: --target-column "
+            f"{head[-1]} (columns: {', '.join(head)})"
+        )
+    left_out = [word.strip() for word in drop.split(",") if word.strip()]
+    wanted = {"data.target": target, "data.client_column": client_column}
+    for key, column in (*wanted.items(), *(("data.drop", each) for each in left_out)):
+        if column and column not in head:
+            raise unknown(key, column, head)
+    inputs = [i for i, c in enumerate(head) if c not in (target, client_column, *left_out)]
+    if not inputs:
+        raise ConfigError(f"data.name = {name!r} has no column to learn from beside {target!r}")
+    places = [head.index(column) for column in (target, client_column) if column]
+    texts = list(zip(*(tuple(row[i] for i in places) for row in rows(name, head)), strict=True))
+    if not texts:
+        raise ConfigError(f"data.name = {name!r} has no rows below its header; give it some")
+    try:
+        x = np.loadtxt(
+            name,
+            dtype=np.float32,
+            delimiter=between,
+            skiprows=1,
+            usecols=inputs,
+            quotechar='"',
+            comments=None,
+            encoding="utf-8-sig",
+            ndmin=2,
+        )
+    except ValueError as error:
+        raise bad_cell(name, head, inputs) or ConfigError(
+            f"data.name = {name!r} cannot be read: {error}"
+        ) from error
+    if not np.isfinite(x).all():
+        raise bad_cell(name, head, inputs) or ConfigError(
+            f"data.name = {name!r} has a number that is too large"
+        )
+    y, names = targets(name, target, texts[0], task)
+    groups = np.unique(texts[1], return_inverse=True)[1].astype(np.int64) if texts[1:] else None
+    return Table(x, y, names, groups)
+
+
+def header(name: str) -> tuple[list[str], str]:
+    """The names of the columns, and what stands between them."""
+    try:
+        with Path(name).open(newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"data.name = {name!r} cannot be read ({error}); check it") from error
+    between = max(",;\t", key=first.count)
+    head = [column.strip() for column in next(csv.reader([first], delimiter=between), [])]
+    if len(head) < 2 or len(set(head)) < len(head) or "" in head:
+        raise ConfigError(
+            f"data.name = {name!r} must begin with a line of two or more different column names; "
+            f"it begins with {first.strip()[:60]!r}"
+        )
+    return head, between
+
+
+def rows(name: str, head: Sequence[str]) -> Iterator[list[str]]:
+    """All rows but empty ones, each as long as the header."""
+    _, between = header(name)
+    with Path(name).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=between)
+        next(reader)
+        for row in reader:
+            if row and len(row) != len(head):
+                raise ConfigError(
+                    f"data.name = {name!r}, line {reader.line_num} has {len(row)} cells, but there "
+                    f"are {len(head)} columns; mend it"
+                )
+            if row:
+                yield row
+
+
+def bad_cell(name: str, head: Sequence[str], inputs: Sequence[int]) -> ConfigError | None:
+    """The first cell that is no number, in a sentence."""
+    for number, row in enumerate(rows(name, head), 1):
+        for i in inputs:
+            if not is_finite(row[i]):
+                what = f"the text {row[i]!r}" if row[i].strip() else "nothing"
+                return ConfigError(
+                    f"column {head[i]!r} of data.name = {name!r} has {what} in row {number}, where "
+                    f"a number is needed; turn it into numbers, or --set data.drop={head[i]}"
+                )
+    return None
+
+
+def is_finite(text: str) -> bool:
+    try:
+        return bool(np.isfinite(np.float32(float(text))))
+    except ValueError:
+        return False
+
+
+def targets(
+    name: str, column: str, texts: Sequence[str], task: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Whole numbers and words are classes, in their order; other numbers are a regression."""
+    distinct = set(texts)
+    empty = next((text for text in distinct if not text.strip()), None)
+    if empty is not None:
+        raise ConfigError(
+            f"column {column!r} of data.name = {name!r} has nothing in row "
+            f"{texts.index(empty) + 1}; fill it in or drop the row"
+        )
+    numbers = all(is_finite(text) for text in distinct)
+    if not task:
+        whole = all(WHOLE.fullmatch(text) for text in distinct)
+        task = "regression" if numbers and not whole else "classification"
+        if task == "classification" and len(distinct) > max(20, len(texts) / 2):
+            raise ConfigError(
+                f"column {column!r} of data.name = {name!r} has {len(distinct):,} different values "
+                f"in {len(texts):,} rows, too many for classes; say what it is: "
+                "--set data.task=regression, or classification"
+            )
+    if task == "regression":
+        if not numbers:
+            word = next(text for text in texts if not is_finite(text))
+            raise ConfigError(
+                f"column {column!r} of data.name = {name!r} has {word!r}, which is no number, so "
+                "that data.task = 'regression' cannot be"
+            )
+        return np.array(texts, dtype=np.float32).reshape(-1, 1), ()
+    names = sorted(distinct, key=float if numbers else str)
+    if len(names) < 2:
+        raise ConfigError(
+            f"column {column!r} of data.name = {name!r} has the one value {names[0]!r}, and "
+            "nothing to learn"
+        )
+    code = {text: i for i, text in enumerate(names)}
+    return np.array([code[text] for text in texts], dtype=np.int64), tuple(names)

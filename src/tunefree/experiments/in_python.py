@@ -1,0 +1,218 @@
+"""A comparison from Python: of one's own model and clients, or on a data set by name."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import nn
+
+from tunefree import arguments
+from tunefree.api import MakeAlgorithm, own_data
+from tunefree.config import AlgorithmSettings, Config, Schedule, SystemSettings, at_door, door_keys
+from tunefree.core import text_of
+from tunefree.data.clients import federation_from
+from tunefree.data.samples import Federation
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+from tunefree.evaluate import Measure
+from tunefree.experiments import batch
+from tunefree.experiments import compare as configured
+from tunefree.experiments.arms import ArmSpec, configure, labels, parse_arm
+from tunefree.experiments.batch import PlannedRun, Progress, Result, failure, plan, saved_result
+from tunefree.experiments.compare import Outcome, check_once, outcome, with_seed
+from tunefree.models import seeded
+from tunefree.models.objective import Objective
+from tunefree.models.targets import Loss
+from tunefree.progress import BatchProgress
+from tunefree.record.provenance import fingerprint, identify_data
+
+Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json, or a function
+SAID_OTHERWISE = ("clients", "data", "model", "algorithm", "seed", "out")  # by arguments
+
+
+class Arm(NamedTuple):
+    """A method under its name in the comparison."""
+
+    label: str
+    spec: ArmSpec
+    make: MakeAlgorithm | None  # a function of the user's own
+
+
+class Task(NamedTuple):
+    """What all arms are trained on."""
+
+    model: nn.Module | Callable[[], nn.Module]
+    federation: Federation
+    loss: Loss | None
+    evaluate: Measure | None
+
+    def module(self, seed: int) -> nn.Module:
+        return self.model if isinstance(self.model, nn.Module) else seeded(self.model, seed)
+
+    def mark(self, seed: int) -> str:
+        """What tells this model and these data from others."""
+        first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
+        return repr((sorted(identify_data(self.federation).items()), first, text_of(self.loss)))
+
+
+def compare(
+    arms: Sequence[Given] | Mapping[str, Given],
+    model: nn.Module | Callable[[], nn.Module] | str = "",
+    clients: Any = None,
+    test: Any = None,
+    *,
+    data: str = "",
+    seeds: Sequence[int] = (0, 1, 2),
+    target: float | None = None,
+    out: str | Path = "",
+    schedule: Schedule | str = Schedule(),
+    loss: Loss | None = None,
+    evaluate: Measure | None = None,
+    **settings: object,
+) -> list[Outcome]:
+    """Train every arm with every seed, and give a row for each arm; `pandas.DataFrame` takes them.
+
+    An arm is written as on the command line, "polarfl" or "fedavg:eta=0.1", or is a function of the
+    system constants; a dict gives them names. `settings` are those of `train`, the same for all.
+    `model` may be a function that makes one: its first weights then differ between seeds. The runs
+    of one's own clients are played one after the other. With `data`, the name of a data set,
+    `clients` is a number, `model` a name, and `workers` as many runs at once. Run files stay in the
+    folder `out`: the same call goes on there, and `tunefree report` shows them. `target` also
+    counts the rounds until that accuracy.
+    """
+    with arguments.named():
+        chosen = named_arms(arms)
+        check_once([arm.label for arm in chosen], seeds)
+        given = {name: arguments.plain(value) for name, value in settings.items()}
+        known = {name for name, key in door_keys().items() if not key.startswith("schedule.")}
+        known -= {*SAID_OTHERWISE, *(("fleet",) if data else ("partition", "data_dir"))}
+        for name in set(given) - known:
+            raise arguments.no_argument("compare", name, {*known, "seeds", "target"})
+        if data:
+            workers = given.pop("workers", 0)
+            if loss or evaluate or test is not None or not isinstance(model, str):
+                raise ConfigError(
+                    "model, test, loss and evaluate belong to clients of one's own; with data = "
+                    f"{data!r} give the model by its name, or none, and leave the others out"
+                )
+            N = SystemSettings.N if clients is None else clients
+            base = at_door({**given, "data": data, "model": model}, N)
+            base = replace(base, schedule=arguments.schedule_of(schedule))
+            folder = folder_of(out, chosen, seeds, base)
+            return named_data(chosen, base, seeds, folder, target, workers)
+        if isinstance(model, str) or clients is None:
+            raise ConfigError(
+                "compare needs a model and clients or the name of a data set; give "
+                "tunefree.compare(arms, model, clients) or tunefree.compare(arms, data='digits')"
+            )
+        task = Task(model, federation_from(clients, test), loss, evaluate)
+        base = at_door({**given, "data": "", "partition": ""}, len(task.federation))
+        base = replace(base, schedule=arguments.schedule_of(schedule))
+        folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
+        return own_clients(chosen, task, base, seeds, folder, target)
+
+
+def named_arms(given: Sequence[Given] | Mapping[str, Given]) -> list[Arm]:
+    """The arms with what they are called: as they are written, or as the user says."""
+    if isinstance(given, str) or not given:
+        raise ConfigError(f"arms = {given!r} must be a list of them, such as ['polarfl', 'fedavg']")
+    values = list(given.values()) if isinstance(given, Mapping) else list(given)
+    specs = [parse_arm(v) if isinstance(v, str) else ArmSpec(called(v)) for v in values]
+    names = list(given) if isinstance(given, Mapping) else labels(specs)
+    made = [None if isinstance(value, str) else value for value in values]
+    return [Arm(*each) for each in zip(names, specs, made, strict=True)]
+
+
+def called(make: MakeAlgorithm) -> str:
+    return str(getattr(make, "__qualname__", text_of(make)))
+
+
+def folder_of(out: str | Path, *what: object) -> Path:
+    """The folder given, or one named by what is asked, so that the same call finds it again."""
+    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
+    return Path(out) if out else Path("runs") / f"compare-{mark}"
+
+
+def named_data(
+    chosen: Sequence[Arm],
+    base: Config,
+    seeds: Sequence[int],
+    folder: Path,
+    target: float | None,
+    workers: Any,
+) -> list[Outcome]:
+    """The command line's comparison: runs in processes of their own, which know names only."""
+    for arm in chosen:
+        if arm.make is not None:
+            raise ConfigError(
+                f"arm {arm.label!r} is a function, which goes with a model and clients of one's "
+                "own; give those in place of the name of a data set"
+            )
+    names = [arm.label for arm in chosen]
+    specs = [arm.spec for arm in chosen]
+    return configured.compare(specs, base, seeds, folder, target, workers, names)
+
+
+def own_clients(
+    chosen: Sequence[Arm],
+    task: Task,
+    base: Config,
+    seeds: Sequence[int],
+    folder: Path,
+    target: float | None,
+) -> list[Outcome]:
+    """Each run after the other, in this process and its workers."""
+    planned = [[planned_run(arm, task, base, seed, folder) for seed in seeds] for arm in chosen]
+    outcomes = []
+    count = len(chosen) * len(seeds)
+    with BatchProgress(count, count * base.system.T) as told, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: told.note(str(message))
+        for arm, runs in zip(chosen, planned, strict=True):
+            results = [play(run, arm, task, told) for run in runs]
+            algo = None if arm.make is None else arm.make(base.constants)
+            outcomes.append(outcome(arm.spec, results, target, algo))
+    return outcomes
+
+
+def planned_run(arm: Arm, task: Task, base: Config, seed: int, folder: Path) -> PlannedRun:
+    """The run of an arm, on whatever fleet is asked for."""
+    config, facts = base, dict[str, Any]()
+    mark = task.mark(seed)
+    if arm.make is None:
+        config, facts = configure(arm.spec, base)
+    else:
+        config = replace(base, algorithm=AlgorithmSettings(name=""))
+        mark += text_of(arm.make(base.constants))
+    run = plan(folder, arm.label, with_seed(config, seed), "arm", facts, data=mark)
+    fleet = replace(run.config.run, fleet=base.run.fleet, workers=base.run.workers)
+    return run._replace(config=replace(run.config, run=fleet))
+
+
+def play(run: PlannedRun, arm: Arm, task: Task, told: BatchProgress) -> Result:
+    """What came of the run, once it is played to its end from wherever it was left."""
+    result = saved_result(run)
+    if result is None:
+        begun = run.config if run.path.exists() else None
+        model = task.module(run.config.run.seed)
+        try:
+            training = own_data(
+                *(run.config, model, task.federation, arm.make, task.loss, begun),
+                evaluate=task.evaluate,
+                facts=run.facts,
+            )
+            with closing(training.record):
+                for row in training:
+                    batch.show(Progress(run, row), told)
+        except WireError:
+            pass  # the run file says how it has diverged
+        except (FleetError, RecordError) as error:
+            result = failure(run, str(error))
+        result = result or saved_result(run)
+    assert result is not None
+    batch.show(result, told)
+    return result

@@ -1,0 +1,137 @@
+"""What modules are given and what they return: tensors, tuples, dicts, perhaps an own loss."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from tunefree.data.samples import Inputs, each, tensors_of
+from tunefree.errors import ConfigError
+
+Answer: TypeAlias = Any  # a tensor, a tuple or a dict of them, or an object with .logits
+
+
+def call(module: nn.Module, x: Inputs, **more: torch.Tensor | None) -> Answer:
+    """The module's answer: a tuple is its positional arguments, a dict its keywords."""
+    if isinstance(x, torch.Tensor):
+        return module(x, **more)
+    return module(*x, **more) if isinstance(x, tuple) else module(**x, **more)
+
+
+def entry(answer: Answer, name: str) -> torch.Tensor | None:
+    """The tensor of that name in a dict or an object, if there is one."""
+    value = answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def outputs_of(answer: Answer) -> torch.Tensor:
+    """The outputs that a loss is taken of: `logits`, or the first tensor that is no loss."""
+    if isinstance(answer, torch.Tensor):
+        return answer
+    logits = entry(answer, "logits")
+    if logits is not None:
+        return logits
+    named = dict(answer) if isinstance(answer, Mapping) else dict(enumerate(listed(answer)))
+    tensors = [v for k, v in named.items() if isinstance(v, torch.Tensor) and k != "loss"]
+    if not tensors:
+        raise ConfigError(
+            f"the model returned a {type(answer).__name__} without outputs; return a tensor, or a "
+            "dict with the entry 'logits'"
+        )
+    return tensors[0]
+
+
+def listed(answer: Answer) -> list[object]:
+    return list(answer) if isinstance(answer, tuple | list) else []
+
+
+def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:
+    """The loss that the model computed by itself."""
+    loss = entry(answer, "loss")
+    if loss is None:
+        raise ConfigError(
+            "the model returned a `loss` when it was tried and none now; let it return one always, "
+            "or pass your own with loss=..."
+        )
+    return loss
+
+
+def takes_labels(module: nn.Module) -> bool:
+    """Whether the module wants to be told the targets, as Hugging Face's do."""
+    return "labels" in inspect.signature(module.forward).parameters
+
+
+def needs_labels(module: nn.Module) -> bool:
+    """Whether it cannot do without them."""
+    wanted = inspect.signature(module.forward).parameters.get("labels")
+    return wanted is not None and wanted.default is inspect.Parameter.empty
+
+
+def tried(module: nn.Module, x: Inputs, y: torch.Tensor, labels: bool = False) -> Answer:
+    """What the module answers as it is, told the labels if asked for or if it needs them."""
+    device = device_of(module)
+    more = {"labels": y.to(device)} if labels or needs_labels(module) else {}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            return call(module, each(lambda x: x.to(device), x), **more)
+        except Exception as error:
+            raise ConfigError(cannot_take(module, x, y, error)) from error
+
+
+def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception) -> str:
+    """The sentence that says what was tried, why it failed, and a cure where one is known."""
+    tensors = tensors_of(x)
+    what = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors.values())
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    sentence = (
+        f"the model and loss cannot take a batch with x {what} and y {tuple(y.shape)} {y.dtype}: "
+        f"{reason}"
+    )
+    floats = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    if len(floats) == len(weights) == 1 and floats != weights:
+        sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
+    return sentence
+
+
+def device_of(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def check_module(module: object) -> None:
+    """Nothing, once this is a module, and one that has its weights."""
+    if not isinstance(module, nn.Module):
+        name = getattr(module, "__name__", "")
+        what = f"{'class' if isinstance(module, type) else 'function'} {name}" if name else ""
+        raise ConfigError(
+            f"model is the {what}, not a module; make one with it, such as {name}()"
+            if name
+            else f"model is of type {type(module).__name__}; give a torch.nn.Module"
+        )
+    for name, p in module.named_parameters():
+        if isinstance(p, nn.parameter.UninitializedParameter):
+            raise ConfigError(
+                f"the model's parameter {name!r} has no shape yet, as its layer is a lazy one; "
+                "call the model once on a batch of inputs first"
+            )
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+        raise ConfigError(
+            "training was begun inside torch.autocast, which does not reach worker processes and "
+            "keeps old weights; leave it and use torch.autocast inside the model's forward"
+        )
+
+
+def copy_of(module: nn.Module) -> nn.Module:
+    """A copy with tensors of its own; layers that share a tensor still share one."""
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the model cannot be copied ({str(error).splitlines()[0]}); instead of "
+            "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
+        ) from error

@@ -1,0 +1,318 @@
+"""Which loss goes with a model's outputs and the targets, before anything is trained.
+
+Targets are changed only where their meaning is plain, and two shapes are never broadcast against
+each other: what could mean two things is refused in a sentence that says how to say which.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tunefree.data.samples import Federation, Inputs, Samples, Targets, each, identity
+from tunefree.errors import ConfigError
+from tunefree.models.answers import (
+    Answer,
+    check_module,
+    copy_of,
+    device_of,
+    entry,
+    loss_of_model,
+    outputs_of,
+    takes_labels,
+    tried,
+)
+
+Loss: TypeAlias = Callable[[Answer, torch.Tensor], torch.Tensor]  # the model's answer, the targets
+
+TRIED = 16  # samples
+OF_LABELS = (
+    *(functional.cross_entropy, functional.nll_loss),
+    *(nn.CrossEntropyLoss, nn.NLLLoss),
+)
+BY_ELEMENT = (
+    *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
+    *(functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits),
+    functional.poisson_nll_loss,
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss),
+    *(nn.BCELoss, nn.BCEWithLogitsLoss, nn.PoissonNLLLoss),
+)
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class Task(NamedTuple):
+    """What is to be learned: the loss, of how many classes, and from which targets."""
+
+    loss: Loss
+    classes: int | None = None  # None: not a classification, and no accuracy
+    targets: Targets = identity
+
+    def of(self, federation: Federation) -> Federation:
+        """The federation with its targets as the loss wants them."""
+        test = federation.test
+        return replace(
+            federation,
+            train=federation.train.with_targets(self.targets),
+            test=None if test is None else test.with_targets(self.targets),
+            classes=self.classes,
+        )
+
+
+def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Task:
+    """The task of this model on these samples, with the loss given or the one that fits.
+
+    Without a loss it is the model's own, if it returns one; else cross-entropy for labels and mean
+    squares for real targets. Losses of torch.nn and torch.nn.functional get the outputs, and the
+    targets in the shape they need; any other function gets what the model returned, and the
+    targets as they are.
+    """
+    check_module(module)
+    check_loss(loss)
+    module = copy_of(module).eval()
+    x, y = samples.batch(slice(0, TRIED))
+    answer = tried(module, x, y)
+    if loss is None:
+        task = models_task(module, answer, x, y, samples.y)
+        task = task or default_task(outputs_in(answer, y), samples.y)
+    elif is_one_of(loss, OF_LABELS):
+        outputs = outputs_in(answer, y)
+        found = labels(outputs, samples.y)
+        refuse_one_output(outputs, samples.y)
+        task = Task(loss) if found is None else Task(loss, outputs.shape[1], found)
+    elif is_one_of(loss, BY_ELEMENT):
+        task = Task(loss, None, like(outputs_in(answer, y), samples.y))
+    else:
+        check_broadcast(loss, answer, y.to(device_of(module)))
+        return Task(loss, classes_seen(answer, samples.y))
+    if task.loss is not loss_of_model and not plain(module, answer, x, y):
+        task = task._replace(loss=OnOutputs(task.loss, outputs_of(answer).dim()))
+    return task
+
+
+def plain(module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor) -> bool:
+    """Whether the answer is the outputs themselves, in full precision, also of one sample."""
+    if not isinstance(answer, torch.Tensor) or answer.dtype in HALVES:
+        return False
+    try:
+        one = tried(module, each(lambda x: x[:1], x), y[:1])
+    except ConfigError:  # which a trial of the whole objective will say
+        return True
+    return isinstance(one, torch.Tensor) and one.dim() == answer.dim()
+
+
+@dataclass(frozen=True)
+class OnOutputs:
+    """One of torch's losses on a model's outputs, where it returns more than them, or halves."""
+
+    loss: Loss
+    axes: int  # of the outputs; a model that squeezes loses the first with one sample
+
+    def __call__(self, answer: Answer, y: torch.Tensor) -> torch.Tensor:
+        outputs = outputs_of(answer)
+        outputs = outputs if outputs.dim() == self.axes else outputs.unsqueeze(0)
+        return self.loss(outputs.float() if outputs.dtype in HALVES else outputs, y)
+
+
+def models_task(
+    module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor, all_y: torch.Tensor
+) -> Task | None:
+    """The task of a model that computes its own loss, once it is told the labels."""
+    outputs = any_outputs(answer)
+    found = None if outputs is None else labels(outputs, all_y)
+    task = Task(loss_of_model)
+    if found is not None and outputs is not None:
+        task = Task(loss_of_model, outputs.shape[1], found)
+    if takes_labels(module):
+        answer = tried(module, x, task.targets(y), labels=True)
+    return task if entry(answer, "loss") is not None else None
+
+
+def default_task(outputs: torch.Tensor, y: torch.Tensor) -> Task:
+    """Cross-entropy for labels, also one-hot ones, and mean squares for real targets."""
+    found = labels(outputs, y)
+    if found is None and outputs.dim() == 2 and y.shape[1:] == outputs.shape[1:] and is_one_hot(y):
+        found = Labels(one_hot=True)
+    if found is not None:
+        return Task(functional.cross_entropy, outputs.shape[1], found)
+    refuse_one_output(outputs, y)
+    if not y.is_floating_point():
+        raise ConfigError(
+            f"the targets are whole numbers of shape {shape_of(y)} for each sample and the outputs "
+            f"have shape {shape_of(outputs)}; for regression give the targets as floats, for "
+            "classes a label for each sample, or pass the loss you mean with loss=..."
+        )
+    if y.dim() == 2 and y.shape[1] > 1 and bool((y >= 0).all()):
+        sums = y.sum(dim=1)
+        if torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+            raise ConfigError(
+                "the targets of every sample add up to one: pass "
+                "loss=torch.nn.functional.cross_entropy if they are probabilities of classes, or "
+                "loss=torch.nn.functional.mse_loss if they are numbers to be met"
+            )
+    return Task(functional.mse_loss, None, like(outputs, y))
+
+
+def default_loss(classes: int | None) -> Loss:
+    """Cross-entropy for labels, mean squares for real targets."""
+    return functional.mse_loss if classes is None else functional.cross_entropy
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Targets that say a class in another way, as labels."""
+
+    one_hot: bool = False
+
+    def __call__(self, y: torch.Tensor) -> torch.Tensor:
+        if self.one_hot:
+            if not is_one_hot(y):
+                raise ConfigError("some targets are one-hot and others not; give all in one way")
+            return y.argmax(dim=1)
+        if not is_whole(y):
+            raise ConfigError(
+                f"the targets are labels, but for {float(y[y != y.round()][0]):g}; give whole "
+                "numbers alone"
+            )
+        return y.reshape(len(y)).long()
+
+
+@dataclass(frozen=True)
+class Like:
+    """Targets in the shape of the outputs, as numbers of that type if they were whole ones."""
+
+    shape: tuple[int, ...]  # of one sample's
+    dtype: torch.dtype
+
+    def __call__(self, y: torch.Tensor) -> torch.Tensor:
+        y = y if y.is_floating_point() else y.to(self.dtype)
+        return y.reshape(len(y), *self.shape)
+
+
+def labels(outputs: torch.Tensor, y: torch.Tensor) -> Targets | None:
+    """How the targets become labels of the outputs' classes, if that is what they are."""
+    one_each = shape_of(y) in ((), (1,))
+    if outputs.dim() != 2 or outputs.shape[1] < 2 or not one_each or not is_whole(y):
+        return None
+    plain = y.dim() == 1 and y.dtype == torch.int64
+    return identity if plain else Labels()
+
+
+def like(outputs: torch.Tensor, y: torch.Tensor) -> Targets:
+    """How the targets take the outputs' shape, where only axes of length one differ."""
+    ours, theirs = shape_of(y), shape_of(outputs)
+    if [n for n in ours if n != 1] != [n for n in theirs if n != 1]:
+        raise ConfigError(
+            f"the targets have shape {ours} for each sample and the model's outputs have shape "
+            f"{theirs}; give the model as many outputs as there are targets, or whole numbers from "
+            "0 if the targets are labels of classes"
+        )
+    if ours == theirs and y.is_floating_point():
+        return identity
+    return Like(theirs, torch.float32 if outputs.dtype in HALVES else outputs.dtype)
+
+
+def classes_seen(answer: Answer, y: torch.Tensor) -> int | None:
+    """With a loss of the user's own: the classes, if the targets can be nothing but labels."""
+    outputs = any_outputs(answer)
+    if outputs is None or labels(outputs, y) is not identity:
+        return None
+    classes = int(outputs.shape[1])
+    return classes if bool(((y >= 0) & (y < classes)).all()) else None
+
+
+def refuse_one_output(outputs: torch.Tensor, y: torch.Tensor) -> None:
+    one_each = shape_of(y) in ((), (1,)) and shape_of(outputs) in ((), (1,))
+    if one_each and not y.is_floating_point():
+        raise ConfigError(
+            "the targets are whole numbers and the model has one output: for regression give the "
+            "targets as floats, y.float(); for two classes pass "
+            "loss=torch.nn.BCEWithLogitsLoss(), or give the model two outputs"
+        )
+
+
+def check_loss(loss: object) -> None:
+    """Nothing, once this is a loss that can be called and has nothing to learn."""
+    if isinstance(loss, type):
+        raise ConfigError(f"loss is the class {loss.__name__}; give loss={loss.__name__}()")
+    if loss is not None and not callable(loss):
+        raise ConfigError(
+            f"loss = {loss!r:.80} is no function; give one of outputs and targets, such as "
+            "torch.nn.functional.mse_loss"
+        )
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise ConfigError(
+            f"loss = {type(loss).__name__} has trainable parameters, and only the model's are "
+            "trained; make it a part of the model"
+        )
+
+
+def check_broadcast(loss: Loss, answer: Answer, y: torch.Tensor) -> None:
+    """Nothing, unless a user's loss mixes samples as two unlike shapes are broadcast."""
+    if not isinstance(answer, torch.Tensor) or answer.shape == y.shape or len(y) < 2:
+        return
+    if answer.numel() != y.numel() or len(answer) != len(y):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            whole = loss(answer, y)
+            pairs = zip(torch.split(answer, 1), torch.split(y, 1), strict=True)
+            alone = torch.stack([loss(one, target) for one, target in pairs])
+            apart = torch.stack([alone.mean(), alone.sum()])
+            same = torch.isclose(apart, whole, rtol=1e-3, atol=1e-6).any()
+        except Exception:  # whatever is wrong with it, trying a batch says so
+            return
+    if not same:
+        raise ConfigError(
+            f"the loss mixes samples, as outputs of shape {tuple(answer.shape)} and targets of "
+            f"shape {tuple(y.shape)} are broadcast against each other; give the targets the "
+            "outputs' shape, for example y.unsqueeze(1)"
+        )
+
+
+def outputs_in(answer: Answer, y: torch.Tensor) -> torch.Tensor:
+    """The answer's outputs, once there is one for each sample."""
+    outputs = outputs_of(answer)
+    if not outputs.dim() or len(outputs) != len(y):
+        raise ConfigError(
+            f"the model gives outputs of shape {tuple(outputs.shape)} for {len(y)} samples; their "
+            "first axis must be the samples"
+        )
+    return outputs
+
+
+def any_outputs(answer: Answer) -> torch.Tensor | None:
+    try:
+        return outputs_of(answer)
+    except ConfigError:
+        return None
+
+
+def shape_of(values: torch.Tensor) -> tuple[int, ...]:
+    """Of one sample."""
+    return tuple(values.shape[1:])
+
+
+def is_whole(y: torch.Tensor) -> bool:
+    return not y.is_floating_point() or bool((y == y.round()).all())
+
+
+def is_one_hot(y: torch.Tensor) -> bool:
+    """Whether of every sample's numbers one is 1 and all others are 0."""
+    if y.dim() != 2 or y.shape[1] < 2:
+        return False
+    return bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all())
+
+
+def is_one_of(loss: Loss, known: tuple[object, ...]) -> bool:
+    """Whether it is one of these functions, perhaps with arguments bound, or of these classes."""
+    while isinstance(loss, partial):
+        loss = loss.func
+    return loss in known or type(loss) in known

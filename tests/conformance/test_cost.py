@@ -1,0 +1,38 @@
+"""What a method costs is counted on short vectors for a large model, to the same bits."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from tunefree.algorithms import COMPRESSING, REGISTRY, build
+from tunefree.conformance import cost
+from tunefree.core import Algorithm, System
+
+SYS = System(N=50, S=10, K=10, T=400)
+SHAPES = ((40, 7, 3, 3), (40,), (50, 40), (), (10, 50))
+CASES = [(name, "") for name in REGISTRY] + [
+    (name, compressor)
+    for name in COMPRESSING
+    for compressor in ("qsgd:4",) * (name == "scallion") or ("top:0.05", "any:sign|top:0.02@whole")
+]
+
+
+@pytest.mark.parametrize(("name", "compressor"), CASES)
+def test_the_bits_of_a_large_model_are_those_of_a_played_step(
+    name: str, compressor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algo = build(name, SYS, {"compressor": compressor} if compressor else {}, shapes=SHAPES)
+    d = sum(map(prod, SHAPES))
+    played = cost.costs(algo, d)
+    monkeypatch.setattr(cost, "LARGE", 1)
+    play, lengths = cost.played, list[int]()
+
+    def noted(algo: Algorithm, d: int) -> list[int]:
+        lengths.append(d)
+        return play(algo, d)
+
+    monkeypatch.setattr(cost, "played", noted)
+    assert cost.costs(algo, d) == played
+    assert max(lengths) < 10

@@ -1,0 +1,14 @@
+"""A method that is nobody's but this test's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.core import About
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    about: ClassVar[About] = About("Mine", "own", "us", grid={"eta": (0.1,)})

@@ -1,0 +1,257 @@
+"""A method of one's own stands wherever the name of one of ours does."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tunefree
+from tunefree.cli import main
+from tunefree.errors import ConfigError
+from tunefree.experiments.arms import parse_arm
+from tunefree.record import Record
+
+MODULE = '''
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.core import About, Exchange, System, Vec, mean
+
+
+class Server(NamedTuple):
+    theta: Vec
+
+
+class Client(NamedTuple):
+    pass
+
+
+class Down(NamedTuple):
+    theta: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+
+
+@dataclass(frozen=True)
+class Mine:
+    sys: System
+    eta: float = 0.1
+    times: int = 1
+    rule: Literal["a", "b"] = "a"
+
+    about: ClassVar[About] = About("Mine", "own", "us", grid={"eta": (0.01, 0.1)}, weights="mean")
+
+    def server(self, theta0):
+        return Server(theta0)
+
+    def client(self, theta0):
+        return Client()
+
+    def opening(self):
+        return ()
+
+    def round(self):
+        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)
+
+    def local(self, client, down, F):
+        D = 0 * down.theta
+        for _ in range(self.sys.K):
+            D = D + F.grad(down.theta - self.eta * D, F.draw())
+        return client, Up(self.times * self.eta * D)
+
+    def aggregate(self, s, replies):
+        return Server(s.theta - mean(r.up.delta for r in replies))
+
+
+@dataclass(frozen=True)
+class Free(Mine):
+    """Tuning-free: its step follows from K."""
+
+    about: ClassVar[About] = About("Free", "own", "us", steps={"eta": "1 / K"})
+
+    @classmethod
+    def theory(cls, sys):
+        return cls(sys, eta=1 / sys.K)
+
+
+def half(sys):
+    return FedAvg(sys, eta=0.05)
+
+
+class NotFrozen:
+    pass
+
+
+@dataclass(frozen=True)
+class Partial:
+    sys: System
+
+
+value = 3
+'''
+SMALL = (*("--clients", "6", "--per-round", "3", "--rounds", "4"), *("--eval-every", "2"))
+TINY = (*SMALL, "--local-steps", "2")
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A file beside which somebody works."""
+    (tmp_path / "own_methods.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop("own_methods", None)
+
+
+def told(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    assert main([*argv, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def fit(**settings: Any) -> Any:
+    torch.manual_seed(0)
+    clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+    usual: dict[str, Any] = {"rounds": 4, "local_steps": 2, "progress": False}
+    return tunefree.train(nn.Linear(4, 3), clients, **(usual | settings))
+
+
+def test_the_command_line_runs_it_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    mine = told(capsys, "run", *TINY, "--algorithm", "own_methods:Mine", "--out", "a.sqlite")
+    ours = told(capsys, "run", *TINY, "--algorithm", "fedavg", "--out", "b.sqlite")
+    assert mine["theta_sha256"] == ours["theta_sha256"]
+    assert mine["algorithm"] == "own_methods:Mine"
+    assert mine["steps"] == {"eta": 0.1}
+    facts = Record.open(Path("a.sqlite")).facts()
+    assert (facts.algorithm, facts.title) == ("own_methods:Mine", "Mine")
+    more = told(capsys, "run", "--resume", "a.sqlite", "--rounds", "6")
+    assert more["theta_sha256"] != mine["theta_sha256"]
+
+
+def test_options_and_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
+    text = '[algorithm]\nname = "own_methods:Mine"\neta = 1\nweighting = "examples"\n'
+    Path("mine.toml").write_text(text)
+    run = told(capsys, "run", "mine.toml", *TINY)
+    assert run["steps"] == {"eta": 1.0}
+    assert "own_methods_Mine-digits" in run["run"]
+    flags = ("--algorithm", "fedavg", "--set", "algorithm.eta=1", "--weighting", "examples")
+    ours = told(capsys, "run", *TINY, *flags)
+    theirs = Record.open(Path(run["run"])).history()[-1]["loss"]
+    assert ours["loss"] == pytest.approx(theirs, rel=1e-4)
+
+
+def test_a_tuning_free_one_takes_its_steps_from_theory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "run", *TINY, "--algorithm", "own_methods:Free")["steps"] == {"eta": 0.5}
+    flags = ("--algorithm", "own_methods:Free", "--set", "algorithm.eta=0.1")
+    assert main(["run", *TINY, *flags]) == 2
+    assert "but Free takes no step size" in capsys.readouterr().err
+    epochs = told(capsys, "run", *SMALL, "--algorithm", "own_methods:Free", "--local-epochs", "1")
+    assert epochs["steps"]["eta"] == 1 / epochs["system"]["K"]
+
+
+def test_compare_tune_and_sweep_take_it(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = ("own_methods:Mine:eta=0.05", "own_methods:half", "fedavg:eta=0.05", "own_methods:Free")
+    seeds = ("--seeds", "0", "--workers", "1")
+    mine, made, ours, free = told(capsys, "compare", *arms, *TINY, *seeds)["arms"]
+    assert mine["arm"] == "own_methods:Mine:eta=0.05"
+    assert mine["loss"] == made["loss"] == ours["loss"]
+    assert (mine["step_sizes"], mine["steps"]) == ({"eta": 0.05}, "chosen")
+    assert (free["step_sizes"], free["steps"]) == ({"eta": 0.5}, "from theory")
+    tuned = told(capsys, "tune", "own_methods:Mine", *TINY, "--no-extend", "--workers", "1")
+    assert tuned["grid"] == {"eta": [0.01, 0.1]}
+    path = str(next(Path("runs").glob("tune-own_methods.Mine-*/tuned.json")))
+    (again,) = told(capsys, "compare", f"own_methods:Mine@{path}", *TINY, *seeds)["arms"]
+    assert (again["arm"], again["steps"]) == ("own_methods:Mine@tuned", "tuned")
+    over = ("--over", "eta", "--values", "0.01", "0.1", "--workers", "1")
+    swept = told(capsys, "sweep", "own_methods:Free", *over, *TINY)
+    assert swept["theory"] == 0.5
+
+
+def test_check_looks_at_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "own_methods:Mine"]) == 0
+    assert main(["check", "own_methods:Partial"]) == 1
+    assert "it has no `server`" in capsys.readouterr().out
+
+
+def test_in_python_by_name_by_class_and_on_a_pool() -> None:
+    named = fit(algorithm="own_methods:Mine", eta=0.2)
+    Mine = importlib.import_module("own_methods").Mine
+    assert named.theta_sha256 == fit(algorithm=Mine, eta=0.2).theta_sha256
+    assert named.theta_sha256 == fit(algorithm="fedavg", eta=0.2).theta_sha256
+    pool = fit(algorithm="own_methods:Mine", eta=0.2, fleet="pool", workers=1)
+    assert pool.theta_sha256 == named.theta_sha256
+    weighed = fit(algorithm=Mine, eta=0.2, weighting="examples")
+    assert torch.allclose(weighed.theta, named.theta, rtol=1e-4)  # all hold 20
+
+
+def test_a_run_with_a_class_goes_on_when_it_is_given_again(tmp_path: Path) -> None:
+    sys.path.append(str(tmp_path))
+    Mine = importlib.import_module("own_methods").Mine
+    torch.manual_seed(0)
+    clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+    model = nn.Linear(4, 3)
+    choices: dict[str, Any] = {"local_steps": 2, "progress": False, "algorithm": Mine, "eta": 0.2}
+    tunefree.train(model, clients, rounds=3, out=tmp_path / "a.sqlite", **choices)
+    more = tunefree.resume(
+        tmp_path / "a.sqlite", model, clients, algorithm=Mine, rounds=5, progress=False
+    )
+    assert more.theta_sha256 == tunefree.train(model, clients, rounds=5, **choices).theta_sha256
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"algorithm": "no_such_module:X"}, "could not be imported: No module named"),
+        ({"algorithm": "own_methods:Nobody"}, "has no attribute 'Nobody'"),
+        ({"algorithm": "own_methods:value"}, "is not an algorithm: it is a int; name a class"),
+        ({"algorithm": "own_methods:NotFrozen"}, "NotFrozen is not a frozen dataclass; write @d"),
+        ({"algorithm": "own_methods:Partial"}, "is not an algorithm: it has no `server`"),
+        (
+            {"algorithm": "own_methods:Mine", "etta": 1},
+            "train has no argument 'etta'; did you mean 'eta'?",
+        ),
+        ({"algorithm": "own_methods:Mine", "times": 0.5}, "times = 0.5 must be a whole"),
+        ({"algorithm": "own_methods:Mine", "rule": "c"}, "rule = 'c' is not known"),
+        ({"algorithm": "own_methods:Mine", "eta": float("nan")}, "is not finite"),
+        ({"algorithm": "own_methods:half", "eta": 1}, "half is a function of N, S, K and T and"),
+        ({"algorithm": "own_methods:Free", "weighting": "examples"}, "Free cannot weigh clients"),
+        ({"algorithm": "own_methods:len"}, "has no attribute 'len'"),
+        ({"algorithm": "builtins:len"}, "len does not make an algorithm: it has no `sys`"),
+        ({"algorithm": "fedavgg"}, "or package.module:Name for your own"),
+    ],
+)
+def test_errors_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        fit(**given)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options", "file"),
+    [
+        ("own_methods:Mine", "own_methods:Mine", {}, None),
+        ("own_methods:Mine:eta=0.1,times=2", "own_methods:Mine", {"eta": 0.1, "times": 2}, None),
+        ("own_methods:Mine@a/b.json:eta=1", "own_methods:Mine", {"eta": 1}, Path("a/b.json")),
+        ("fedavg:eta=0.1", "fedavg", {"eta": 0.1}, None),
+        ("comparfrefl:compressor=top:0.05", "comparfrefl", {"compressor": "top:0.05"}, None),
+    ],
+)
+def test_an_arm_may_be_ones_own(text: str, name: str, options: Any, file: Path | None) -> None:
+    arm = parse_arm(text)
+    assert (arm.name, arm.options, arm.tuned) == (name, options, file)
+
+
+def test_an_option_without_a_value_is_no_module() -> None:
+    with pytest.raises(ConfigError, match="'fedavg:eta' must look like NAME"):
+        parse_arm("fedavg:eta")
