@@ -496,6 +496,25 @@ def test_a_run_that_nobody_came_to_may_begin_as_another(tmp_path: Path) -> None:
     assert rows[-1]["t"] == 1
 
 
+def test_a_server_that_waits_for_its_clients_keeps_its_file(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    refused: list[str] = []
+
+    def second(node: int, reply: Message) -> Message:
+        nodes.change = lambda node, reply: reply
+        with pytest.raises(ConfigError, match="is being written by") as error:
+            federated(Nodes(tmp_path, range(3), config(tmp_path)))
+        refused.append(str(error.value))
+        return reply
+
+    nodes.change = second  # at the first hello, before a step is in the file
+    run, _ = trained(nodes)
+    assert refused
+    with closing(Record.open(Path(nodes.run_config["out"]))) as record:
+        assert record.last() is not None
+        assert record.theta_sha256() == run.theta_sha256
+
+
 def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path))
     trained(nodes)

@@ -29,7 +29,7 @@ from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
-from tunefree.record import Facts, Record
+from tunefree.record import Facts, Record, held
 from tunefree.record.provenance import describe, drawn, fingerprint
 from tunefree.run import Training, check_begun, open_record
 from tunefree.schedule.buffered import buffered
@@ -170,6 +170,8 @@ def has_begun(path: Path) -> bool:
     """Whether a step of a run is in the file; one that nobody came to may begin as another."""
     if not path.exists():
         return False
+    if held(path):  # by a server that waits for its clients, and whose file it stays
+        return True
     with closing(Record.open(path)) as record:
         return record.last() is not None or record.facts().door != "flower"
 

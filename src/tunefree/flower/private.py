@@ -374,6 +374,14 @@ def load_server_app(app: Path) -> Any:
 
 def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
     """The run config that the app's server and clients will see."""
+    usual = get_fused_config_from_dir(app, {})
+    for key in overrides:
+        if key not in usual:  # Flower allows no other
+            raise ConfigError(
+                f"--run-config {key} is not among the keys of [tool.flwr.app.config] in "
+                f"'{app / 'pyproject.toml'}', which are all that Flower lets a run change; add it "
+                "there"
+            )
     return dict(get_fused_config_from_dir(app, overrides))
 
 
