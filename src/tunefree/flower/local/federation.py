@@ -224,6 +224,7 @@ class Local:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self.log(name).touch()  # it can be read at once, whenever the copying begins
         copying = (process, self.log(name), command[0] != "tunefree")
         threading.Thread(target=copy_log, args=copying, daemon=True).start()
         return process
