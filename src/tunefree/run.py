@@ -231,6 +231,14 @@ def open_record(
     """
     if path is None or begun is None:
         return Record.create(path, replace(facts, state="running"))
+    before = check_begun(path, T, begun)
+    if before.system.get("T", T) == T:
+        return Record.resume(path)
+    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
+
+
+def check_begun(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
+    """The facts of a run file, once it is known that its run can go on to T rounds as this one."""
     with closing(Record.open(path)) as reader:
         before, state, last = reader.facts(), reader.state, reader.last()
     if state == "diverged":
@@ -246,13 +254,10 @@ def open_record(
                 f"'{path}' cannot go on: its {what} was {old}, and now it is {value}; give what it "
                 "began with"
             )
-    planned = before.system.get("T", T)
-    if planned == T:
-        return Record.resume(path)
-    done = 0 if last is None else last[0] + 1
-    if done >= T:
+    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
+    if planned != T and done >= T:
         raise ConfigError(
             f"rounds = {T} is too small: '{path}' has played {done} of its {planned} rounds "
             f"already; give more than {done}"
         )
-    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
+    return before

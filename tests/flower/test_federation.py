@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
@@ -21,7 +21,8 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower import envelope
 from tunefree.flower.client_state import ACCEPTED, ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
-from tunefree.flower.federation import federation
+from tunefree.flower.federation import check_settings, federation
+from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.record import Record, Row
 from tunefree.run import Training
@@ -33,13 +34,15 @@ METHODS = ("polarfl", "padamfed", "comparfrefl", "adamasfl")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("nodes", "grid", "clock"):
-        monkeypatch.setattr(f"tunefree.flower.{module}.PAUSE", 0.001)
+    for name in ("SHORTEST", "LONGEST"):
+        monkeypatch.setattr(f"tunefree.flower.pace.{name}", 0.001)
+    monkeypatch.setattr("tunefree.flower.post.FRESH", 0.0)
     monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
-def federated(nodes: Nodes) -> Training:
-    return federation(cast("Any", nodes), nodes.run_config, build_model, load_test(None))
+def federated(nodes: Nodes, live: Live | None = None) -> Training:
+    test = load_test(None)
+    return federation(cast("Any", nodes), nodes.run_config, build_model, test, live=live)
 
 
 def absences(run: Training) -> tuple[Absence, ...]:
@@ -209,8 +212,14 @@ def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) 
     assert_means(nodes, run, N=3)
 
 
+def carries(content: RecordDict) -> bool:
+    """Whether there is a message of ours in it."""
+    records = [content.get(name) for name in ("tunefree", "message")]
+    return any("bytes" in record for record in records if record is not None)
+
+
 def changed(reply: Message, what: str) -> Message:
-    if "message" not in reply.content:
+    if not carries(reply.content):
         return reply
     answer: Answer = unpack(reply.content, Answer, "it")
     data = data_in(reply.content, "it")
@@ -226,9 +235,7 @@ def changed(reply: Message, what: str) -> Message:
         data = data[:-4] + np.float32(np.nan).tobytes()
     if what == "short":
         data = data[:-4]
-    array = Array("uint8", (len(data),), "tunefree", data)
-    records = {"tunefree": reply.content["tunefree"], "message": ArrayRecord({"bytes": array})}
-    return Message(RecordDict(cast("Any", records)), reply_to=asked(reply))
+    return Message(envelope.pack(answer, data), reply_to=asked(reply))
 
 
 def asked(reply: Message) -> Message:
@@ -347,11 +354,11 @@ def test_what_crosses_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
     run, _ = trained(nodes)
     frames = []
     for message in [*nodes.sent, *nodes.received]:
-        if "message" in message.content:
+        if carries(message.content):
             whole = recorddict_to_proto(message.content).ByteSize()
             frames.append(whole - len(data_in(message.content, "it")))
-    assert 150 < min(frames) <= max(frames) < 200
-    up = [r for r in nodes.received if "message" in r.content]
+    assert 120 < min(frames) <= max(frames) < 170
+    up = [r for r in nodes.received if carries(r.content)]
     sizes = sum(len(data_in(r.content, "it")) for r in up)
     d = run.theta.numel()
     from tunefree.algorithms.padamfed import Up
@@ -385,7 +392,7 @@ def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
     later: list[tuple[str, Message]] = []
 
     def late(node: int, reply: Message) -> Message | None:
-        if node == 1007 and "message" in reply.content and not later:
+        if node == 1007 and carries(reply.content) and not later:
             later.append((reply.metadata.reply_to_message_id, reply))
             return None
         return reply
@@ -400,3 +407,142 @@ def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
     assert run.algo.sys.N == 4
     assert not run.record.absences()
     assert_means(nodes, run, N=4)
+
+
+def test_a_round_does_not_wait_for_a_node_that_has_left(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=4, deadline=600.0))
+
+    def leaves(node: int, reply: Message) -> Message | None:
+        if node == 1001 and carries(reply.content):
+            nodes.places.pop(node, None)
+            return None
+        return reply
+
+    run = federated(nodes)
+    for row in run:
+        if row["t"] == 0:
+            nodes.change = leaves
+        if row["t"] == 1:
+            assert absences(run) == (Absence(0, 1, "it left while it worked"),)
+            assert row["clients"] == 2
+    assert row["t"] == 3
+
+
+class Slow(Nodes):
+    """One node that takes longer than the deadline for its first job of a round."""
+
+    def __init__(self, folder: Path, run_config: dict[str, Any]) -> None:
+        super().__init__(folder, range(run_config["clients"]), run_config)
+        self.kept: list[tuple[str, Message]] = []
+        self.jobs: list[int] = []  # that the slow one was given
+        self.change = self.keep
+
+    def keep(self, node: int, reply: Message) -> Message | None:
+        if node != 1001 or not carries(reply.content):
+            return reply
+        t = unpack(reply.content, Answer, "it").t
+        self.jobs.append(t)
+        if t < 0 or self.kept:
+            return reply
+        self.kept.append((reply.metadata.reply_to_message_id, reply))
+        return None
+
+
+def test_a_late_client_gets_no_further_job_until_it_answers(tmp_path: Path) -> None:
+    nodes = Slow(tmp_path, config(tmp_path, rounds=6, deadline=0.4))
+    run = federated(nodes)
+    reasons = []
+    for row in run:
+        reasons += [why.split(" within")[0] for _, _, why in absences(run)]
+        if row["t"] == 1:
+            nodes._ready.update(nodes.kept)
+    assert reasons[:2] == ["its reply did not come", "it is still at an earlier job"]
+    assert nodes.jobs[:2] == [-1, 0]
+    assert 1 not in nodes.jobs
+    assert row["clients"] == 3
+    assert_means(nodes, run, N=3)
+
+
+def test_a_late_client_is_replaced_in_the_cohort(tmp_path: Path) -> None:
+    nodes = Slow(tmp_path, config(tmp_path, clients=4, per_round=2, deadline=2.0))
+    _, rows = trained(nodes)
+    assert sum(row["absent"] for row in rows) == 1  # when it became late
+    assert len(nodes.jobs) == 2
+
+
+def test_what_a_client_took_stretches_its_deadline(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=10.0))
+    live = Live(tmp_path / "run.sqlite")
+    federated(nodes, live)
+    fleet = cast("Any", live.fleet)
+    fleet._took = {0: 1.0, 1: 12.0, 2: 100.0}
+    assert [fleet._allowed(client) for client in range(4)] == [10.0, 18.0, 30.0, 10.0]
+
+
+def test_settings_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm="padamfd"))
+    with pytest.raises(ConfigError, match="did you mean 'padamfed'"):
+        federated(nodes)
+    assert not nodes.sent
+    assert not Path(nodes.run_config["out"]).exists()
+    with pytest.raises(ConfigError, match="did you mean 'padamfed'"):
+        check_settings(nodes.run_config, tmp_path, build_model)
+
+
+def test_a_run_that_nobody_came_to_may_begin_as_another(tmp_path: Path) -> None:
+    with pytest.raises(FleetError):
+        federated(Nodes(tmp_path, [], config(tmp_path, wait=0.01)))
+    _, rows = trained(Nodes(tmp_path, range(3), config(tmp_path, algorithm="scaffold", rounds=2)))
+    assert rows[-1]["t"] == 1
+
+
+def test_a_server_that_waits_for_its_clients_keeps_its_file(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    refused: list[str] = []
+
+    def second(node: int, reply: Message) -> Message:
+        nodes.change = lambda node, reply: reply
+        with pytest.raises(ConfigError, match="is being written by") as error:
+            federated(Nodes(tmp_path, range(3), config(tmp_path)))
+        refused.append(str(error.value))
+        return reply
+
+    nodes.change = second  # at the first hello, before a step is in the file
+    run, _ = trained(nodes)
+    assert refused
+    with closing(Record.open(Path(nodes.run_config["out"]))) as record:
+        assert record.last() is not None
+        assert record.theta_sha256() == run.theta_sha256
+
+
+def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    trained(nodes)
+    check_settings(nodes.run_config, tmp_path, build_model)
+    for changed_setting, sentence in (
+        ({"seed": 1}, "its seed was 0"),
+        ({"rounds": 9}, "depend on T"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check_settings({**nodes.run_config, **changed_setting}, tmp_path, build_model)
+
+
+def test_the_spread_of_clients_scores_is_kept(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True, rounds=4))
+    live = Live(tmp_path / "run.sqlite")
+    last = list(federated(nodes, live))[-1]
+    assert live.fleet is not None
+    by_client = live.fleet.by_client
+    assert sorted(by_client) == [0, 1, 2]
+    values = [scores["accuracy"] for scores in by_client.values()]
+    assert (last["train_accuracy_worst"], last["train_accuracy_best"]) == (min(values), max(values))
+    assert last["train_accuracy"] == pytest.approx(sum(values) / 3)
+
+
+def test_a_large_message_is_an_array_and_a_small_one_rides_in_the_envelope() -> None:
+    words = Answer("run", 1, 2, 0, 3, 4, lost=False)
+    for size, records in ((10, ["tunefree"]), (envelope.SMALL + 1, ["tunefree", "message"])):
+        content = envelope.pack(words, bytes(size))
+        assert list(content) == records
+        assert unpack(content, Answer, "it") == words
+        assert data_in(content, "it") == bytes(size)

@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
-from flwr.app import Message
+from flwr.app import Context, Message
 
 import tunefree
-from tests.flower.nodes import N_SAMPLES, Nodes, build_model, config, samples
+from tests.flower.nodes import N_SAMPLES, Nodes, build_model, config, load_data, samples
 from tests.flower.test_federation import assert_means, federated, quick, trained
 from tunefree.api import Run
 from tunefree.errors import ConfigError, FleetError
+from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
 from tunefree.schedule.membership import cohort
 
@@ -120,6 +121,20 @@ def test_nothing_is_asked_for_that_nobody_needs(tmp_path: Path) -> None:
     assert "K" not in cast("Any", job.content["tunefree"])
     assert unpack(job.content, Envelope, "the server").K == 0
     assert run.record.facts().sizes == []
+
+
+def test_a_node_that_stays_loads_its_data_once_hello_included(tmp_path: Path) -> None:
+    loaded: list[int] = []
+
+    def load(context: Context) -> Any:
+        loaded.append(context.node_id)
+        return load_data(context)
+
+    nodes = deployed(tmp_path, places=[5], clients=1, local_epochs=1, evaluate_on_clients=True)
+    nodes.app = client_app(build_model, load)
+    run, _ = trained(nodes)
+    assert run.record.facts().sizes == [29]
+    assert loaded == [1005]
 
 
 def test_who_does_not_say_its_size_is_named(tmp_path: Path) -> None:

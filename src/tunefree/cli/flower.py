@@ -6,10 +6,13 @@ import argparse
 import json
 import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
@@ -20,15 +23,47 @@ def add_to(command: argparse.ArgumentParser) -> None:
     new = verbs.add_parser("new", help="write a small, complete Flower app to edit")
     new.add_argument("folder", type=Path, metavar="DIR", help="a folder of its own")
     new.set_defaults(act=new_command)
-    up = verbs.add_parser("up", help="SuperLink and SuperNodes on this machine, one run, all down")
+    up = verbs.add_parser("up", help="SuperLink and nodes on this machine, one run, all down")
     up.add_argument("app", nargs="?", type=Path, default=Path(), metavar="APP", help="its folder")
-    up.add_argument("--nodes", type=int, default=4, metavar="N", help="SuperNodes (default 4)")
+    up.add_argument("--nodes", type=int, default=4, metavar="N", help="of them (default 4)")
     up.add_argument("--tls", action="store_true", help="with fresh certificates")
     up.add_argument("--auth", action="store_true", help="and node keys; others are refused")
     up.add_argument("--folder", type=Path, metavar="DIR", help="of keys, logs, stores and the run")
     up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
+    up.add_argument("--stock", action="store_true", help="with Flower's own nodes, for comparison")
+    up.add_argument(
+        "--database", action="store_true", help="a SuperLink that remembers keys when restarted"
+    )
     up.set_defaults(act=up_command)
-    for verb in (new, up):
+    node = verbs.add_parser("node", help="a client's machine: a node that keeps its app loaded")
+    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
+    node.add_argument(
+        "--root-certificates", type=Path, metavar="FILE", help="of the server's authority"
+    )
+    node.add_argument("--insecure", action="store_true", help="without TLS, to try things")
+    node.add_argument(
+        "--key",
+        "--auth-supernode-private-key",
+        type=Path,
+        metavar="FILE",
+        help="this node's private key, whose public half the server knows",
+    )
+    node.add_argument(
+        "--node-config", default="", metavar="'KEY=VALUE ...'", help="as for flower-supernode"
+    )
+    node.add_argument("--warm", action="store_true", help="load torch before a run asks for it")
+    node.set_defaults(act=node_command)
+    register = verbs.add_parser("register", help="let nodes with these public keys in")
+    register.add_argument("keys", nargs="+", type=Path, metavar="PUB", help="as ssh-keygen writes")
+    register.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
+    register.add_argument("--root-certificates", type=Path, metavar="FILE", help="its authority")
+    register.set_defaults(act=register_command)
+    status = verbs.add_parser("status", help="who is connected, how far the run is, what is left")
+    status.add_argument(
+        "place", nargs="?", type=Path, default=Path(), metavar="PLACE", help="run file or folder"
+    )
+    status.set_defaults(act=status_command)
+    for verb in (new, up, node, register, status):
         verb.add_argument("--format", choices=("text", "json"), default="text", help="of results")
 
 
@@ -57,24 +92,101 @@ def up_command(args: argparse.Namespace) -> int:
     if args.auth and not args.tls:
         raise ConfigError("--auth needs --tls: keys mean nothing on a wire that anyone can read")
     try:
-        from tunefree.flower.local.up import up
+        from tunefree.flower.local.up import Wanted, beside, up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
         ) from error
-    folder = args.folder or args.app / "federation"
+    folder = args.folder or beside(args.app.resolve())
+    wanted = Wanted(
+        *(args.app, folder, args.nodes, args.tls, args.auth),
+        *(args.run_config, args.stock, args.database),
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill takes all down too
     try:
-        out = up(args.app, folder, args.nodes, args.tls, args.auth, args.run_config)
+        out = up(wanted)
     except KeyboardInterrupt:
         print(
-            f"\ninterrupted, and all taken down; the run in {folder} goes on with the same command",
+            f"\nstopped by a signal, and all taken down; the run in {folder} goes on with the same "
+            "command",
             file=sys.stderr,
         )
         return 130
     run = summarise(out)
     print(json.dumps(run.as_dict()) if args.format == "json" else closing_words(run))
     return 0 if run.state == "done" else 1
+
+
+def node_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.versions import require
+
+    private = require()
+    if args.insecure and (args.root_certificates or args.key):
+        raise ConfigError(
+            "--insecure goes with neither --root-certificates nor --key: keys mean nothing on a "
+            "wire that anyone can read"
+        )
+    from tunefree.flower.node import Options, serve
+
+    config = private.parse_config("--node-config", args.node_config)
+    serve(
+        Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
+    )
+    return 0
+
+
+def register_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.versions import require
+
+    private = require()
+    told = {}
+    with closing(private.Control(args.superlink, False, args.root_certificates)) as control:
+        for key in args.keys:
+            try:
+                told[str(key)] = str(control.register(key))
+            except private.UnreachableError as error:
+                raise FleetError(
+                    f"the SuperLink at {args.superlink} does not answer ({error}); start it first"
+                ) from error
+            except private.RefusedError as error:
+                told[str(key)] = f"not registered: {error}"
+    lines = [f"{key}: {said}" for key, said in told.items()]
+    print(json.dumps(told) if args.format == "json" else "\n".join(lines))
+    return int(any("not registered" in said and "in use" not in said for said in told.values()))
+
+
+def status_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.status import find, status
+
+    found = status(find(args.place))
+    print(json.dumps(found) if args.format == "json" else "\n".join(status_lines(found)))
+    return 0
+
+
+def status_lines(found: dict[str, Any]) -> Iterator[str]:
+    """A status in words."""
+    from tunefree.record.summary import size
+
+    why = f" ({found['why']})" if found["why"] else ""
+    scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
+    far = f"round {found['round']} of {found['rounds'] or '?'}"
+    yield f"{found['run_file']}: {', '.join([found['state'] + why, far, *scores])}"
+    if found.get("seconds_per_round") is not None:
+        yield (
+            f"  {found['seconds_per_round']:.2f} s a round, about {found['seconds_left']:.0f} s "
+            f"left; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
+        )
+    for one in found["clients"]:
+        number = "-" if one["client"] is None else one["client"]
+        state = f"late, {one['late']:.0f} s so far" if "late" in one else one["state"]
+        own = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
+        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{own}"
+    for node, reason in found.get("refused", {}).items():
+        yield f"  node {node} is left out: {reason}"
+    for when, what in found["events"][-10:]:
+        yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
+    for one in found.get("absent", ()):
+        yield f"  round {one['round']}, client {one['client']}: {one['why']}"
 
 
 def closing_words(run: Summary) -> str:

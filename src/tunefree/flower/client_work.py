@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
@@ -29,8 +31,9 @@ from tunefree.wire import decode, encode
 SERVER = "the server"
 
 
-class ClientSide(NamedTuple):
-    """The app on a client's machine."""
+@dataclass(frozen=True)
+class ClientSide:
+    """The app on a client's machine; its data and its model are loaded when first asked for."""
 
     context: Context
     build_model: Builder
@@ -43,16 +46,18 @@ class ClientSide(NamedTuple):
         """Whether the server must know how many samples this client has."""
         return settings_from(self.context.run_config).by_size
 
+    @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
         return federation_from([self.load_data(self.context)])
 
-    def objective(self, data: Federation) -> tuple[Objective, Federation]:
+    @cached_property
+    def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, tried on this data, and the data as its loss wants them."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
-        task = task_of(module, data.train, self.loss)
-        data = task.of(data)
+        task = task_of(module, self.data.train, self.loss)
+        data = task.of(self.data)
         objective = Objective(module, task.loss, "cpu", run.kernels)
         objective.check(data.train)
         return objective, data
@@ -68,7 +73,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
         config = settings_from(node.run_config).at(N, K)
         with one_thread():
-            objective, data = side.objective(side.data())
+            objective, data = side.objective
             algo = algorithms.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
@@ -92,7 +97,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
     with one_thread():
-        objective, data = side.objective(side.data())
+        objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
         scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), data.classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -10,7 +10,7 @@ from tunefree.core import Message, stream
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.membership import Members, mixed
-from tunefree.flower.nodes import PAUSE
+from tunefree.flower.pace import Pace
 from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence
 
@@ -46,7 +46,7 @@ class LiveClock:
         absent: list[Absence] = []
         by_key = {job.key: job for job in joining}
         joined = [(by_key[done.key], done) for done in fleet.send(joining)]
-        downloads, end = 0, time.monotonic() + self._deployment.wait
+        downloads, end, pace = 0, time.monotonic() + self._deployment.wait, Pace(longest=1.0)
         while len(buffer) < S and time.monotonic() < end:
             out = [job for job in fleet.out if job.stage == "round"]
             busy = {job.client for job in out} | set(buffer)
@@ -57,7 +57,8 @@ class LiveClock:
             room = max(0, (self._concurrency or S) - len(out))
             jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[:room]]
             downloads += len(jobs) - len(fleet.send(jobs))
-            for job, done in [*fleet.fetch(), *fleet.overdue()]:
+            come = [*fleet.fetch(), *fleet.overdue()]
+            for job, done in come:
                 if job.stage == "opening":
                     joined.append((job, done))
                 elif done.fault:
@@ -67,7 +68,10 @@ class LiveClock:
             waiting = any(job.stage == "round" for job in fleet.out)
             if not waiting and not idle and (buffer or absent):
                 break
-            time.sleep(PAUSE)
+            if come:
+                pace.news()
+            elif len(buffer) < S:
+                time.sleep(pace.pause())
         ready = [buffer.pop(client) for client in sorted(list(buffer)[:S])]
         if 0 < len(ready) < min(self._deployment.at_least, S):
             fleet.give_up(t, [done for _, done in ready])

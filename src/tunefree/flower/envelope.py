@@ -4,7 +4,9 @@
               with local epochs also K, the mean of all clients' local steps
     reply     run, client, t, exchange, n (samples held), drawn; or lost = true and nothing else
 
-The message itself is an Array whose data are exactly `wire.encode`; nothing is pickled.
+The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower moves every
+record, array and chunk by a request of its own, so a small message rides in the envelope, in three
+objects; a large one is an Array, in six, which is stored once for all clients that get it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tunefree.fleet.job import Key
 
 ENVELOPE, MESSAGE, DATA = "tunefree", "message", "bytes"
 MOST = 2**31
+SMALL = 2**18  # bytes that may ride in the envelope
 
 
 class Envelope(NamedTuple):
@@ -52,11 +55,13 @@ def key_text(key: Key | None) -> str:
 
 def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
     """The records of a Flower message, of which either part may be left out."""
-    records: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     if words is not None:
         usual = words._field_defaults
         told = {key: value for key, value in words._asdict().items() if usual.get(key) != value}
-        records[ENVELOPE] = ConfigRecord(told)
+    if data is not None and len(data) <= SMALL:
+        return RecordDict({ENVELOPE: ConfigRecord({**told, DATA: data})})
+    records: dict[str, Any] = {ENVELOPE: ConfigRecord(told)} if told else {}
     if data is not None:
         array = Array(dtype="uint8", shape=(len(data),), stype="tunefree", data=data)
         records[MESSAGE] = ArrayRecord({DATA: array})
@@ -65,9 +70,11 @@ def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
 
 def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
     """The envelope that should be there; anything else is a WireError."""
-    words = content.get(ENVELOPE)
+    record = content.get(ENVELOPE)
+    words = dict(record) if isinstance(record, ConfigRecord) else {}
+    words.pop(DATA, None)
     needed = set(kind._fields) - set(kind._field_defaults)
-    if not isinstance(words, ConfigRecord) or not needed <= set(words) <= set(kind._fields):
+    if not needed <= set(words) <= set(kind._fields):
         raise WireError(f"{sender} sent no envelope of ours")
     hints = get_type_hints(kind)
     for field, value in words.items():
@@ -79,6 +86,10 @@ def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
 def data_in(content: RecordDict, sender: str) -> bytes:
     """The bytes of the message."""
     record = content.get(MESSAGE)
-    if not isinstance(record, ArrayRecord) or list(record) != [DATA]:
+    if isinstance(record, ArrayRecord) and list(record) == [DATA]:
+        return bytes(record[DATA].data)
+    words = content.get(ENVELOPE)
+    data = words.get(DATA) if isinstance(words, ConfigRecord) else None
+    if not isinstance(data, bytes):
         raise WireError(f"{sender} sent no message of ours")
-    return bytes(record[DATA].data)
+    return data

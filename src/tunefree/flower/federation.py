@@ -20,16 +20,18 @@ from tunefree.evaluate import scores_on
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import COUNT, Ledger
+from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
+from tunefree.flower.post import Post
 from tunefree.flower.settings import Builder, Settings, settings_from
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
-from tunefree.record import Facts, Record
+from tunefree.record import Facts, Record, held
 from tunefree.record.provenance import describe, drawn, fingerprint
-from tunefree.run import Training, open_record
+from tunefree.run import Training, check_begun, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
@@ -42,8 +44,12 @@ def federation(
     test: Any = None,
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
+    live: Live | None = None,
 ) -> Training:
-    """A run on whoever is connected to the Grid; with a run file that exists, its run goes on."""
+    """A run on whoever is connected to the Grid; with a run file that exists, its run goes on.
+
+    `live` is told who is there, for a status view.
+    """
     settings = settings_from(run_config)
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
@@ -57,9 +63,13 @@ def federation(
         objective.check(held_out)
     theta0 = objective.theta0
 
+    refuse_impossible(settings, objective, make)
     record = open_file(settings, objective, make)
     facts = record.facts()
-    nodes = Nodes(grid, facts.names, facts.sizes)
+    post = Post(grid)
+    nodes = Nodes(post, facts.names, facts.sizes)
+    if live is not None:
+        live.nodes = nodes
 
     def at(N: int) -> Config:
         """All settings while N clients are registered."""
@@ -78,17 +88,13 @@ def federation(
     N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
-    check(config.schedule, ledger.algo)
-    if len(ledger.algo.opening()) > 1:
-        raise ConfigError(
-            f"{about(ledger.algo).title} has an opening of several exchanges; in a "
-            "deployment it may have one"
-        )
     algorithms.note_no_momentum(ledger.algo)
     members = Members(
         *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
     )
-    fleet = GridFleet(grid, facts.federation, theta0, ledger, members, own)
+    fleet = GridFleet(post, facts.federation, theta0, ledger, members, own)
+    if live is not None:
+        live.fleet = fleet
     clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
     loop = synchronous if config.schedule.name == "synchronous" else buffered
     record.note(**members.facts())
@@ -113,8 +119,38 @@ def federation(
     )
 
 
+def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
+    """Say what cannot be played before anything is written, sent or started."""
+    N = max(settings.own.clients, settings.per_round)
+    algo = algorithms.configure(settings.at(N), objective.shapes, make)
+    check(settings.first().schedule, algo)
+    if len(algo.opening()) > 1:
+        raise ConfigError(
+            f"{about(algo).title} has an opening of several exchanges; in a deployment it may have "
+            "one"
+        )
+
+
+def check_settings(
+    run_config: Mapping[str, Any],
+    folder: Path,
+    build_model: Builder,
+    loss: Loss | None = None,
+    make: MakeAlgorithm | None = None,
+) -> None:
+    """Refuse what `federation` would refuse once it runs in this folder, without a node."""
+    settings = settings_from(run_config)
+    config = settings.first()
+    module = seeded(build_model, config.run.seed)
+    objective = Objective(module, loss or default_loss(0), "cpu", "plain")
+    refuse_impossible(settings, objective, make)
+    path = folder / config.run.out
+    if has_begun(path):
+        check_begun(path, config.system.T, identity_begun(path, settings, objective, make))
+
+
 def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
-    """The run file; where it exists it must be of the same run, but for its rounds."""
+    """The run file; where a run has begun in it, it must be the same run, but for its rounds."""
     config = settings.first()
     path, T = Path(config.run.out), config.system.T
     facts = Facts(
@@ -123,16 +159,36 @@ def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | No
         identity=identity(settings, objective, make),
         federation=secrets.token_hex(8),
     )
-    if not path.exists():
+    if not has_begun(path):
+        for end in ("", "-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
         return open_record(path, facts, T)
+    return open_record(path, facts, T, identity_begun(path, settings, objective, make))
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a step of a run is in the file; one that nobody came to may begin as another."""
+    if not path.exists():
+        return False
+    if held(path):  # by a server that waits for its clients, and whose file it stays
+        return True
     with closing(Record.open(path)) as record:
-        begun = settings.for_rounds(record.facts().system.get("T", T))
+        return record.last() is not None or record.facts().door != "flower"
+
+
+def identity_begun(
+    path: Path, settings: Settings, objective: Objective, make: MakeAlgorithm | None
+) -> dict[str, str]:
+    """The identity that the run in the file must have, which may have been begun for another T."""
+    config = settings.first()
+    with closing(Record.open(path)) as record:
+        begun = settings.for_rounds(record.facts().system.get("T", config.system.T))
     if begun.first() != config:
         before, after = (
             algorithms.configure(each, objective.shapes, make) for each in (begun.first(), config)
         )
         algorithms.check_rounds(before, after)
-    return open_record(path, facts, T, identity(begun, objective, make))
+    return identity(begun, objective, make)
 
 
 def identity(

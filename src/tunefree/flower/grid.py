@@ -1,4 +1,4 @@
-"""A fleet whose clients are Flower nodes: jobs pushed to Flower's Grid, replies pulled from it."""
+"""A fleet whose clients are Flower nodes: jobs sent by Flower's post, replies as they come."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from flwr.app import Message, MessageType
-from flwr.serverapp import Grid
 
 from tunefree.config import Deployment
 from tunefree.core import OpeningDown, Vec
@@ -18,46 +17,76 @@ from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
-from tunefree.flower.nodes import PAUSE, last_line, pull
+from tunefree.flower.nodes import last_line
+from tunefree.flower.pace import Pace
+from tunefree.flower.post import Post
 from tunefree.wire import decode, encode
 
 DEADLINES = 3  # so many are waited for, where after one there are too few replies for a step
+PATIENCE = 1.5  # times what a client took the last time
 NOT_THERE = "it is not connected"
+LEFT = "it left while it worked"
+LATE = "it is still at an earlier job"
 LOST = "it has lost its memory"
 
 
+class Sent(NamedTuple):
+    """A job that is out: with which node, in which life of it, and since when."""
+
+    job: Job
+    node: int
+    life: str | None
+    when: float
+
+
 class GridFleet:
-    """Jobs that are out, by the message that carries them."""
+    """Jobs that are out, by the message that carries them.
+
+    A job whose deadline has passed is void, but its client is still at it: for two deadlines more
+    it is given no other until it answers, so that void jobs do not pile up before it, and what it
+    took then stretches its next deadline, to three times the usual one at most.
+    """
 
     def __init__(
         self,
-        grid: Grid,
+        post: Post,
         run: str,
         theta0: Vec,
         ledger: Ledger,
         members: Members,
         deployment: Deployment,
     ) -> None:
-        self._grid, self._run, self._theta0 = grid, run, theta0
+        self._post, self._run, self._theta0 = post, run, theta0
         self.states, self._members = ledger, members
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
-        self._out: dict[str, tuple[Job, float]] = {}  # and when it went out
+        self._out: dict[str, Sent] = {}
+        self._void: dict[str, Sent] = {}  # overdue, and still waited for
+        self._took: dict[int, float] = {}  # seconds, by client
+        self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on their own samples
+
+    @property
+    def late(self) -> dict[int, float]:
+        """Clients that are still at a job whose deadline has passed, and since when."""
+        return self._members.late
 
     @property
     def out(self) -> list[Job]:
-        return [job for job, _ in self._out.values()]
+        return [sent.job for sent in self._out.values()]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         """Send all and wait for all, but after the deadline only until enough have come."""
         counted = {job.key for job in jobs if job.stage == "round" or job.t < 0}
         least = min(self._at_least, len(counted))
-        done = self.send(jobs)
+        done, pace = self.send(jobs), Pace(longest=1.0)
         while self._out:
-            done += [reply for _, reply in self.fetch()]
+            come = [reply for _, reply in self.fetch()]
+            done += come
             enough = usable(done, counted) >= least
-            done += [reply for _, reply in self.overdue(1 if enough else DEADLINES)]
-            if self._out:
-                time.sleep(PAUSE)
+            done += [reply for _, reply in self.overdue(enough)]
+            if come:
+                pace.news()
+            elif self._out:
+                time.sleep(pace.pause())
         if 0 < usable(done, counted) < least:
             self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
         return done
@@ -72,9 +101,9 @@ class GridFleet:
         )
 
     def send(self, jobs: Sequence[Job]) -> list[Done]:
-        """Push the jobs; what is known at once of those that could not go out."""
-        nodes, ledger = self._members.nodes.connected(), self.states
-        there = [job for job in jobs if job.client in nodes]
+        """Send the jobs; what is known at once of those that could not go out."""
+        nodes, ledger, late = self._members.nodes.connected(), self.states, self._members.late
+        there = [job for job in jobs if job.client in nodes and job.client not in late]
         messages = []
         for job in there:
             ack = None if job.stage == "opening" else ledger.ack(job.client)
@@ -83,28 +112,61 @@ class GridFleet:
             content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
-        numbers = list(self._grid.push_messages(messages)) if messages else []
-        now = time.monotonic()
-        new = {n: (job, now) for n, job in zip(numbers, there, strict=True) if n is not None}
+        lives, now, numbers = self._post.nodes(), time.monotonic(), self._post.send(messages)
+        new = {
+            n: Sent(job, nodes[job.client], lives.get(nodes[job.client]), now)
+            for n, job in zip(numbers, there, strict=True)
+            if n is not None
+        }
         self._out |= new
-        sent = {job.key for job, _ in new.values()}
-        return [Done(job.key, None, 0, 0, NOT_THERE) for job in jobs if job.key not in sent]
+        sent = {each.job.key for each in new.values()}
+        return [
+            Done(job.key, None, 0, 0, LATE if job.client in late else NOT_THERE)
+            for job in jobs
+            if job.key not in sent
+        ]
 
     def fetch(self) -> list[tuple[Job, Done]]:
         """The jobs whose replies have come; they are no longer out."""
-        come = []
-        for message in pull(self._grid, list(self._out)):
-            job, _ = self._out.pop(message.metadata.reply_to_message_id)
-            come.append((job, self._read(message, job)))
+        come, now = [], time.monotonic()
+        for message in self._post.come([*self._out, *self._void]):
+            number = message.metadata.reply_to_message_id
+            if (sent := self._void.pop(number, None)) is not None:
+                self._members.late.pop(sent.job.client, None)
+            elif (sent := self._out.pop(number, None)) is not None:
+                come.append((sent.job, self._read(message, sent.job)))
+            if sent is not None and not message.has_error():
+                self._took[sent.job.client] = now - sent.when
         return come
 
-    def overdue(self, deadlines: int = 1) -> list[tuple[Job, Done]]:
-        """The jobs whose time is up; they are no longer out."""
-        since = time.monotonic() - deadlines * self._deadline
-        late = [number for number, (_, sent) in self._out.items() if sent < since]
-        why = f"its reply did not come within {self._deadline:g} s"
-        jobs = [self._out.pop(number)[0] for number in late]
-        return [(job, Done(job.key, None, 0, 0, why)) for job in jobs]
+    def overdue(self, enough: bool = True) -> list[tuple[Job, Done]]:
+        """The jobs whose time is up or whose node is gone; they are no longer out.
+
+        While there are not enough replies, all have longer.
+        """
+        now, nodes, done = time.monotonic(), self._post.nodes(), []
+        for number, sent in list(self._out.items()):
+            job, waited = sent.job, now - sent.when
+            if nodes.get(sent.node) != sent.life:
+                why = LEFT
+            elif waited > (self._allowed(job.client) if enough else DEADLINES * self._deadline):
+                why = f"its reply did not come within {waited:.3g} s"
+                self._void[number] = sent
+                self._members.late[job.client] = sent.when
+            else:
+                continue
+            del self._out[number]
+            done.append((job, Done(job.key, None, 0, 0, why)))
+        for number, sent in list(self._void.items()):
+            if nodes.get(sent.node) != sent.life or now - sent.when > DEADLINES * self._deadline:
+                del self._void[number]
+                self._members.late.pop(sent.job.client, None)
+        return done
+
+    def _allowed(self, client: int) -> float:
+        """Seconds for its reply."""
+        usual = PATIENCE * self._took.get(client, 0.0)
+        return min(max(self._deadline, usual), DEADLINES * self._deadline)
 
     def _read(self, message: Message, job: Job) -> Done:
         sender = f"client {job.client}"
@@ -127,28 +189,45 @@ class GridFleet:
         return Done(job.key, up, answer.n, answer.drawn)
 
     def scores(self, theta: Vec) -> dict[str, float]:
-        """The mean over clients of the loss (and accuracy) on their own samples."""
+        """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
         content = pack(None, encode(OpeningDown(theta)))
-        nodes = self._members.nodes.connected().values()
-        messages = [Message(content, node, MessageType.EVALUATE) for node in nodes]
-        waiting = [n for n in self._grid.push_messages(messages) if n is not None]
-        found: list[Mapping[str, float]] = []
-        end = time.monotonic() + self._deadline
+        nodes = self._members.nodes.connected()
+        asked = {c: node for c, node in nodes.items() if c not in self._members.late}
+        messages = [Message(content, node, MessageType.EVALUATE) for node in asked.values()]
+        lives = self._post.nodes()
+        numbers = zip(self._post.send(messages), asked, strict=True)
+        waiting = {number: client for number, client in numbers if number is not None}
+        found: dict[int, Mapping[str, float]] = {}
+        end, pace = time.monotonic() + self._deadline, Pace(longest=1.0)
         while waiting and time.monotonic() < end:
-            for reply in pull(self._grid, waiting):
-                waiting.remove(reply.metadata.reply_to_message_id)
+            for reply in self._post.come(list(waiting)):
+                client = waiting.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error() and "scores" in reply.content:
-                    found.append(cast("Any", reply.content["scores"]))
-            time.sleep(PAUSE)
-        values = {
-            name: [f[name] for f in found if math.isfinite(f.get(name, math.nan))]
-            for name in ("loss", "accuracy")
-        }
-        return {f"train_{name}": fmean(each) for name, each in values.items() if each}
+                    found[client] = dict(cast("Any", reply.content["scores"]))
+            there = self._post.nodes()
+            waiting = {
+                n: c for n, c in waiting.items() if there.get(asked[c]) == lives.get(asked[c])
+            }
+            if waiting:
+                time.sleep(pace.pause())
+        self.by_client = found
+        return spread(found)
 
     def close(self) -> None:
-        """Nothing to end: the Grid is Flower's."""
+        """Nothing to end: the post is Flower's."""
 
 
 def usable(done: Iterable[Done], counted: set[Any]) -> int:
     return sum(1 for reply in done if not reply.fault and reply.key in counted)
+
+
+def spread(found: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """What clients say of themselves, in a few numbers; the worst loss is the highest."""
+    scores = {}
+    for name, worst, best in (("loss", max, min), ("accuracy", min, max)):
+        values = [f[name] for f in found.values() if math.isfinite(f.get(name, math.nan))]
+        if values:
+            scores[f"train_{name}"] = fmean(values)
+            scores[f"train_{name}_worst"] = worst(values)
+            scores[f"train_{name}_best"] = best(values)
+    return scores

@@ -34,6 +34,7 @@ class Members:
         self._seed, self._opening = seed, opening
         self._beginning: dict[int, Job | None] = {}  # with its opening, where there is one
         self._lost: set[int] = set()  # their memory: they must begin anew
+        self.late: dict[int, float] = {}  # still at a job whose deadline has passed, and since when
         self._told: Mapping[str, object] = {}
 
     @property
@@ -66,7 +67,7 @@ class Members:
     def idle(self, busy: Collection[int]) -> list[int]:
         """Who could be asked now, but for the busy ones."""
         there = {i for i in self.nodes.connected() if i < self._ledger.N}
-        return sorted(there - set(self._beginning) - self._lost - set(busy))
+        return sorted(there - {*self._beginning, *self._lost, *self.late, *busy})
 
     def forgot(self, client: int) -> None:
         """The client says that it has lost its memory."""
@@ -77,7 +78,7 @@ class Members:
         new = range(self._ledger.N, len(self.nodes.names))
         openings = self.algo.opening() if self._opening == "gradients" else ()
         down = openings[0].down(server) if openings else None
-        ready = {*new, *self._lost} & set(self.nodes.connected()) - set(self._beginning)
+        ready = {*new, *self._lost} & set(self.nodes.connected()) - {*self._beginning, *self.late}
         jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
         self._beginning |= {job.client: job if openings else None for job in jobs}
         return jobs if openings else []

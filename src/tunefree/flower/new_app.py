@@ -14,7 +14,8 @@ FILES = ("task.py", "client_app.py", "server_app.py")
 def new_app(folder: Path) -> list[Path]:
     """Write pyproject.toml and a package into a folder that has none of them yet."""
     package = re.sub(r"\W|^(?=\d)", "_", folder.resolve().name.lower())
-    texts = {"pyproject.toml": "pyproject.toml", f"{package}/__init__.py": ""}
+    texts = {"pyproject.toml": "pyproject.toml", ".gitignore": "gitignore"}
+    texts |= {f"{package}/__init__.py": ""}
     texts |= {f"{package}/{name}": name for name in FILES}
     for path in texts:
         if (folder / path).exists():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Sequence
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.serverapp import Grid
 
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
+from tunefree.flower.pace import Pace
+from tunefree.flower.post import Post
 
-PAUSE = 0.2  # seconds between two looks at what has come
+log = logging.getLogger("flwr")  # what `flwr run --stream` shows
 AGAIN = 60.0  # seconds until a node that has not said who it is gets asked again
 
 
@@ -22,41 +25,49 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, grid: Grid, names: Sequence[str], sizes: Sequence[int] = ()) -> None:
+    def __init__(self, post: Post, names: Sequence[str], sizes: Sequence[int] = ()) -> None:
         """`names` and `sizes`, where they are asked for, are of clients known from before."""
-        self._grid = grid
+        self._post = post
         self.names = list(names)
         self._sizes = dict(zip(names, sizes, strict=False))  # samples that a client said it holds
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
         self._said: dict[int, str] = {}  # node -> name
         self.refused: dict[int, str] = {}  # node -> why
+        self.there: dict[str, int] = {}  # name -> node, at the last look
 
     def look(self) -> dict[str, int]:
         """The node of every client that is there and has said who it is."""
-        nodes = set(self._grid.get_node_ids())
-        for reply in pull(self._grid, list(self._asked)):
+        nodes = self._post.nodes().keys()
+        for reply in self._post.come(list(self._asked)):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
                 self.refused[node] = last_line(reply.error.reason)
             else:
                 self._said[node] = name = name_of(reply.content, node)
+                self.refused.pop(node, None)
                 if n := samples_of(reply.content):
                     self._sizes.setdefault(name, n)
         now = time.monotonic()
         self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
-        for node in nodes - set(self._said) - {node for node, _ in self._asked.values()}:
-            record = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-            message = Message(record, node, MessageType.QUERY)
-            for number in self._grid.push_messages([message]):
-                if number is not None:
-                    self._asked[number] = (node, now + AGAIN)
+        strangers = sorted(nodes - set(self._said) - {node for node, _ in self._asked.values()})
+        question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
+        messages = [Message(question, node, MessageType.QUERY) for node in strangers]
+        for number, node in zip(self._post.send(messages), strangers, strict=True):
+            if number is not None:
+                self._asked[number] = (node, now + AGAIN)
         there: dict[str, int] = {}
         for node in sorted(nodes & set(self._said)):
             name = self._said[node]
             if name in there:
+                if node not in self.refused:
+                    log.warning("node %d is left out: %s is connected already", node, name)
                 self.refused[node] = f"{name} is connected already, as node {there[name]}"
             else:
                 there[name] = node
+        self.refused = {node: why for node, why in self.refused.items() if node in nodes}
+        for name in sorted(set(there) ^ set(self.there), key=in_order):
+            log.info("%s %s", name, "has come" if name in there else "is gone")
+        self.there = there
         return there
 
     def connected(self) -> dict[int, int]:
@@ -80,15 +91,19 @@ class Nodes:
 
     def gather(self, least: int, wait: float) -> None:
         """Wait until so many clients are there, and give each a number if it has none."""
-        end = time.monotonic() + wait
+        end, pace, known = time.monotonic() + wait, Pace(longest=0.5), -1
         while len(there := self.look()) < least:
             if time.monotonic() > end:
                 failed = "".join(f" (node {n}: {why})" for n, why in self.refused.items())
                 raise FleetError(
                     f"{len(there)} of {least} clients came within {wait:g} s{failed}; start more "
-                    "SuperNodes, or lower the run config's clients; the run can be started again"
+                    "nodes, or lower the run config's clients; the run can be started again"
                 )
-            time.sleep(PAUSE)
+            if len(there) != known:
+                known = len(there)
+                pace.news()
+                log.info("waiting for clients: %d of %d are here", known, least)
+            time.sleep(pace.pause())
         if not self.names:
             self.names = sorted(there, key=in_order)
 
@@ -114,9 +129,7 @@ def samples_of(content: RecordDict) -> int:
 
 
 def last_line(reason: str | None) -> str:
+    """A client's reason in short; Flower's own node wraps it in the name of its class."""
     lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
-    return lines[-1].strip()[:200]
-
-
-def pull(grid: Grid, numbers: Sequence[str]) -> list[Message]:
-    return list(grid.pull_messages(numbers)) if numbers else []
+    told = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
+    return (": ".join(told.groups()) if told else lines[-1].strip())[:200]

@@ -7,13 +7,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunefree.errors import FleetError
 from tunefree.flower.local.certificates import certificates, node_key
+from tunefree.flower.local.run import LocalRun, StockRun, end_group
+from tunefree.flower.says import TIME, Says, without_colours
+from tunefree.flower.versions import require
+
+if TYPE_CHECKING:
+    from tunefree.flower.private import Control
 
 HOST = "127.0.0.1"
 NAME = "local"  # of the connection in Flower's config
@@ -23,17 +31,33 @@ REFUSED = "Exit Code: 305"  # a SuperNode's last words: unknown key, or still co
 
 
 class Local:
-    """Start what is asked for in a folder of its own; `close` ends it."""
+    """Start what is asked for in a folder of its own; `close` ends it.
 
-    def __init__(self, folder: Path, nodes: int, tls: bool = False, auth: bool = False) -> None:
+    Its nodes are ours, or Flower's own if `stock`. The SuperLink keeps its state in memory unless
+    `database`: a run goes on from its run file in any case, but only a SuperLink with a database
+    still knows its nodes' keys when it was killed and started again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        tls: bool = False,
+        auth: bool = False,
+        *,
+        stock: bool = False,
+        database: bool = False,
+    ) -> None:
         if auth and not tls:
             raise FleetError("node authentication needs TLS; give --tls with --auth")
         self.folder, self.nodes = folder.resolve(), nodes
-        self.tls, self.auth = tls, auth
+        self.tls, self.auth, self.stock, self.database = tls, auth, stock, database
         self.port = free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports = {self.port}
+        self._restarts: dict[int, tuple[int, float]] = {}  # how often, and when again at the first
+        self._says = Says()
         self.folder.mkdir(parents=True, exist_ok=True)
         if tls:
             certificates(self.folder / "certificates")
@@ -45,8 +69,12 @@ class Local:
         secure = f'root-certificates = "{self.ca}"' if tls else "insecure = true"
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n'
-            f'[superlink.{NAME}]\naddress = "{HOST}:{self.port}"\n{secure}\n'
+            f'[superlink.{NAME}]\naddress = "{self.address}"\n{secure}\n'
         )
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
 
     @property
     def ca(self) -> Path:
@@ -56,11 +84,16 @@ class Local:
         return self.folder / "keys" / f"node{place}"
 
     def start(self) -> None:
-        """The SuperLink, the nodes' keys, and all SuperNodes."""
+        """The SuperLink, the nodes' keys, and all nodes; ours knock until they are let in."""
+        if not self.stock:
+            self._start_nodes()
         self.start_link()
         if self.auth:
-            for place in range(self.nodes):
-                self.register(place)
+            self.register(range(self.nodes))
+        if self.stock:
+            self._start_nodes()
+
+    def _start_nodes(self) -> None:
         for place in range(self.nodes):
             self.start_node(place)
 
@@ -77,7 +110,8 @@ class Local:
         )
         auth = ["--enable-supernode-auth"] if self.auth else []
         command = ["flower-superlink", *secure, *auth, "--host", HOST, "--port", str(self.port)]
-        command += ["--database", "state.db", "--disable-runtime-dependency-installation"]
+        command += ["--database", "state.db"] if self.database else []
+        command += ["--disable-runtime-dependency-installation"]
         self.link = self._spawn("superlink", command)
         end = time.monotonic() + START
         while not listening(self.port):
@@ -85,42 +119,71 @@ class Local:
                 raise FleetError(f"the SuperLink did not start; see {self.log('superlink')}")
             time.sleep(0.1)
 
-    def register(self, place: int) -> None:
-        """Let a node with this key in."""
-        public = self.key(place).with_suffix(".pub")
-        self._run(["flwr", "supernode", "register", str(public), NAME])
+    def register(self, places: Iterable[int]) -> None:
+        """Let nodes with these keys in."""
+        publics = [self.key(place).with_suffix(".pub") for place in places]
+        if self.stock:
+            for public in publics:
+                self._run(["flwr", "supernode", "register", str(public), NAME])
+            return
+        with closing(self.control()) as control:
+            for public in publics:
+                control.register(public)
+
+    def control(self) -> Control:
+        """A way to tell the SuperLink what to do."""
+        control: Control = require().Control(
+            self.address, not self.tls, self.ca if self.tls else None
+        )
+        return control
 
     def start_node(self, place: int) -> None:
-        """A SuperNode; one whose last heartbeat still counts is refused, so try until it is not."""
+        """A node, with its place among the others as its config."""
         secure = ["--root-certificates", str(self.ca)] if self.tls else ["--insecure"]
         if self.auth:
             secure += ["--auth-supernode-private-key", str(self.key(place))]
-        name = f"node{place}"
-        where = f"partition-id={place} num-partitions={self.nodes}"
-        command = ["flower-supernode", *secure, "--superlink", f"{HOST}:{self.port}"]
-        port = free_port()
-        self._ports.add(port)
-        command += ["--host", HOST, "--port", str(port), "--node-config", where]
-        self.supernodes[place] = self._spawn(name, command)
+        config = ["--node-config", f"partition-id={place} num-partitions={self.nodes}"]
+        own = ["tunefree", "flower", "node", "--warm"]
+        if self.stock:
+            port = free_port()
+            self._ports.add(port)
+            own = ["flower-supernode", "--host", HOST, "--port", str(port)]
+        command = [*own, *secure, "--superlink", self.address, *config]
+        self.supernodes[place] = self._spawn(f"node{place}", command)
 
     def tend(self) -> None:
-        """Start again every SuperNode that was refused for a heartbeat that still counts."""
+        """Start nodes again that have ended, at once and then less and less often.
+
+        A stock one that was killed is refused until its last heartbeat has lapsed.
+        """
         for place, process in list(self.supernodes.items()):
-            if process.poll() is not None and self.refused(place):
-                self.start_node(place)
+            times, when = self._restarts.get(place, (0, 0.0))
+            if process.poll() is None or time.monotonic() < when:
+                continue
+            if not self.refused(place):
+                self._says(f"node {place} ended ({how(process.returncode)}); started again")
+            self._restarts[place] = (times + 1, time.monotonic() + min(2.0**times, 15.0))
+            self.start_node(place)
 
     def refused(self, place: int) -> bool:
-        """Whether the SuperLink did not let a SuperNode in, the last time that it was started."""
+        """Whether a stock SuperNode was not let in, the last time that it was started."""
         *_, last = self.log(f"node{place}").read_text().split("Starting Flower SuperNode")
         return REFUSED in last
 
-    def run(self, app: Path, config: str = "") -> subprocess.Popen[bytes]:
-        """`flwr run`, its output to our standard error."""
+    def run(self, app: Path, config: str = "") -> LocalRun | StockRun:
+        """Run an app, its log to our standard error."""
+        if not self.stock:
+            return LocalRun(self.control(), app, require().parse_config("--run-config", config))
         command = ["flwr", "run", str(app.resolve()), NAME, "--stream"]
         if config:
             command += ["--run-config", config]
-        return subprocess.Popen(
-            tool(command), env=self.environment("home"), stdout=sys.stderr, start_new_session=True
+        return StockRun(
+            subprocess.Popen(
+                tool(command),
+                env=self.environment("home"),
+                stdout=sys.stderr,
+                start_new_session=True,
+            )
         )
 
     def _run(self, command: list[str], timeout: float = 60) -> str:
@@ -152,16 +215,19 @@ class Local:
         """A process of its own group, in its own folder, so that one signal ends all of it."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
-        with self.log(name).open("ab") as log:
-            return subprocess.Popen(
-                tool(command),
-                cwd=place,
-                env=self.environment(f"{name}/home"),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            tool(command),
+            cwd=place,
+            env=self.environment(f"{name}/home"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.log(name).touch()  # it can be read at once, whenever the copying begins
+        copying = (process, self.log(name), command[0] != "tunefree")
+        threading.Thread(target=copy_log, args=copying, daemon=True).start()
+        return process
 
     def close(self) -> None:
         """End all that was started, politely first."""
@@ -195,14 +261,24 @@ class Local:
                     os.kill(int(line.split()[0]), number)
 
 
-def end_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and all that it started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
+    """Write down what a process says, without colours and, where it has none, with the time."""
+    assert process.stdout is not None
+    with process.stdout as said, path.open("a", encoding="utf-8") as log:
+        for line in said:
+            text = without_colours(line.decode(errors="replace"))
+            log.write(f"{time.strftime(TIME)} {text}" if stamped else text)
+            log.flush()
+
+
+def how(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def tool(command: list[str]) -> list[str]:
-    """Flower's commands from the environment that this Python runs in."""
+    """Flower's commands and ours from the environment that this Python runs in."""
+    if command[0] == "tunefree":
+        return [sys.executable, "-m", "tunefree.cli", *command[1:]]
     return [str(Path(sys.executable).parent / command[0]), *command[1:]]
 
 

@@ -1,0 +1,34 @@
+"""How long to wait before looking again: briefly after news, longer the longer there is none."""
+
+from __future__ import annotations
+
+import time
+
+SHORTEST, LONGEST = 0.05, 2.0  # seconds
+GROWTH = 1.3
+
+
+class Pace:
+    """The pauses between two looks at something that cannot call us.
+
+    News tend to come at the same distance, so the first look is at half of the last one.
+    """
+
+    def __init__(self, shortest: float | None = None, longest: float | None = None) -> None:
+        self._shortest = SHORTEST if shortest is None else shortest
+        self._longest = LONGEST if longest is None else longest
+        self._since = time.monotonic()
+        self._next = self._shortest
+
+    def news(self) -> None:
+        """Something has come."""
+        now = time.monotonic()
+        usual = (now - self._since) / 2
+        self._since, self._next = now, min(max(self._shortest, usual), self._longest)
+
+    def pause(self) -> float:
+        """Seconds to wait now."""
+        pause = self._next
+        late = time.monotonic() - self._since  # a tenth of the wait so far costs little
+        self._next = min(max(self._shortest, late / 10), pause * GROWTH, self._longest)
+        return pause

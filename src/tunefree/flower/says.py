@@ -1,0 +1,29 @@
+"""Lines for an operator's log: a time, a sentence, and no line twice in a row."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+
+TIME = "%Y-%m-%d %H:%M:%S"
+EXPECTED = (ConfigError, FleetError, RecordError, WireError)  # a sentence says all of them
+
+
+class Says:
+    """Writes to standard error, which systemd, Docker and `up` all keep."""
+
+    def __init__(self, who: str = "") -> None:
+        self._who, self._last = f"{who}: " if who else "", ""
+
+    def __call__(self, sentence: str) -> None:
+        if sentence != self._last:
+            self._last = sentence
+            now = time.strftime(TIME)
+            print(f"{now} {self._who}{sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -1,0 +1,64 @@
+"""A live federation at a glance: who is there, how far the run is, and how long it will take."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tunefree.errors import ConfigError
+from tunefree.flower.live import live_path
+from tunefree.record import Record
+
+STALE = 10.0  # seconds after which a page that says running is no longer believed
+LAST = 10  # rounds whose mean is the time of a round, and absences that are shown
+
+
+def find(place: Path) -> Path:
+    """The run file: given, or the one that was written last below a folder."""
+    if place.is_file():
+        return place
+    found = [page for depth in ("*", "*/*") for page in place.glob(f"{depth}.live.json")]
+    if not found:
+        raise ConfigError(
+            f"'{place}' is no run file, and no federation has run below it; give the run file, or "
+            "the folder that `tunefree flower up` or the SuperLink works in"
+        )
+    newest = max(found, key=lambda page: page.stat().st_mtime)
+    return newest.with_name(newest.name.removesuffix(".live.json"))
+
+
+def status(run_file: Path) -> dict[str, Any]:
+    """What the run file and the page beside it say."""
+    page: dict[str, Any] = {"state": "unknown", "why": "", "clients": [], "events": []}
+    if live_path(run_file).exists():
+        page |= json.loads(live_path(run_file).read_text(encoding="utf-8"))
+    if page["state"] == "running" and time.time() - page["at"] > STALE:
+        page |= {"state": "silent", "why": "its server has not been heard of lately"}
+    found: dict[str, Any] = {"run_file": str(run_file), **page, "round": 0, "rounds": None}
+    if not run_file.exists():
+        return found
+    with closing(Record.open(run_file)) as record:
+        facts, rows, absent = record.facts(), record.history(), record.absences()
+    T = facts.system.get("T")
+    found |= {"rounds": T, "run_state": facts.state, "algorithm": facts.algorithm}
+    found["absent"] = [
+        {"round": t + 1, "client": client, "why": why} for t, _, client, why in absent[-LAST:]
+    ]
+    if rows:
+        last, before = rows[-1], rows[max(0, len(rows) - 1 - LAST)]
+        played = int(last["t"] - before["t"])
+        each = (last["seconds"] - before["seconds"]) / played if played else None
+        done = int(last["t"]) + 1
+        found |= {"round": done, "seconds_per_round": each}
+        found["seconds_left"] = None if each is None or T is None else each * (T - done)
+        found |= {"heard": last["clients"]}
+        found |= {kind: last[kind] for kind in ("bits_up", "bits_down")}
+        names = ("accuracy", "loss", "train_accuracy", "train_accuracy_worst", "train_loss")
+        for name in names:
+            scored = [row[name] for row in rows if name in row]
+            if scored:
+                found[name] = scored[-1]
+    return found
