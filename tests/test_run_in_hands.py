@@ -347,3 +347,21 @@ def test_a_measure_that_is_none_is_refused_before_training(
     with pytest.raises(ConfigError, match=sentence):
         begun(evaluate=lambda _: measured, out=tmp_path / "a.sqlite")
     assert not (tmp_path / "a.sqlite").exists()
+
+
+def test_a_run_left_for_the_garbage_keeps_what_it_did(tmp_path: Path) -> None:
+    """In its own process, as it once waited for ever for a thread that was collected with it."""
+    out = tmp_path / "left.sqlite"
+    code = f"""
+import gc, torch, tunefree
+clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+def left():
+    rows = iter(tunefree.Run(torch.nn.Linear(4, 3), clients, rounds=50, out={str(out)!r}))
+    cycle = [rows, [next(rows) for _ in range(5)]]
+    cycle.append(cycle)
+left()
+gc.collect()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    record = Record.open(out)
+    assert (record.state, len(record.history())) == ("interrupted", 5)

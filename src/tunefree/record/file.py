@@ -16,10 +16,11 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -93,7 +94,6 @@ class Record:
         self._connection, self.path, self._lock = connection, path, lock
         self._store = Store(connection, str(path))
         self._log = LEAST_LOG  # pages
-        self._writer = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self._began, self._took = 0.0, 0.0  # the last commit, in seconds
 
@@ -155,7 +155,6 @@ class Record:
         if self.path is None or self._lock is not None:
             return
         self._lock = acquire_lock(self.path)
-        self._writer = ThreadPoolExecutor(1)
         self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
         use_wal(self._connection)
 
@@ -165,7 +164,8 @@ class Record:
 
     def release(self) -> None:
         """Nothing more will be written: another process may, and the run is one file again."""
-        self._writer.shutdown()
+        if self._writing is not None:
+            wait([self._writing])
         if self._lock is not None and self.path is not None:
             with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
                 self._connection.execute("PRAGMA busy_timeout = 0")
@@ -230,7 +230,18 @@ class Record:
         if self.path is None:
             self._commit(*given)
         else:
-            self._writing = self._writer.submit(self._commit, *given)
+            self._writing = Future()
+            Thread(target=self._commit_into, args=(self._writing, *given)).start()
+
+    def _commit_into(self, writing: Future[None], *given: Any) -> None:
+        """In a thread of its own: one that waits for the next commit would be gone when Python
+        collects a run that somebody has left in mid-loop, and its last commit with it."""
+        try:
+            self._commit(*given)
+        except BaseException as error:
+            writing.set_exception(error)
+        else:
+            writing.set_result(None)
 
     def costs_little(self) -> bool:
         """Whether one more commit now would take a small share of the time since the last."""
