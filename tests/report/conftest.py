@@ -28,7 +28,8 @@ BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.de
 def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
     """A tiny run that is yet to be iterated; `algorithm__eta` stands for `algorithm.eta`."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return prepare(config.load(None, SMALL | {"run.out": str(out)} | dotted), facts)
+    always = {"run.out": str(out), "run.commit_every": 1}  # readers see every step at once
+    return prepare(config.load(None, SMALL | always | dotted), facts)
 
 
 def play(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:

@@ -80,7 +80,7 @@ def test_only_this_machine_only_get_only_two_addresses(asked: Asked) -> None:
 
 
 def test_a_run_being_written_is_followed(tmp_path: Path) -> None:
-    writing = planned(tmp_path / "a.sqlite", run__commit_every=1)
+    writing = planned(tmp_path / "a.sqlite")
     rows = iter(writing)
     next(rows)
     asked = Asked(tmp_path)
