@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ import torch
 from tests.problem import Array, Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build, check_rounds
 from tunefree.algorithms.decay import Decayed, decaying
-from tunefree.core import System
+from tunefree.algorithms.fedavg import FedAvg
+from tunefree.core import About, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job
 from tunefree.fleet.work import do
@@ -89,3 +92,25 @@ def test_a_decaying_run_cannot_be_given_more_rounds() -> None:
     )
     with pytest.raises(ConfigError, match=r"depend on T \(decay = 1 - t / T\)"):
         check_rounds(before, after)
+
+
+def test_a_weighed_run_without_a_horizon_can_be_given_more_rounds() -> None:
+    before, after = (
+        build("fedavgm", sys, {"weighting": "examples"}) for sys in (SYS, SYS._replace(T=2 * SYS.T))
+    )
+    check_rounds(before, after)
+
+
+@dataclass(frozen=True)
+class Renamed(FedAvg):
+    """A method of somebody's own whose step has another name."""
+
+    eta: int = 0
+    rate: float = 0.1
+
+    about: ClassVar[About] = About("Renamed", "", "", grid={"rate": (0.1, 0.3)})
+
+
+def test_a_step_by_another_name_does_not_stay_the_same_in_silence() -> None:
+    with pytest.raises(ConfigError, match="Renamed has no step of its own to decay"):
+        build(Renamed, SYS, {"decay": "linear"})

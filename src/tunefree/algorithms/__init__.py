@@ -11,7 +11,7 @@ from typing import Any, cast
 from tunefree.algorithms.adamasfl import AdaMasFL
 from tunefree.algorithms.ca2fl import CA2FL
 from tunefree.algorithms.comparfrefl import ComParFreFL
-from tunefree.algorithms.decay import Decayed
+from tunefree.algorithms.decay import Decayed, decaying
 from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
 from tunefree.algorithms.delta_sgd import DeltaSGD
 from tunefree.algorithms.fadas import FADAS
@@ -57,7 +57,7 @@ from tunefree.config import (
     door_keys,
     import_name,
 )
-from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of
+from tunefree.core import About, Algorithm, System, about, bare, horizon_steps, text_of
 from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.geometry import Shapes
 from tunefree.wire import from_spec
@@ -148,6 +148,8 @@ def build(
         given["C"] = from_spec(options["compressor"])
     algo = over_tensors(replace(made(maker, sys, **given), **given), shapes)
     if options.get("decay") == "linear":
+        if not decaying(algo):
+            raise nothing_decays(about(algo), "linear")
         algo = Decayed(algo)
     weighs = options.get("weighting") == "examples" and "weighting" not in hints
     return Weighted(algo) if weighs else algo
@@ -171,7 +173,7 @@ def configure(settings: Config, shapes: Shapes, make: Maker | None = None) -> Al
 def note_no_momentum(algo: Algorithm) -> None:
     """Say, once a run, that formulas leave no momentum for so few rounds."""
     _, S, K, T = algo.sys
-    if "beta" in horizon_steps(algo) and getattr(algo, "beta", 0) >= 1:
+    if "beta" in horizon_steps(algo) and getattr(bare(algo), "beta", 0) >= 1:
         warnings.warn(
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
@@ -191,12 +193,12 @@ def check_rounds(before: Algorithm, after: Algorithm) -> None:
     if before.sys.T == after.sys.T:
         return
     title, formulas = about(after).title, horizon_steps(after)
-    names = dict.fromkeys((*(f.name for f in fields(after)), *about(after).steps))
+    old, new = bare(before), bare(after)
+    names = dict.fromkeys((*(f.name for f in fields(new)), *about(after).steps))
     changed = [
         name
         for name in names
-        if name != "sys"
-        and text_of(getattr(before, name, None)) != text_of(getattr(after, name, None))
+        if name != "sys" and text_of(getattr(old, name, None)) != text_of(getattr(new, name, None))
     ]
     why = ""
     if formulas:
@@ -204,7 +206,7 @@ def check_rounds(before: Algorithm, after: Algorithm) -> None:
         why = f"{title}'s steps depend on T ({listed})"
     elif changed:
         why = f"{title} was made with another {', '.join(changed)} for another T"
-    elif not hasattr(after, "about"):
+    elif not hasattr(new, "about"):
         why = f"{title} has no `about`, so nothing says that its steps do not depend on T"
     if why:
         raise ConfigError(
@@ -278,10 +280,14 @@ def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
 def check_decay(said: About, value: object) -> None:
     checked("algorithm.decay", value, Decay)
     if value != "none" and not said.grid:
-        raise ConfigError(
-            f"algorithm.decay = {value!r} was given, but {said.title} has no step of its own to "
-            "decay; leave it out"
-        )
+        raise nothing_decays(said, value)
+
+
+def nothing_decays(said: About, value: object) -> ConfigError:
+    return ConfigError(
+        f"algorithm.decay = {value!r} was given, but {said.title} has no step of its own to decay; "
+        "leave it out"
+    )
 
 
 def check_weighting(said: About, value: object) -> None:
