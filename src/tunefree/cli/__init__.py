@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from tunefree.cli import (
     algorithms,
     bench,
+    challenge,
     check,
     compare,
     data,
@@ -43,6 +44,7 @@ START = """tunefree: federated learning without learning rates
   tunefree show FILE                 what a run file holds; --clients: scores of each client
   tunefree export FILE --csv X       its history as a table; --state-dict X: its model
   tunefree reproduce list            the papers' claims; `reproduce 24` plays and decides one
+  tunefree challenge list            tasks on which untuned methods meet tuned ones
   tunefree algorithms                all methods: what they cost, what they need tuned
   tunefree data list                 data sets by name
   tunefree check NAME                does an algorithm, ours or yours, keep the contract?
@@ -142,6 +144,7 @@ def parser() -> Parser:
         ("show", show, "what a run file holds"),
         ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
         ("reproduce", reproduce, "the papers' claims, played and decided"),
+        ("challenge", challenge, "methods without a knob against tuned ones, on a fixed suite"),
         ("algorithms", algorithms, "the methods and what they cost"),
         ("data", data, "data sets: list them, get one, look at one"),
         ("check", check, "does an algorithm, ours or yours, keep the contract?"),

@@ -84,7 +84,7 @@ class Search:
     """The grid of a method, as it grows, and the trials of its points so far."""
 
     def __init__(self, config: Config, grid: Grid, folder: Path) -> None:
-        self._config, self._given, self._folder = config, grid, folder
+        self.config, self._given, self._folder = config, grid, folder
         self.grid = {name: in_order(values) for name, values in grid.items()}
         self.points: list[Point] = [
             tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
@@ -93,27 +93,10 @@ class Search:
 
     def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
         """The run that tries a point."""
-        chosen = self._config.algorithm
-        given = {**vars(chosen), **chosen.options, **dict(point)}
-        given.pop("options")
-        config = with_seed(replace(self._config, algorithm=build("algorithm", given)), seed)
+        chosen = self.config.algorithm
         label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
+        config = with_seed(at_point(self.config, point), seed)
         return plan(self._folder, label, config, "trial", floors=floors)
-
-    def run(
-        self,
-        points: Sequence[Point],
-        seeds: Sequence[int],
-        floors: Mapping[int, float],
-        workers: int,
-    ) -> None:
-        """Try points; one that is pruned with its first seed is not played with the others."""
-        first = run_groups([[self.plan(point, seeds[0], floors)] for point in points], workers)
-        done = [p for p, (result,) in zip(points, first, strict=True) if result.state == "done"]
-        rest = run_groups([[self.plan(p, seed) for seed in seeds[1:]] for p in done], workers)
-        others = dict(zip(done, rest, strict=True))
-        for point, results in zip(points, first, strict=True):
-            self.trials[point] = Trial(point, results + others.get(point, []))
 
     @property
     def best(self) -> Trial | None:
@@ -144,7 +127,7 @@ class Search:
             added = sum(v > max(given) if up else v < min(given) for v in values)
             further = next_value(value, values[-2] if up else values[1])
             try:
-                algorithms.check(self._config.algorithm.name, {name: further})
+                algorithms.check(self.config.algorithm.name, {name: further})
             except ConfigError:
                 continue  # a weight above 1, for example
             if added < FURTHER:
@@ -163,7 +146,7 @@ class Search:
         )
 
     def _options(self, point: Point) -> dict[str, object]:
-        return {**self._config.algorithm.options, **dict(point)}
+        return {**self.config.algorithm.options, **dict(point)}
 
 
 def tune(
@@ -178,23 +161,80 @@ def tune(
     workers: int = 0,
 ) -> TuningResult:
     """Search the grid, and beyond an edge where the best value lies on it."""
-    config = replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
+    config = on_held_out(config)
     check_has_accuracy(config)
     check_grid(config, grid)
     search = Search(config, grid, folder)
-    mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
-    chosen = [search.points[place] for place in mixed]
-    few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
-
-    search.run(chosen[:few], seeds, {}, workers)
-    floors = medians(search.trials.values(), config.system.T) if pruning else {}
-    search.run(chosen[few:], seeds, floors, workers)
-    while extend and len(search.trials) < (budget or math.inf) and (new := search.grow(1)):
-        search.run(new, seeds, floors, workers)
+    search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
     found = search.result()
     if found is None:
         refuse_to_choose(config.algorithm.name, list(search.trials.values()))
     return found
+
+
+def on_held_out(config: Config) -> Config:
+    """The same settings, scored on samples held out of training."""
+    return replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
+
+
+def at_point(config: Config, point: Point) -> Config:
+    """The settings with the steps of a point."""
+    chosen = config.algorithm
+    given = {**vars(chosen), **chosen.options, **dict(point)}
+    given.pop("options")
+    return replace(config, algorithm=build("algorithm", given))
+
+
+def search_all(
+    searches: Sequence[Search],
+    seeds: Sequence[int],
+    *,
+    budget: int | None = None,
+    pruning: bool = True,
+    extend: bool = True,
+    workers: int = 0,
+) -> None:
+    """Play all trials of these searches, side by side; each prunes by its own and grows alone."""
+    whole, rest = list[Todo](), list[Todo]()
+    for search in searches:
+        mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
+        chosen = [search.points[place] for place in mixed]
+        few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
+        whole.append((search, chosen[:few], {}))
+        rest.append((search, chosen[few:], {}))
+    play(whole, seeds, workers)
+    floors = [medians(s.trials.values(), s.config.system.T) if pruning else {} for s in searches]
+    play(
+        [(s, points, own) for (s, points, _), own in zip(rest, floors, strict=True)], seeds, workers
+    )
+    most = math.inf if budget is None else budget
+    while extend:
+        grown = [
+            (search, search.grow(1) if len(search.trials) < most else [], own)
+            for search, own in zip(searches, floors, strict=True)
+        ]
+        if not any(points for _, points, _ in grown):
+            return
+        play(grown, seeds, workers)
+
+
+Todo: TypeAlias = tuple[Search, Sequence[Point], Mapping[int, float]]  # points, and their floors
+
+
+def play(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
+    """Try points; one that is pruned with its first seed is not played with the others."""
+    points = [(search, point, floors) for search, each, floors in todo for point in each]
+    first = run_groups([[s.plan(point, seeds[0], floors)] for s, point, floors in points], workers)
+    others = [seeds[1:] if result.state == "done" else [] for (result,) in first]
+    rest = run_groups(
+        [
+            [s.plan(p, seed) for seed in more]
+            for (s, p, _), more in zip(points, others, strict=True)
+        ],
+        workers,
+    )
+    for (search, point, _), one, more in zip(points, first, rest, strict=True):
+        search.trials[point] = Trial(point, one + more)
 
 
 def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:

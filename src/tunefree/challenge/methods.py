@@ -1,0 +1,90 @@
+"""Who plays: methods that show no knob once per seed; the others after a search, with its bill.
+
+A tuned method searches its grid with constant steps and with linear decay, and goes on beyond the
+edge on which its best point lies, up to `TRIALS` in all, on samples held out of training and with a
+seed of its own. What stands in no grid is at its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tunefree import algorithms
+from tunefree.algorithms.own import about_of, options_in
+from tunefree.challenge.tasks import Kind, Scale
+from tunefree.config import Config
+from tunefree.errors import ConfigError
+from tunefree.experiments import arms
+from tunefree.experiments.tune import Value
+from tunefree.schedule.simulate import check
+
+TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 12, "full": 36}
+TUNING_SEED = 100  # no score is ever of a run with it
+
+DECAY = {"decay": ("none", "linear")}
+LOW = {"eta": (1e-2, 3e-2, 1e-1, 3e-1), **DECAY}
+HIGH = {"eta": (3e-2, 1e-1, 3e-1, 1.0), **DECAY}
+ADAPTIVE = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
+
+
+class Entry(NamedTuple):
+    """A method as it is typed for `tunefree compare`, and the grid it needs, if any."""
+
+    arm: str
+    grid: Mapping[str, tuple[Value, ...]] = {}
+
+
+ENTRIES: Mapping[Kind, Sequence[Entry]] = {
+    "synchronous": (
+        *map(Entry, ("polarfl", "padamfed", "padamfed_vr", "parfrefl", "delta_sgd", "fedexp")),
+        Entry("fedavg", HIGH),
+        Entry("fedavgm", LOW),
+        Entry("fedadam", ADAPTIVE),
+        Entry("fedyogi", ADAPTIVE),
+        Entry("scaffold", LOW),
+        Entry("scaffold_m", HIGH),
+    ),
+    "late": (
+        *map(Entry, ("polarfl", "adamasfl")),
+        Entry("fedbuff", HIGH),
+        Entry("ca2fl", LOW),
+        Entry("fadas", {"eta": (3e-2, 1e-1), "gamma": (3e-3, 1e-2), **DECAY}),
+        Entry("masfl", {"eta": (3e-2, 1e-1), "gamma": (3e-1, 1.0), **DECAY}),
+    ),
+    "compressed": (
+        Entry("polarfl:compressor=rotated:1"),
+        *map(Entry, ("polarfl", "comparfrefl")),
+        Entry("scafcom", HIGH),
+        Entry("fed_ef_sgd", HIGH),
+    ),
+}
+
+
+def entries(kind: Kind, own: Sequence[str], only: Sequence[str]) -> list[Entry]:
+    """The methods of such tasks: all or only some of the suite's, and one's own beside them."""
+    suite = {entry.arm: entry for entry in ENTRIES[kind]}
+    chosen = [entry for arm, entry in suite.items() if not only or arm.partition(":")[0] in only]
+    return chosen + [own_entry(arm) for arm in own if arm not in suite]
+
+
+def own_entry(text: str) -> Entry:
+    """A method of one's own: what it declares as its grid is searched, unless it is written."""
+    spec = arms.parse_arm(text)
+    if spec.tuned:
+        raise ConfigError(f"--add {text!r}: the challenge tunes by itself; leave the file out")
+    said = about_of(algorithms.find(spec.name))
+    return Entry(text, {key: said.grid[key] for key in said.grid if key not in spec.options})
+
+
+def why_not(entry: Entry, base: Config) -> str:
+    """Why a method cannot play a task, if it cannot."""
+    try:
+        spec = arms.parse_arm(entry.arm)
+        if base.algorithm.compressor and "C" not in options_in(algorithms.find(spec.name)):
+            return "it sends whole vectors"
+        settings, _ = arms.configure(spec, base)
+        check(settings.schedule, algorithms.configure(settings, None))
+    except ConfigError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,223 @@
+"""A task played: the start trained, tuned methods searched, every method run with every seed.
+
+Run files lie in a folder for each task, so that an interrupted challenge goes on where it was, and
+a method that is added later plays alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
+
+from tunefree import config
+from tunefree.challenge import methods, tasks
+from tunefree.challenge.methods import TRIALS, TUNING_SEED, Entry
+from tunefree.challenge.tasks import Scale, Task
+from tunefree.config import Config
+from tunefree.data import sources
+from tunefree.errors import ConfigError, FleetError
+from tunefree.experiments import arms
+from tunefree.experiments.batch import Result, plan, run_all, run_groups
+from tunefree.experiments.compare import with_seed
+from tunefree.experiments.tune import (
+    Search,
+    TuningResult,
+    at_point,
+    check_grid,
+    on_held_out,
+    search_all,
+)
+from tunefree.record import Row
+
+LOOKS = 10  # evaluations of a run whose score counts
+TRIAL_LOOKS = 4  # of a trial, by which hopeless ones are pruned
+
+Played: TypeAlias = dict[str, Any]  # a task as it is written in the result
+Say: TypeAlias = Callable[[str], None]
+
+
+class Order(NamedTuple):
+    """What is asked for."""
+
+    tasks: Sequence[Task]
+    scale: Scale
+    folder: Path
+    own: Sequence[str] = ()  # methods beside those of the suite
+    only: Sequence[str] = ()  # of the suite, these alone; none: all
+    seeds: Sequence[int] = ()  # none: those of the size
+    trials: int = 0  # 0: those of the size
+    workers: int = 0
+
+    @property
+    def of_scores(self) -> tuple[int, ...]:
+        return tuple(self.seeds) or tasks.SEEDS[self.scale]
+
+    @property
+    def budget(self) -> int:
+        return self.trials or TRIALS[self.scale]
+
+
+def play(order: Order, say: Say) -> Iterator[Played]:
+    """Every task in turn; one that cannot be played is said, and the others go on."""
+    if TUNING_SEED in order.of_scores:
+        raise ConfigError(
+            f"--seeds {TUNING_SEED} is the seed that methods are tuned with; score them on others"
+        )
+    for number, task in enumerate(order.tasks, 1):
+        say(f"{task.name}: task {number} of {len(order.tasks)}")
+        try:
+            yield play_task(order, task, say)
+        except (ConfigError, FleetError) as error:
+            say(f"  {task.name} was not played: {error}")
+            yield {"task": task.name, "failed": str(error), "methods": []}
+
+
+def play_task(order: Order, task: Task, say: Say) -> Played:
+    """One task by all methods that can play it."""
+    folder = order.folder / order.scale / task.name
+    base = configure(task, order.scale)
+    if classes_of(base) is None:
+        raise ConfigError(f"data.name = {base.data.name!r} has no classes and so no accuracy")
+    if task.trained:
+        base = train_start(task, base, folder)
+    players = list[Entry]()
+    for entry in methods.entries(task.kind, order.own, order.only):
+        if reason := methods.why_not(entry, base):
+            say(f"  {entry.arm} does not play: {reason}")
+        else:
+            players.append(entry)
+    found = tune(order, players, base, folder, say)
+    chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Config]()
+    for entry in players:
+        settings, _ = arms.configure(arms.parse_arm(entry.arm), base)
+        if entry.grid and entry.arm not in found:
+            say(f"  {entry.arm}: no trial came to its end")
+            continue
+        tuned = found.get(entry.arm)
+        chosen.append((entry, tuned))
+        scored.append(at_point(settings, tuned.point) if tuned else settings)
+    say(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
+    runs = [
+        [plan(folder, entry.arm, with_seed(each, seed)) for seed in order.of_scores]
+        for (entry, _), each in zip(chosen, scored, strict=True)
+    ]
+    results = run_groups(runs, order.workers)
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "held_out": task.held_out,
+        "words": tasks.in_words(task, base),
+        "rounds": base.system.T,
+        "seeds": list(order.of_scores),
+        "start": start_accuracy(results),
+        "methods": [
+            about_method(entry, tuned, each)
+            for (entry, tuned), each in zip(chosen, results, strict=True)
+        ],
+    }
+
+
+def configure(task: Task, scale: Scale) -> Config:
+    """The settings that all methods share."""
+    keys = tasks.settings(task, scale)
+    base = config.load(None, keys)
+    return replace(base, run=replace(base.run, eval_every=every(base.system.T, LOOKS)))
+
+
+def every(rounds: int, looks: int) -> int:
+    return max(1, rounds // looks)
+
+
+def classes_of(base: Config) -> int | None:
+    data = base.data
+    return sources.classes_of(data.name, data.dir or None, **data.options)
+
+
+def train_start(task: Task, base: Config, folder: Path) -> Config:
+    """The same settings from a trained model: so many rounds of FedAvg on like clients."""
+    like = {"data.partition": "iid", "system.N": 10, "system.S": 10, "algorithm.name": "fedavg"}
+    usual = config.load(None, {**like, "algorithm.eta": 0.1})
+    rounds = min(task.trained, base.system.T)
+    first = replace(
+        base,
+        algorithm=usual.algorithm,
+        system=replace(usual.system, K=base.system.K, T=rounds),
+        data=replace(base.data, partition="iid"),
+        model=replace(base.model, lora=0),
+        schedule=usual.schedule,
+        run=replace(base.run, seed=TUNING_SEED, eval_every=rounds),
+    )
+    run = plan(folder, "start", first)
+    (result,) = run_all([run])
+    if result.state != "done":
+        raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
+    return replace(base, model=replace(base.model, start=str(run.path)))
+
+
+def tune(
+    order: Order, players: Sequence[Entry], base: Config, folder: Path, say: Say
+) -> Mapping[str, TuningResult]:
+    """Search the steps of those that need it, all trials side by side."""
+    searches: dict[str, Search] = {}
+    for entry in players:
+        if entry.grid:
+            settings, _ = arms.configure(arms.parse_arm(entry.arm), base)
+            looks = replace(settings.run, eval_every=every(base.system.T, TRIAL_LOOKS))
+            trial = on_held_out(replace(settings, run=looks))
+            check_grid(trial, entry.grid)
+            searches[entry.arm] = Search(trial, entry.grid, folder / "trials")
+    if searches:
+        say(f"  tuning {len(searches)} methods, {order.budget} trials each at most")
+        search_all(
+            list(searches.values()), [TUNING_SEED], budget=order.budget, workers=order.workers
+        )
+    found = {arm: search.result() for arm, search in searches.items()}
+    return {arm: result for arm, result in found.items() if result}
+
+
+def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Played:
+    """How a method did on a task; a run that diverged ends with nothing."""
+    bill = tuned.bill if tuned else {"trials": 0, "rounds": 0, "seconds": 0.0}
+    bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
+    return {
+        "method": entry.arm,
+        "name": arms.parse_arm(entry.arm).name,
+        "tuned": bool(entry.grid),
+        "chosen": dict(tuned.point) if tuned else {},
+        "bill": {
+            "trials": bill["trials"],
+            "rounds": bill["rounds"],
+            "bits": bits,
+            "seconds": round(bill["seconds"], 1),
+        },
+        "accuracy": [final_accuracy(result) for result in results],
+        "states": [result.state for result in results],
+        "curves": [curve(result.history) for result in results],
+    }
+
+
+def final_accuracy(result: Result) -> float:
+    done = result.state == "done" and result.scores
+    return round(result.scores[-1]["accuracy"], 5) if done else 0.0
+
+
+def curve(history: Sequence[Row]) -> list[list[float]]:
+    """Round, accuracy, bits both ways and seconds of every evaluation."""
+    return [
+        [
+            int(row["round"]),
+            round(row["accuracy"], 4),
+            int(row["bits_up"] + row["bits_down"]),
+            round(row["seconds"], 2),
+        ]
+        for row in history
+        if "accuracy" in row
+    ]
+
+
+def start_accuracy(results: Sequence[Sequence[Result]]) -> float:
+    """The mean accuracy of the models that runs begin with."""
+    return round(fmean(each.scores[0]["accuracy"] for each in results[0] if each.scores), 4)

@@ -1,0 +1,219 @@
+"""The tasks: data, network, partition, clients, rounds, start, schedule and compression of each.
+
+smoke   digits and a tiny network in place of all data: seconds, shows only that everything runs
+small   two cores and an hour or two
+full    twice the clients, four times the rounds
+
+A task that is held out was never looked at while PolarFL was being made: nothing of it was chosen
+on these data and networks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from tunefree import config
+from tunefree.config import Config
+from tunefree.errors import ConfigError, unknown
+
+Scale = Literal["smoke", "small", "full"]
+Kind = Literal["synchronous", "late", "compressed"]
+Keys: TypeAlias = Mapping[str, object]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+SEEDS: Mapping[Scale, tuple[int, ...]] = {
+    "smoke": (0, 1),
+    "small": (0, 1, 2),
+    "full": (0, 1, 2, 3, 4),
+}
+
+
+class Task(NamedTuple):
+    """One task; its settings are those of `tunefree run`."""
+
+    name: str
+    settings: Keys
+    held_out: bool = False
+    trained: int = 0  # rounds of FedAvg on like clients before the federation gets the model
+
+    @property
+    def kind(self) -> Kind:
+        if self.settings.get("schedule.name") == "buffered":
+            return "late"
+        return "compressed" if self.settings.get("algorithm.compressor") else "synchronous"
+
+
+def system(N: int, S: int, K: int, T: int, batch: int) -> Keys:
+    keys = ("system.N", "system.S", "system.K", "system.T", "data.batch_size")
+    return dict(zip(keys, (N, S, K, T, batch), strict=True))
+
+
+def data(name: str, model: str, partition: str, **options: object) -> Keys:
+    more = {key.replace("_", ".", 1): value for key, value in options.items()}
+    return {"data.name": name, "model.name": model, "data.partition": partition, **more}
+
+
+FASHION = data("fashion-mnist", "cnn_mnist", "dirichlet:0.1")
+CIFAR = data("cifar10", "cnn_mnist", "dirichlet:0.3")
+WORDS = {"data_length": 60, "model_embedding": 16, "model_hidden": 16}
+COMPRESSED = {"algorithm.compressor": "top:0.05"}
+USUAL = system(N=50, S=5, K=5, T=100, batch=20)
+
+TASKS = (
+    Task("fashion-skew", {**FASHION, **USUAL}),
+    Task("fashion-iid", {**FASHION, **USUAL, "data.partition": "iid"}),
+    Task("mnist-skew", {**data("mnist", "cnn_mnist", "dirichlet:0.1"), **USUAL}),
+    Task(
+        "emnist-skew",
+        {
+            **data("emnist-part-balanced", "cnn_mnist", "dirichlet:1"),
+            **system(N=50, S=4, K=3, T=250, batch=16),
+        },
+    ),
+    Task("imdb-lstm", {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL}),
+    Task(
+        "digits-short",
+        {**data("digits", "mlp", "dirichlet:0.1"), **system(N=50, S=10, K=10, T=50, batch=16)},
+    ),
+    Task(
+        "fashion-trained",
+        {**FASHION, **USUAL, "system.T": 60},
+        trained=60,
+    ),
+    Task(
+        "fashion-late",
+        {**FASHION, **USUAL, "schedule.name": "buffered", "schedule.concurrency": 25},
+    ),
+    Task("fashion-compressed", {**FASHION, **USUAL, **COMPRESSED}),
+    Task(
+        "emnist-rnn",
+        {
+            **data("emnist-part-balanced", "rnn3_emnist", "dirichlet:0.5", model_hidden=64),
+            **system(N=80, S=8, K=4, T=80, batch=16),
+        },
+        held_out=True,
+    ),
+    Task(
+        "cifar-resnet",
+        {
+            **data("cifar10", "resnet18_cifar", "dirichlet:0.3", model_width=8),
+            **system(N=40, S=4, K=4, T=40, batch=16),
+        },
+        held_out=True,
+    ),
+    Task(
+        "cancer-mlp",
+        {
+            **data("breast-cancer", "mlp", "dirichlet:0.3", model_hidden=32),
+            **system(N=20, S=5, K=5, T=50, batch=8),
+            "data.validation": 0.3,
+        },
+        held_out=True,
+    ),
+    Task(
+        "imdb-transformer",
+        {
+            **data("imdb", "transformer_imdb", "dirichlet:0.5", data_length=80),
+            **system(N=60, S=6, K=4, T=100, batch=16),
+        },
+        held_out=True,
+    ),
+    Task(
+        "cifar-lora",
+        {**CIFAR, **system(N=40, S=5, K=4, T=80, batch=20), "model.lora": 4},
+        held_out=True,
+        trained=40,
+    ),
+    Task(
+        "cifar-late",
+        {
+            **CIFAR,
+            **system(N=100, S=5, K=5, T=120, batch=20),
+            **{"schedule.name": "buffered", "schedule.concurrency": 40},
+        },
+        held_out=True,
+    ),
+    Task(
+        "cifar-compressed",
+        {**CIFAR, **system(N=40, S=8, K=4, T=100, batch=20), **COMPRESSED},
+        held_out=True,
+    ),
+)
+BY_NAME = {task.name: task for task in TASKS}
+GROUPS = {
+    "all": tuple(BY_NAME),
+    "held-out": tuple(task.name for task in TASKS if task.held_out),
+    "development": tuple(task.name for task in TASKS if not task.held_out),
+}
+
+
+def choose(words: Sequence[str]) -> list[Task]:
+    """The tasks meant by names, groups of them, or TOML files of one's own.
+
+    >>> [task.name for task in choose(["digits-short", "cancer-mlp"])]
+    ['digits-short', 'cancer-mlp']
+    """
+    found: dict[str, Task] = {}
+    for word in words or ("all",):
+        if word.endswith(".toml"):
+            own = own_task(Path(word))
+            found[own.name] = own
+        elif word in BY_NAME or word in GROUPS:
+            found |= {name: BY_NAME[name] for name in GROUPS.get(word, (word,))}
+        else:
+            raise unknown("task", word, {**BY_NAME, **GROUPS}, more="FILE.toml of your own")
+    return list(found.values())
+
+
+def own_task(path: Path) -> Task:
+    """The task of a settings file as for `tunefree run`, named like the file."""
+    tree: dict[str, Any] = config.read(path)
+    config.load(path, {})  # wrong settings are said before anything is played
+    keys = {
+        f"{section}.{key}": value for section, each in tree.items() for key, value in each.items()
+    }
+    name = re.sub(r"[^\w.-]+", "-", path.stem)
+    if name in {*BY_NAME, *GROUPS}:
+        raise ConfigError(f"'{path}' is named like a task of the suite; give it another name")
+    return Task(name, keys)
+
+
+SMOKE = {
+    **data("digits", "mlp", "dirichlet:0.5", model_hidden=8),
+    **system(N=10, S=2, K=2, T=8, batch=8),
+}
+
+
+def settings(task: Task, scale: Scale) -> dict[str, object]:
+    """The settings of a task at a size, by key."""
+    keys = dict(task.settings)
+    if task.name not in BY_NAME:
+        return keys  # one's own is as it was written
+    if scale == "smoke":
+        kept = ("algorithm.", "schedule.", "model.lora")
+        keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(kept)}}
+        if "schedule.concurrency" in keys:
+            keys["schedule.concurrency"] = 4
+    if scale == "full":
+        for key, factor in (("system.N", 2), ("system.T", 4)):
+            keys[key] = factor * int(str(keys[key]))
+    return keys
+
+
+def in_words(task: Task, settings: Config) -> str:
+    """A task in a line: all that a reader needs to play it again."""
+    s, d, m = settings.system, settings.data, settings.model
+    size = "".join(f", {key} {value}" for key, value in {**m.options, **d.options}.items())
+    words = [
+        f"{d.name}, {m.name or 'its usual model'}{size}, {d.partition}",
+        f"N={s.N}, S={s.S}, K={s.K}, T={s.T}, batch {d.batch_size}",
+    ]
+    if task.trained:
+        words.append("trained start" + (f", LoRA of rank {m.lora}" if m.lora else ""))
+    if task.kind == "late":
+        words.append(f"{settings.schedule.concurrency} clients at work at once")
+    if task.kind == "compressed":
+        words.append("compressed uploads")
+    return "; ".join(words)
