@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import secrets
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 import tunefree.models
@@ -24,6 +26,7 @@ from tunefree.config import (
     DataSettings,
     FleetName,
     Kernels,
+    ModelSettings,
     RunSettings,
     Sampling,
     Schedule,
@@ -44,11 +47,13 @@ from tunefree.evaluate import Evaluator, Measure
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
+from tunefree.models import weights
+from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss, task_of
 from tunefree.progress import Stop, show_progress
 from tunefree.record import Facts, Record, Row
-from tunefree.record.provenance import describe, identify
+from tunefree.record.provenance import describe, fingerprint, identify
 from tunefree.run import Training, open_record
 from tunefree.schedule.membership import Everybody
 from tunefree.schedule.simulate import check, simulate
@@ -143,6 +148,12 @@ class Run(Training):
         facts: Mapping[str, Any],
     ) -> None:
         """Begin, with the user's own model and data, once they are checked."""
+        if settings.model.start or settings.model.lora:
+            key = "start" if settings.model.start else "lora"
+            raise ConfigError(
+                f"model.{key} is for models by name; give your own with its weights and adapters "
+                "in it, and leave this out"
+            )
         task = task_of(model, federation.train, loss)
         federation = check_federation(task.of(federation))
         objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
@@ -337,6 +348,45 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     return objective.module_at(theta.to(objective.theta0))
 
 
+def state_dict(record: Record) -> dict[str, NDArray[Any]]:
+    """Name -> tensor of the model as trained so far, also what was not trained of a named model."""
+    facts, theta = record.facts(), record.vectors().get("theta")
+    if theta is None:
+        raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
+    with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
+    if not facts.tensors:
+        raise ConfigError(
+            f"'{record.path}' was made by an earlier tunefree, which did not keep the names of the "
+            f"model's tensors; {with_model}"
+        )
+    fixed = [name for name, _, place in facts.tensors if place < 0]
+    if fixed and facts.door != "command":
+        raise ConfigError(
+            f"{fixed[0]!r} of the model was not trained, and '{record.path}' keeps only what was; "
+            f"{with_model}"
+        )
+    others = untrained(facts, record) if fixed else {}
+    return {
+        name: others[name]
+        if place < 0
+        else theta[place : place + math.prod(shape)].reshape(shape).copy()
+        for name, shape, place in facts.tensors
+    }
+
+
+def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
+    """Frozen parameters and buffers of a model that has a name, which is built again."""
+    settings = config_from(facts.config)
+    data = settings.data
+    objective = named_objective(settings, sources.load(data.name, data.dir or None, **data.options))
+    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
+        raise ConfigError(
+            f"model.name = {facts.model!r} now makes another model than when '{record.path}' was "
+            "begun; give it back the model that it began with"
+        )
+    return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
+
+
 def client_scores(path: Path) -> list[Row]:
     """The scores on each client's training data of a run of the command line, as last committed."""
     with closing(Record.open(path)) as record:
@@ -419,7 +469,7 @@ def configured(settings: Config) -> tuple[Config, Objective, Federation]:
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
     dataset, federation = named_data(settings)
     model = replace(settings.model, name=settings.model.name or dataset.model)
-    settings = replace(settings, model=model)
+    settings = with_start(replace(settings, model=model))
     return settings, named_objective(settings, dataset), federation
 
 
@@ -442,7 +492,46 @@ def named_objective(settings: Config, dataset: Dataset) -> Objective:
     model, run, shape = settings.model, settings.run, dataset.train.input_shape
     name = model.name or dataset.model
     module = tunefree.models.build(name, shape, dataset.classes, model.options, run.seed)
+    if model.start:
+        weights.put(module, start_of(model), model.start)
+    if model.lora:
+        module = tunefree.models.seeded(
+            lambda: with_adapters(module, model.lora), run.seed, "adapters"
+        )
     return Objective(module, default_loss(dataset.classes), usable(run.device), run.kernels)
+
+
+def with_start(settings: Config) -> Config:
+    """The settings with the fingerprint of the weights that they start from.
+
+    So no run goes on, or counts as played, with others.
+    """
+    model = settings.model
+    if not model.start or model.fingerprint:
+        return settings
+    mark = weights.fingerprint(start_of(model))
+    return replace(settings, model=replace(model, fingerprint=mark))
+
+
+def start_of(model: ModelSettings) -> weights.State:
+    """The weights to start from: the model of a run file as last committed, or a state dict."""
+    path, wanted = Path(model.start), model.fingerprint
+    if not path.is_file():
+        raise ConfigError(
+            f"model.start = '{path}' does not exist; give a run file, or a state dict that ends "
+            f"in {' or '.join(weights.FILES)}"
+        )
+    if path.suffix in weights.FILES:
+        state = weights.read(path)
+    else:
+        with closing(Record.open(path)) as record:
+            state = {name: torch.from_numpy(each) for name, each in state_dict(record).items()}
+    if wanted and (found := weights.fingerprint(state)) != wanted:
+        raise ConfigError(
+            f"model.start = '{path}' has changed: its weights had the fingerprint {wanted}, and "
+            f"now it is {found}; give them as they were, or begin a new run"
+        )
+    return state
 
 
 def simulation(

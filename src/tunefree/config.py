@@ -118,6 +118,20 @@ class DataSettings:
 @dataclass(frozen=True)
 class ModelSettings:
     name: str = setting("", "--model", "a built-in model or package.module:function")
+    start: str = setting(
+        "",
+        "--start",
+        "begin with the weights in this file: a run, .safetensors or .pt",
+        later=True,
+    )
+    fingerprint: str = setting("", later=True)  # of those weights
+    lora: int = setting(
+        0,
+        "--lora",
+        "train and send only adapters of this rank beside the frozen layers; 0 is all weights",
+        least=0,
+        later=True,
+    )
     options: Mapping[str, object] = field(default_factory=dict)
 
 

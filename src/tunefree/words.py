@@ -34,10 +34,11 @@ def introduction(run: Training) -> str:
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
+    model = facts.model_words if facts.model else "of your own"
     lines += [
         f"  {data}, batches of {facts.batch_size}",
-        f"  model {f'{facts.model}, ' if facts.model else 'of your own, '}d = {d:,} parameters; "
-        f"a round sends {down} down and {' or '.join(ups)} up",
+        f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
+        f"{' or '.join(ups)} up",
     ]
     if run.record.path:
         lines.append(f"  run file {run.record.path}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import sys
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -16,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tunefree.record import Facts, Record, Row
+    from tunefree.record import Record, Row
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -103,6 +100,8 @@ def write_state_dict(record: Record, path: Path) -> int:
     """The model's tensors by name and shape, as `model.load_state_dict` takes them."""
     if path.suffix not in (".safetensors", ".pt"):
         raise ConfigError(f"--state-dict = '{path}' must end in .safetensors or .pt")
+    from tunefree.api import state_dict
+
     state = state_dict(record)
     if path.suffix == ".pt":
         import torch
@@ -111,50 +110,6 @@ def write_state_dict(record: Record, path: Path) -> int:
     else:
         needed("safetensors.numpy").save_file(state, fresh(path))
     return len(state)
-
-
-def state_dict(record: Record) -> dict[str, NDArray[Any]]:
-    """Name -> tensor of the model as trained so far, also what was not trained of a named model."""
-    facts, theta = record.facts(), record.vectors().get("theta")
-    if theta is None:
-        raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
-    with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
-    if not facts.tensors:
-        raise ConfigError(
-            f"'{record.path}' was made by an earlier tunefree, which did not keep the names of the "
-            f"model's tensors; {with_model}"
-        )
-    fixed = [name for name, _, place in facts.tensors if place < 0]
-    if fixed and facts.door != "command":
-        raise ConfigError(
-            f"{fixed[0]!r} of the model was not trained, and '{record.path}' keeps only what was; "
-            f"{with_model}"
-        )
-    others = untrained(facts, record) if fixed else {}
-    return {
-        name: others[name]
-        if place < 0
-        else theta[place : place + math.prod(shape)].reshape(shape).copy()
-        for name, shape, place in facts.tensors
-    }
-
-
-def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
-    """Frozen parameters and buffers of a model that has a name, which is built again."""
-    from tunefree.api import named_objective
-    from tunefree.config import config_from
-    from tunefree.data import sources
-    from tunefree.record.provenance import fingerprint
-
-    settings = config_from(facts.config)
-    data = settings.data
-    objective = named_objective(settings, sources.load(data.name, data.dir or None, **data.options))
-    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
-        raise ConfigError(
-            f"model.name = {facts.model!r} now makes another model than when '{record.path}' was "
-            "begun; give it back the model that it began with"
-        )
-    return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
 
 
 def write_tensorboard(record: Record, path: Path) -> int:

@@ -96,6 +96,16 @@ def settings_of(args: argparse.Namespace) -> Config:
 
 
 def load(path: Path | None, given: dict[str, object]) -> Config:
+    """The settings of a file and those that were typed, with what follows from one's own files."""
+    settings = with_data(path, given)
+    if not settings.model.start:
+        return settings
+    from tunefree.api import with_start
+
+    return with_start(settings)
+
+
+def with_data(path: Path | None, given: dict[str, object]) -> Config:
     """The settings of a file and those that were typed, with what follows from data of one's own.
 
     Its fingerprint is kept, so that no run goes on, or counts as played, with other samples.

@@ -75,7 +75,7 @@ def page(run: Summary) -> str:
         lines.append(f"  compressor {facts.compressor}")
     if facts.seed is not None:
         data = f"{facts.data}, {facts.partition}" if facts.data else "of the caller"
-        model = f"; model {facts.model}" if facts.model else ""
+        model = f"; model {facts.model_words}" if facts.model else ""
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
     if run.scored_rows:
         for when, row in (("first", run.scored_rows[0]), ("last", run.scored_rows[-1])):

@@ -69,6 +69,26 @@ def digits() -> Dataset:
     )
 
 
+def breast_cancer() -> Dataset:
+    """569 tumours by 30 measures, embedded in scikit-learn; a fifth is the test set."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    order = stream(0, "breast-cancer split").permutation(len(bunch.target))
+    test, train = order[: len(order) // 5], order[len(order) // 5 :]
+    known = bunch.data[train]
+    x = torch.from_numpy(((bunch.data - known.mean(0)) / known.std(0)).astype(np.float32))
+    y = long(bunch.target)
+    return Dataset(
+        name="breast-cancer",
+        train=Samples(x[train], y[train]),
+        test=Samples(x[test], y[test]),
+        classes=2,
+        model="mlp",
+        names=tuple(map(str, bunch.target_names)),
+    )
+
+
 def images(
     files: FileSet,
     model: str,
@@ -152,6 +172,17 @@ SOURCES: dict[str, Source] = {
             citation="Alpaydin, Kaynak 1998, UCI Optical Recognition of Handwritten Digits",
             licence="CC BY 4.0 (UCI)",
             build=digits,
+        ),
+        Source(
+            name="breast-cancer",
+            about="tumours, benign or malignant, by 30 measures, inside scikit-learn",
+            train=456,
+            test=113,
+            classes=2,
+            model="mlp",
+            citation="Street, Wolberg, Mangasarian 1993, UCI Breast Cancer Wisconsin (Diagnostic)",
+            licence="CC BY 4.0 (UCI)",
+            build=breast_cancer,
         ),
         picture_source(
             official.MNIST,

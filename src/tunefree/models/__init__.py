@@ -22,6 +22,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "rnn3_emnist": networks.rnn3_emnist,
     "resnet18_cifar": networks.resnet18_cifar,
     "lstm_imdb": networks.lstm_imdb,
+    "transformer_imdb": networks.transformer_imdb,
     "quadratic": networks.quadratic,
 }
 
@@ -52,7 +53,7 @@ def build(
     arguments = {key: value for key, value in given.items() if key in accepted}
     try:
         module = seeded(partial(builder, **arguments, **options), seed)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise ConfigError(
             f"model.name = {name!r} cannot be built for inputs of shape {input_shape} and "
             f"{classes} classes: {str(error).splitlines()[0]}; choose another model"
@@ -65,7 +66,7 @@ def build(
     return module
 
 
-def seeded(builder: Callable[[], nn.Module], seed: int) -> nn.Module:
+def seeded(builder: Callable[[], nn.Module], seed: int, what: str = "model") -> nn.Module:
     """The builder's module with the initial weights that the seed names, whatever ran before.
 
     >>> one, same, other = (seeded(lambda: nn.Linear(1, 1), seed).weight for seed in (7, 7, 8))
@@ -73,5 +74,5 @@ def seeded(builder: Callable[[], nn.Module], seed: int) -> nn.Module:
     (True, False)
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "model").integers(2**31)))
+        torch.manual_seed(int(stream(seed, what).integers(2**31)))
         return builder()

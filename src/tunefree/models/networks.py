@@ -149,6 +149,60 @@ def lstm_imdb(
     return Reader(vocabulary, embedding, hidden, classes)
 
 
+class Attention(nn.Module):
+    """Embeddings of words and of their places, attention, and the mean over the real words."""
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        vocabulary: int,
+        embedding: int,
+        heads: int,
+        layers: int,
+        hidden: int,
+        classes: int,
+    ) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, embedding)
+        self.places = nn.Embedding(length, embedding)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                embedding, heads, hidden, dropout=0.0, batch_first=True, norm_first=True
+            )
+            for _ in range(layers)
+        )
+        self.classify = nn.Linear(embedding, classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states = self.embed(tokens) + self.places.weight[: tokens.shape[1]]
+        pads = tokens == 0
+        hidden = pads & ~pads.all(dim=1, keepdim=True)  # attention to nothing at all would be NaN
+        for block in self.blocks:
+            states = block(states, src_key_padding_mask=hidden)
+        real = ~pads.unsqueeze(-1)
+        pooled = (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1)
+        answer: torch.Tensor = self.classify(pooled)
+        return answer
+
+
+def transformer_imdb(
+    input_shape: tuple[int, ...],
+    classes: int,
+    vocabulary: int = 10_000,
+    embedding: int = 32,
+    heads: int = 2,
+    layers: int = 1,
+    hidden: int = 64,
+) -> nn.Module:
+    """A small encoder of words; 335,010 parameters with 200 of 10,000 words and 2 classes."""
+    (length,) = input_shape
+    return Attention(
+        **{"length": length, "vocabulary": vocabulary, "embedding": embedding, "heads": heads},
+        **{"layers": layers, "hidden": hidden, "classes": classes},
+    )
+
+
 class Quadratic(nn.Module):
     """curvature^½ (θ - target), so that the mean square is a quadratic with known optimum."""
 

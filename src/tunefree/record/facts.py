@@ -74,6 +74,8 @@ class Facts:
     batch_size = Setting("data", "batch_size", 0)
     validation = Setting("data", "validation", 0.0)  # the share scored on; 0 is the test set
     model = Setting("model", "name", "")
+    start = Setting("model", "start", "")  # the file whose weights it began with
+    lora = Setting("model", "lora", 0)  # the rank of its adapters; 0 is none
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
@@ -115,6 +117,13 @@ class Facts:
     def workload(self) -> str:
         """Data, partition and model in a line; empty where the caller brought them."""
         return ", ".join(word for word in (self.data, self.partition, self.model) if word)
+
+    @property
+    def model_words(self) -> str:
+        """The model, what it began with and its adapters; empty where the caller brought it."""
+        start = f" from {self.start}" if self.start else ""
+        adapters = f" with adapters of rank {self.lora}" if self.lora else ""
+        return f"{self.model}{start}{adapters}"
 
     @property
     def classes(self) -> int:

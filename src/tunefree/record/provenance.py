@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tunefree.config import Sampling, Schedule, SystemSettings
 from tunefree.core import Algorithm, about, bare, text_of
 from tunefree.data.samples import Federation, Samples
+from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
@@ -44,9 +45,17 @@ def identify(
         "batch size": str(batch_size),
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
+        **identify_frozen(objective),
         **identify_data(federation),
         "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+
+
+def identify_frozen(objective: Objective) -> dict[str, str]:
+    """What of the model is not trained, where there is any."""
+    frozen = [name for name, _, place in tensors_of(objective) if place < 0]
+    state = objective.module.state_dict()
+    return {"frozen part": weights.fingerprint({n: state[n] for n in frozen})} if frozen else {}
 
 
 def identify_data(federation: Federation) -> dict[str, str]:
