@@ -216,6 +216,7 @@ def test_a_report_keeps_the_seeds_of_an_arm_together(tmp_path: Path) -> None:
     kept = plain.record.facts().config
     plain.record.close()
     later = {"algorithm.decay", "algorithm.weighting", "system.epochs", "system.sampling"}
+    later |= {"model.start", "model.fingerprint", "model.lora"}
     assert not later & {f"{section}.{key}" for section, own in kept.items() for key in own}
 
 

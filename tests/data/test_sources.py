@@ -19,7 +19,14 @@ from tunefree.models import MODELS
 
 NAMES = {
     *("digits", "mnist", "fashion-mnist", "emnist", "emnist-byclass", "emnist-bymerge"),
-    *("emnist-part", "emnist-part-balanced", "cifar10", "imdb", "synthetic-quadratic"),
+    *(
+        "breast-cancer",
+        "emnist-part",
+        "emnist-part-balanced",
+        "cifar10",
+        "imdb",
+        "synthetic-quadratic",
+    ),
 }
 
 
@@ -46,6 +53,22 @@ def test_digits_is_always_at_hand() -> None:
     assert data.train.x.dtype == torch.uint8
     source = sources.SOURCES["digits"]
     assert (len(data.train), len(data.test)) == (source.train, source.test)
+
+
+def test_breast_cancer_is_standardised_by_its_training_part() -> None:
+    data, source = sources.load("breast-cancer"), sources.SOURCES["breast-cancer"]
+    x, y = data.train.batch(slice(None))
+    assert x.shape == (456, 30)
+    torch.testing.assert_close(x.mean(0), torch.zeros(30), atol=1e-5, rtol=0)
+    torch.testing.assert_close(x.std(0, correction=0), torch.ones(30), atol=1e-5, rtol=0)
+    assert data.test.x.mean(0).abs().max() > 0.01
+    assert (len(data.train), len(data.test)) == (source.train, source.test)
+    assert torch.bincount(torch.cat([y, data.test.y])).tolist() == [212, 357]
+    assert data.names == ("malignant", "benign")
+    assert (
+        len({tuple(row) for row in torch.cat([x, data.test.x]).tolist()}) == 569
+    )  # no sample is in both
+    assert torch.equal(x, sources.load("breast-cancer").train.x)
 
 
 def test_unknown_names_and_options() -> None:

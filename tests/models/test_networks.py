@@ -26,6 +26,7 @@ IMAGE = (1, 28, 28)
         ("rnn3_emnist", IMAGE, 47, {}, 92_335),
         ("resnet18_cifar", (3, 32, 32), 10, {}, 11_173_962),
         ("lstm_imdb", (200,), 2, {}, 673_410),
+        ("transformer_imdb", (200,), 2, {}, 335_010),
     ],
 )
 def test_parameter_counts(
@@ -34,14 +35,28 @@ def test_parameter_counts(
     objective = Objective(build(name, shape, classes, options))
     assert objective.d == d
     x = torch.zeros(2, *shape)
-    answer = objective.outputs(objective.theta0, x.long() if name == "lstm_imdb" else x)
+    answer = objective.outputs(objective.theta0, x.long() if name.endswith("_imdb") else x)
     assert answer.shape == (2, classes)
 
 
-def test_the_lstm_ignores_padding() -> None:
-    module = build("lstm_imdb", (6,), 2, {"vocabulary": 20})
+@pytest.mark.parametrize("name", ["lstm_imdb", "transformer_imdb"])
+def test_padding_is_ignored(name: str) -> None:
+    module = build(name, (6,), 2, {"vocabulary": 20})
     words = torch.tensor([[3, 4, 5, 0, 0, 0]])
     torch.testing.assert_close(module(words), module(words[:, :3]))
+
+
+def test_a_text_without_words_has_a_gradient() -> None:
+    options = {"vocabulary": 20, "layers": 2, "heads": 4}
+    objective = Objective(build("transformer_imdb", (6,), 2, options).double())
+    words, y = torch.tensor([[3, 4, 5, 0, 0, 0], [0] * 6]), torch.tensor([0, 1])
+    loss, grad = objective.loss_and_grad(objective.theta0, words, y, seed=0)
+    assert grad.isfinite().all()
+    lower, _ = objective.loss_and_grad(objective.theta0 - 1e-5 * grad, words, y, seed=0)
+    assert float(loss - lower) == pytest.approx(1e-5 * float(grad @ grad), rel=1e-2)
+    torch.testing.assert_close(objective.score(objective.theta0, words, y)[1], loss)
+    with pytest.raises(ConfigError, match="divisible by num_heads; choose another model"):
+        build("transformer_imdb", (6,), 2, {"heads": 5})
 
 
 def test_initial_weights_depend_on_the_seed_only() -> None:
