@@ -207,6 +207,22 @@ def test_a_tuned_arm_brings_its_bill(
     assert facts.config["algorithm"]["options"] == {"eta": 0.2}
 
 
+def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000, 1001]}
+    tuned["settings"] = settings("fedavg").asdict()
+    Path("tuned.json").write_text(json.dumps(tuned))
+    argv = ["compare", "padamfed", "fedavg@tuned.json", *FLAGS, "--seeds"]
+    assert main([*argv, "0", "1000"]) == 2
+    assert "fedavg was tuned with seed 1000; compare it on other seeds" in capsys.readouterr().err
+    assert main([*argv, "1000", "1001"]) == 2
+    assert "fedavg was tuned with seeds 1000, 1001; compare" in capsys.readouterr().err
+    assert not list(Path().rglob("*.sqlite"))
+    assert main(["compare", "padamfed", *FLAGS, "--seeds", "1000"]) == 0
+    assert main([*argv, "0"]) == 0
+
+
 def test_settings_tuned_for_another_task_are_noted() -> None:
     tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
     Path("tuned.json").write_text(json.dumps(tuned))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,13 @@ def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
         tunefree.compare(**(usual | call))
     assert sentence in str(error.value)
     assert not Path("c").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"data": "digits"}])
+def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
+    tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000]}
+    Path("tuned.json").write_text(json.dumps({**tuned, "settings": {}}))
+    given = (nn.Linear(4, 3), blobs(), TEST) if not more else ()
+    with pytest.raises(ConfigError, match="fedavg was tuned with seed 1000; compare it on other"):
+        tunefree.compare(["fedavg@tuned.json"], *given, **(SMALL | {"seeds": (0, 1000)} | more))
+    assert not list(Path().rglob("*.sqlite"))

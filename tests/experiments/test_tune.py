@@ -27,6 +27,8 @@ from tunefree.errors import ConfigError
 from tunefree.experiments import batch
 from tunefree.experiments.tune import Trial, TuningResult, declared_grid, next_value, tune
 from tunefree.record import Record
+from tunefree.report.content import content
+from tunefree.report.files import find
 
 GRID = {"eta": (0.01, 0.03, 0.1, 0.3)}
 
@@ -327,6 +329,70 @@ def test_the_bill_is_what_the_trial_files_recorded(
 
     assert main([*argv, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == result
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["scaffold", "--grid", "eta=0.01,0.1"],
+        ["fedavg", "--grid", "eta=0.1,0.3"],
+        ["fedavg", "--grid", "eta=0.01,0.1", "--seeds", "7"],
+        ["fedavg", "--grid", "eta=0.01,0.1", "--budget", "1"],
+        ["fedavg", "--grid", "eta=0.01,0.1", "--rounds", "6"],
+    ],
+)
+def test_a_search_does_not_overwrite_another_one(
+    other: list[str], told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(lambda _: [0.5] * 8)
+    own, there = ["fedavg", "--grid", "eta=0.01,0.1"], ["--no-extend", "--out", "mine"]
+    assert main(["tune", *own, *FLAGS, *there]) == 0
+    kept = Path("mine/tuned.json").read_text()
+    assert main(["tune", other[0], *FLAGS, *other[1:], *there]) == 2
+    said = "'mine/tuned.json' holds another search, of fedavg, and its bill; choose another folder"
+    assert said in capsys.readouterr().err
+    assert Path("mine/tuned.json").read_text() == kept
+    assert main(["tune", *own, *FLAGS, *there]) == 0  # the same one goes on
+    assert Path("mine/tuned.json").read_text() == kept
+
+
+def test_a_file_of_an_earlier_version_is_told_by_its_method_and_seeds(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(lambda _: [0.5] * 8)
+    Path("mine").mkdir()
+    older = {"algorithm": "fedavg", "seeds": [1000], "bill": {"trials": 2}}
+    Path("mine/tuned.json").write_text(json.dumps(older))
+    there = [*FLAGS, "--no-extend", "--out", "mine"]
+    assert main(["tune", "scaffold", *there]) == 2
+    assert "holds another search, of fedavg" in capsys.readouterr().err
+    assert main(["tune", "fedavg", *there]) == 0
+
+
+def test_two_searches_in_one_folder_are_billed_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that found nothing yet leaves its trials there; nobody else pays for them."""
+    monkeypatch.setattr(batch, "run_all", play_here)
+    tune(settings("fedavg"), {"eta": (0.01, 0.03)}, [1000], Path("mine"), extend=False)
+    tune(settings("scaffold"), {"eta": (0.1,)}, [1000], Path("mine"), extend=False)
+    argv = ["tune", "fedavg", "--grid", "eta=0.1,0.2,0.3", *FLAGS, "--no-extend", "--out", "mine"]
+    assert main(argv) == 0
+    bill = json.loads(Path("mine/tuned.json").read_text())["bill"]
+    assert bill["trials"] == 3
+    assert len(list(Path("mine").glob("*.sqlite"))) == 6
+
+    def billed() -> dict[str, int]:
+        (only,) = content(find([Path("mine")]).runs)["workloads"]
+        return {row["label"]: row["search"]["trials"] for row in only["bill"]}
+
+    alone = billed()
+    assert sorted(alone.values()) == [1, 2, 3]
+    assert alone["SCAFFOLD, trials"] == 1
+    assert alone[f"FedAvg, trials of search {bill['search']}"] == 3
+    arm = ["compare", "fedavg@mine/tuned.json", *FLAGS, "--seeds", "0", "--out", "mine"]
+    assert main(arm) == 0
+    assert billed() == {"fedavg@tuned": 3, "FedAvg, trials": 2, "SCAFFOLD, trials": 1}
 
 
 def test_fixed_options_are_not_searched(told: Told) -> None:

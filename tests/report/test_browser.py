@@ -108,7 +108,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
             file = Path(f"{label}-seed{seed}-0123456789ab.sqlite")
             rows = scores(*(0.1 * t for t in range(rounds)), **more)
             many.append(Summary(file, Facts.read(facts), rows, {}, {0: 3}, {"late": 4}))
-    verdicts = json.loads((Path(__file__).parents[2] / "evidence/verdicts.json").read_text())
+    verdicts = json.loads((Path(__file__).parents[2] / "docs/evidence/verdicts.json").read_text())
     out = tmp_path_factory.mktemp("crowded") / "page.html"
     out.write_text(html(content(many, verdicts)), encoding="utf-8")
     return out.as_uri()

@@ -18,9 +18,12 @@ from tunefree.reproduce import checks, figures, recipes
 from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
 from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
 from tunefree.reproduce.evidence import GAPS, page
-from tunefree.reproduce.folder import keep, read
+from tunefree.reproduce.folder import challenge, keep, pictures, read
+from tunefree.reproduce.plans import Order, Plans, union
 from tunefree.reproduce.recipes import SCALES, arms_at
-from tunefree.reproduce.studies import Order, Plans, draw, finals, row_of, union, wholly
+from tunefree.reproduce.rows import finals, row_of
+from tunefree.reproduce.sizes import played
+from tunefree.reproduce.studies import draw, wholly
 from tunefree.reproduce.theory import Measurement
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
@@ -269,6 +272,34 @@ def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path
     assert plans.configure("late-1", "fedbuff").schedule.dispatch == "flush"
 
 
+def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
+    """The names of files that folders of long runs already hold."""
+    plans = Plans(Order([], "paper", tmp_path), union([25, 26, 37]))
+    runs = {key: runs[0].path.name for key, runs in plans.runs({}).items()}
+    assert runs["mnist-skew", "parfrefl"] == "parfrefl-seed0-342be25ccf3e.sqlite"
+    assert runs["mnist-skew", "padamfed"] == "padamfed-seed0-6eb3cdd7c0b2.sqlite"
+    assert runs["late-1", "adamasfl"] == "adamasfl-seed0-869d3cb0f246.sqlite"
+    trials = [run.path.name for run in plans.trials()]
+    assert trials[0] == "fedavg_eta=0.03-seed100-7dd4f062e8d9.sqlite"
+    law, _ = Order([40], "small", tmp_path).laws(40)
+    assert law.name == "theory-40-169325c339f1.json"
+
+
+def test_sizes_are_said_in_words_made_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert played("images", "small") == (
+        "N = 50, S = 5, K = 5, batch 20, 150 rounds; mnist and fashion-mnist, partition iid and "
+        "dirichlet:0.1; model cnn_mnist; seeds 0, 1, 2, at written step sizes 0, 1"
+    )
+    assert "5, 10, 25, 40 jobs out at a time; seeds 0, 1" in played("late", "small")
+    assert played("theory", "paper", (7, 8)).endswith(
+        "16,384 rounds on synthetic problems; seeds 7, 8"
+    )
+    assert "imdb (length 60), " in played("imdb", "small")
+    monkeypatch.setitem(recipes.SMOKE, "system.T", 21)
+    assert all("21 rounds" in played(s, "smoke") for s in STUDIES if s not in ("wire", "theory"))
+    assert all(played(study, scale) for study in STUDIES for scale in SCALES)
+
+
 def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
     apart = [Plans(Order([c], "small", tmp_path), union([c])).runs({}) for c in (25, 27)]
     key = ("mnist-skew", "parfrefl")
@@ -289,6 +320,8 @@ def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
     text = page(rows)
     assert "**does not hold** at `small` size, seeds 0, 1" in text
     assert "At `small` size: 1 do not hold; 39 of all were not run." in text
+    assert "At `smoke` size: 1 run; 39 of all were not run." in text
+    assert "one model up, one down. | runs | does not hold | not run |" in text
     assert "`tunefree reproduce 24 --scale small`" in text
     assert text.count("Not run.") == 39
     assert all(gap in text for gap in GAPS)
@@ -324,7 +357,7 @@ def test_runs_at_one_step_size_of_many_say_so(tmp_path: Path) -> None:
 
 def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
     """What was published of other claims stays, with its pictures."""
-    out, first, second = tmp_path / "EVIDENCE.md", tmp_path / "a", tmp_path / "b"
+    out, first, second = tmp_path / "evidence.md", tmp_path / "a", tmp_path / "b"
     for folder, claim, figure in ((first, 24, "parfrefl-bits"), (second, 37, "adamasfl-rounds")):
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
         keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
@@ -339,6 +372,33 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
     assert text.count("| lead | 0.15 ± 0.05 | above 0 | yes |") == 2
     assert text.count("| gone | nothing | above 0 | open |") == 2
     assert text.count("| size | 2 | exactly 1 | no |") == 2
+    assert f"- `small`: {played('late', 'small')}\n" in text
+    assert f"- `paper`, not run: {played('late', 'paper')}\n" in text
+    assert "## The challenge" not in text
+    (tmp_path / "evidence" / "challenge.md").write_text("As *written*.\n\n| a |\n|---|\n")
+    assert main(["reproduce", "evidence", "--out", str(second), "-o", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "## The challenge\n\nAs *written*.\n\n| a |\n|---|\n\n## The claims\n" in text
+
+
+def test_the_page_is_written_where_the_docs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    order = Order([24], "small", tmp_path)
+    row = row_of(order, 24, decide([exact("size", 1, 1)]), [0])
+    keep(tmp_path / "found", {key: row[key] for key in row if key != "played"})  # an older row
+    assert main(["reproduce", "evidence", "--out", "found"]) == 0
+    text = Path("docs/evidence.md").read_text(encoding="utf-8")
+    assert f"- `small`: {played('wire', 'small')}\n" in text
+    assert [row["claim"] for row in read(Path("docs/evidence"))] == [24]
+
+
+def test_the_published_page_is_what_its_verdicts_give() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    links = {name: f"evidence/{path.name}" for name, path in pictures(docs / "evidence").items()}
+    text = page(read(docs / "evidence"), links, challenge(docs / "evidence"))
+    assert text == (docs / "evidence.md").read_text(encoding="utf-8")
 
 
 def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path) -> None:
@@ -415,6 +475,7 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
     first, second = json.loads(capsys.readouterr().out)
     assert "batch_size" in first["why"]
     assert (first["seeds"], first["failures"]) == ([], 1)
+    assert "one model up, one down. | fails | not run | not run |" in page(read(tmp_path))
     assert second["claim"] == 40
     assert second["seeds"] == [0, 1]
 
@@ -424,7 +485,7 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
     [
         (["99"], "claims are 10 to 49"),
         (["parfrefl-bit"], "did you mean 'parfrefl-bits'"),
-        (["evidence"], "-o EVIDENCE.md"),
+        (["24", "--seeds", "0", "100"], "--seeds 100 is what methods are tuned with"),
         (["24", "--seeds", "1", "1"], "names a seed twice"),
         (["24", "--workers", "-1"], "at least 0"),
         (["37-30"], "claims 37-30 are none; write the smaller number first"),

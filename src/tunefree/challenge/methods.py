@@ -16,16 +16,16 @@ from tunefree.challenge.tasks import Kind, Scale
 from tunefree.config import Config
 from tunefree.errors import ConfigError
 from tunefree.experiments import arms
-from tunefree.experiments.tune import Value
+from tunefree.experiments.tune import Grid, Value
 from tunefree.schedule.simulate import check
 
-TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 12, "full": 36}
+TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 10, "full": 36}
 TUNING_SEED = 100  # no score is ever of a run with it
 
-DECAY = {"decay": ("none", "linear")}
-LOW = {"eta": (1e-2, 3e-2, 1e-1, 3e-1), **DECAY}
-HIGH = {"eta": (3e-2, 1e-1, 3e-1, 1.0), **DECAY}
-ADAPTIVE = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
+DECAY: Grid = {"decay": ("none", "linear")}
+LOW: Grid = {"eta": (1e-2, 3e-2, 1e-1, 3e-1), **DECAY}
+HIGH: Grid = {"eta": (3e-2, 1e-1, 3e-1, 1.0), **DECAY}
+ADAPTIVE: Grid = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
 
 
 class Entry(NamedTuple):

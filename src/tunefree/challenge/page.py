@@ -28,7 +28,7 @@ RULES = (
     "which is chosen in its favour. Ahead or behind means by more than a standard error of the "
     "differences, seed by seed.",
     "Rounds, traffic (both ways, all clients) and seconds to a target count until the first "
-    "evaluation that has it, in the median over seeds; there are ten evaluations in a run. "
+    "evaluation that has it, in the median over seeds; there are five or ten evaluations in a run. "
     "Seconds are of one core each, while other runs were going on.",
 )
 

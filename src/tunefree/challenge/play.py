@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from tunefree import config
+from tunefree.api import with_start
 from tunefree.challenge import methods, tasks
 from tunefree.challenge.methods import TRIALS, TUNING_SEED, Entry
 from tunefree.challenge.tasks import Scale, Task
@@ -32,7 +33,6 @@ from tunefree.experiments.tune import (
 )
 from tunefree.record import Row
 
-LOOKS = 10  # evaluations of a run whose score counts
 TRIAL_LOOKS = 4  # of a trial, by which hopeless ones are pruned
 
 Played: TypeAlias = dict[str, Any]  # a task as it is written in the result
@@ -124,7 +124,7 @@ def configure(task: Task, scale: Scale) -> Config:
     """The settings that all methods share."""
     keys = tasks.settings(task, scale)
     base = config.load(None, keys)
-    return replace(base, run=replace(base.run, eval_every=every(base.system.T, LOOKS)))
+    return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.looks)))
 
 
 def every(rounds: int, looks: int) -> int:
@@ -154,7 +154,7 @@ def train_start(task: Task, base: Config, folder: Path) -> Config:
     (result,) = run_all([run])
     if result.state != "done":
         raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
-    return replace(base, model=replace(base.model, start=str(run.path)))
+    return with_start(replace(base, model=replace(base.model, start=str(run.path))))
 
 
 def tune(

@@ -36,6 +36,7 @@ class Task(NamedTuple):
     name: str
     settings: Keys
     held_out: bool = False
+    looks: int = 10  # evaluations of a run that counts
     trained: int = 0  # rounds of FedAvg on like clients before the federation gets the model
 
     @property
@@ -72,7 +73,11 @@ TASKS = (
             **system(N=50, S=4, K=3, T=250, batch=16),
         },
     ),
-    Task("imdb-lstm", {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL}),
+    Task(
+        "imdb-lstm",
+        {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL, "system.T": 80},
+        looks=5,
+    ),
     Task(
         "digits-short",
         {**data("digits", "mlp", "dirichlet:0.1"), **system(N=50, S=10, K=10, T=50, batch=16)},
@@ -91,17 +96,18 @@ TASKS = (
         "emnist-rnn",
         {
             **data("emnist-part-balanced", "rnn3_emnist", "dirichlet:0.5", model_hidden=64),
-            **system(N=80, S=8, K=4, T=80, batch=16),
+            **system(N=80, S=6, K=4, T=60, batch=16),
         },
         held_out=True,
     ),
     Task(
         "cifar-resnet",
         {
-            **data("cifar10", "resnet18_cifar", "dirichlet:0.3", model_width=8),
-            **system(N=40, S=4, K=4, T=40, batch=16),
+            **data("cifar10", "resnet18_cifar", "dirichlet:0.3", model_width=4),
+            **system(N=40, S=4, K=4, T=50, batch=16),
         },
         held_out=True,
+        looks=5,
     ),
     Task(
         "cancer-mlp",
@@ -115,10 +121,11 @@ TASKS = (
     Task(
         "imdb-transformer",
         {
-            **data("imdb", "transformer_imdb", "dirichlet:0.5", data_length=80),
-            **system(N=60, S=6, K=4, T=100, batch=16),
+            **data("imdb", "transformer_imdb", "dirichlet:0.5", data_length=50),
+            **system(N=60, S=6, K=4, T=60, batch=16),
         },
         held_out=True,
+        looks=5,
     ),
     Task(
         "cifar-lora",

@@ -82,7 +82,7 @@ def list_tasks(args: argparse.Namespace) -> int:
     from tunefree.challenge.play import configure
     from tunefree.challenge.tasks import TASKS, in_words
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "task": task.name,
             "held_out": task.held_out,

@@ -14,6 +14,7 @@ from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
 FOLDER = Path("runs") / "reproduce"
+PAGE = Path("docs") / "evidence.md"
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -38,7 +39,20 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
     )
     command.add_argument("--data-dir", default="", metavar="X", help="where data files are")
-    command.add_argument("-o", dest="page", type=Path, metavar="FILE", help="of evidence")
+    command.add_argument(
+        "--own-units",
+        action="store_true",
+        help="where a claim does not hold, play it again with the papers' eta and gamma times the "
+        "norm of the first model, and say whether the steps are the reason",
+    )
+    command.add_argument(
+        "-o",
+        dest="page",
+        type=Path,
+        default=PAGE,
+        metavar="FILE",
+        help=f"of evidence (default {PAGE})",
+    )
     command.set_defaults(act=reproduce_command)
 
 
@@ -77,14 +91,16 @@ def list_claims(args: argparse.Namespace) -> int:
 
 def decide(args: argparse.Namespace) -> int:
     from tunefree.reproduce.claims import choose
-    from tunefree.reproduce.studies import Order, reproduce
+    from tunefree.reproduce.plans import Order
+    from tunefree.reproduce.studies import reproduce
 
-    order = Order(choose(args.what), args.scale, args.out, tuple(args.seeds), args.workers)
+    how = tuple(args.seeds), args.workers, args.own_units
+    order = Order(choose(args.what), args.scale, args.out, *how)
     rows: list[dict[str, Any]] = []
     try:
         for row in reproduce(order, lambda text: print(text, file=sys.stderr, flush=True)):
             rows.append(row)
-            print(f"  claim {row['claim']}: {row['verdict']}", file=sys.stderr, flush=True)
+            print(f"  claim {row['claim']}: {verdict(row)}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         return interrupted(args.out)
     if args.format == "json":
@@ -92,11 +108,28 @@ def decide(args: argparse.Namespace) -> int:
     else:
         print_table(
             ("claim", "verdict", "why"),
-            [(str(row["claim"]), row["verdict"], short(row["why"])) for row in rows],
-            wrapped=("why",),
+            [(str(row["claim"]), verdict(row), short(row["why"])) for row in rows],
+            wrapped=("verdict", "why"),
         )
+        for text, claims in by_size(rows).items():
+            print(f"claims {', '.join(map(str, claims))} at {args.scale} size: {text}")
         print(f"all numbers are in {args.out / 'verdicts.json'}")
     return 1 if any(row.get("failures") for row in rows) else 0
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """The word, with the reason where it was asked for."""
+    return (
+        f"{row['verdict']}; the reason: {row['reason']}" if "reason" in row else str(row["verdict"])
+    )
+
+
+def by_size(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """What was played, and the claims that it decided."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["played"], []).append(row["claim"])
+    return found
 
 
 def short(text: str, most: int = 300) -> str:
@@ -105,10 +138,8 @@ def short(text: str, most: int = 300) -> str:
 
 def write_evidence(args: argparse.Namespace) -> int:
     from tunefree.reproduce.evidence import page
-    from tunefree.reproduce.folder import pictures, publish, read
+    from tunefree.reproduce.folder import challenge, pictures, publish, read
 
-    if args.page is None:
-        raise ConfigError("`tunefree reproduce evidence` needs a file to write: -o EVIDENCE.md")
     beside = args.page.parent / args.page.stem.lower()
     try:
         if not read(args.out) and not read(beside):
@@ -119,7 +150,7 @@ def write_evidence(args: argparse.Namespace) -> int:
         publish(args.out, beside)
         rows, drawn = read(beside), pictures(beside)
         links = {figure: f"{beside.name}/{path.name}" for figure, path in drawn.items()}
-        args.page.write_text(page(rows, links), encoding="utf-8")
+        args.page.write_text(page(rows, links, challenge(beside)), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"-o '{args.page}' cannot be written ({error.strerror})") from error
     said = {"page": str(args.page), "verdicts": len(rows), "pictures": len(drawn)}

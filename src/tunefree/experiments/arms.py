@@ -133,6 +133,15 @@ def read_tuned(arm: ArmSpec) -> dict[str, Any]:
     return tuned
 
 
+def check_seeds(choices: Sequence[ArmSpec], seeds: Sequence[int]) -> None:
+    """Refuse to judge a tuned method by the luck that its settings were chosen by."""
+    for arm in choices:
+        same = sorted(set(seeds) & set(read_tuned(arm).get("seeds", ()))) if arm.tuned else []
+        if same:
+            word = f"seed{'s' * (len(same) > 1)} {', '.join(map(str, same))}"
+            raise ConfigError(f"{arm.name} was tuned with {word}; compare it on other seeds")
+
+
 def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
     here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]

@@ -56,6 +56,7 @@ def plan_arms(
     """The runs of each arm, one for each seed."""
     labels = names or arms.labels(choices)
     check_once(labels, seeds)
+    arms.check_seeds(choices, seeds)
     runs = []
     for arm, label in zip(choices, labels, strict=True):
         config, facts = arms.configure(arm, base)

@@ -22,7 +22,7 @@ from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.evaluate import Measure
 from tunefree.experiments import batch
 from tunefree.experiments import compare as configured
-from tunefree.experiments.arms import ArmSpec, configure, labels, parse_arm
+from tunefree.experiments.arms import ArmSpec, check_seeds, configure, labels, parse_arm
 from tunefree.experiments.batch import PlannedRun, Progress, Result, failure, plan, saved_result
 from tunefree.experiments.compare import Outcome, check_once, outcome, with_seed
 from tunefree.models import seeded
@@ -88,6 +88,7 @@ def compare(
     with arguments.named():
         chosen = named_arms(arms)
         check_once([arm.label for arm in chosen], seeds)
+        check_seeds([arm.spec for arm in chosen], seeds)
         given = {name: arguments.plain(value) for name, value in settings.items()}
         known = {name for name, key in door_keys().items() if not key.startswith("schedule.")}
         known -= {*SAID_OTHERWISE, *(("fleet",) if data else ("partition", "data_dir"))}

@@ -7,6 +7,7 @@ are played whole, and their median accuracy at each evaluation is what the other
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
@@ -30,6 +31,7 @@ Value: TypeAlias = float | str  # a number, or one of a few choices
 Point: TypeAlias = tuple[tuple[str, Value], ...]  # one for each parameter of the grid
 Grid: TypeAlias = Mapping[str, tuple[Value, ...]]
 
+TUNED = "tuned.json"
 SHARE = 0.1  # of the training samples held out, where the settings say nothing
 WHOLE = 3  # trials are played whole at least, before others are measured by them
 GRACE = 1 / 3  # of the rounds, before which nothing is pruned
@@ -64,6 +66,7 @@ class TuningResult(NamedTuple):
     grid: dict[str, tuple[Value, ...]]  # with the values it grew by
     edges: list[str]  # a sentence for each parameter whose best value has none beyond it
     trials: list[Trial]
+    search: str = ""  # the mark of the search, as its trials have it
 
     @property
     def bill(self) -> dict[str, Any]:
@@ -72,7 +75,8 @@ class TuningResult(NamedTuple):
         rounds = sum(int(row["t"]) + 1 for row in ends)
         costs = ("samples", "bits_up", "bits_down", "seconds")
         sums = {name: sum(row[name] for row in ends) for name in costs}
-        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen}
+        mark = {"search": self.search} if self.search else {}
+        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen, **mark}
 
     @property
     def chosen(self) -> dict[str, Value]:
@@ -83,8 +87,8 @@ class TuningResult(NamedTuple):
 class Search:
     """The grid of a method, as it grows, and the trials of its points so far."""
 
-    def __init__(self, config: Config, grid: Grid, folder: Path) -> None:
-        self.config, self._given, self._folder = config, grid, folder
+    def __init__(self, config: Config, grid: Grid, folder: Path, mark: str = "") -> None:
+        self.config, self._given, self._folder, self._mark = config, grid, folder, mark
         self.grid = {name: in_order(values) for name, values in grid.items()}
         self.points: list[Point] = [
             tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
@@ -96,7 +100,8 @@ class Search:
         chosen = self.config.algorithm
         label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
         config = with_seed(at_point(self.config, point), seed)
-        return plan(self._folder, label, config, "trial", floors=floors)
+        facts = {"search": self._mark} if self._mark else {}
+        return plan(self._folder, label, config, "trial", facts, floors)
 
     @property
     def best(self) -> Trial | None:
@@ -143,6 +148,7 @@ class Search:
             grid=self.grid,
             edges=edges(best.point, tried_values(self.trials)),
             trials=list(self.trials.values()),
+            search=self._mark,
         )
 
     def _options(self, point: Point) -> dict[str, object]:
@@ -161,10 +167,12 @@ def tune(
     workers: int = 0,
 ) -> TuningResult:
     """Search the grid, and beyond an edge where the best value lies on it."""
+    mark = search_mark(config, grid, seeds, budget, pruning, extend)
+    check_folder(folder, config.algorithm.name, seeds, mark)
     config = on_held_out(config)
     check_has_accuracy(config)
     check_grid(config, grid)
-    search = Search(config, grid, folder)
+    search = Search(config, grid, folder, mark)
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
     found = search.result()
     if found is None:
@@ -235,6 +243,30 @@ def play(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
     )
     for (search, point, _), one, more in zip(points, first, rest, strict=True):
         search.trials[point] = Trial(point, one + more)
+
+
+def search_mark(config: Config, grid: Grid, seeds: Sequence[int], *how: object) -> str:
+    """Eight letters that differ wherever two searches do."""
+    what = json.dumps([config.told_apart(), grid, list(seeds), how], sort_keys=True)
+    return hashlib.sha256(what.encode()).hexdigest()[:8]
+
+
+def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> None:
+    """Refuse a folder that holds what another search found, for its bill would be lost.
+
+    An older file has no mark; the method and the seeds tell it from another as far as they can.
+    """
+    path = folder / TUNED
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        found = known["algorithm"], known["seeds"], known["bill"].get("search", mark)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if found != (name, list(seeds), mark):
+        raise ConfigError(
+            f"'{path}' holds another search, of {found[0]}, and its bill; choose another folder "
+            "(--out)"
+        )
 
 
 def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
@@ -358,6 +390,6 @@ def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path
         ],
         "settings": config.asdict(),
     }
-    path = folder / "tuned.json"
+    path = folder / TUNED
     atomic_file.write(path, json.dumps(content, indent=1))
     return path

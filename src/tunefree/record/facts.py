@@ -65,6 +65,7 @@ class Facts:
     role: str = "arm"  # or sweep, or trial
     settings: str = ""  # a fingerprint
     tuning: Mapping[str, Any] = field(default_factory=dict)  # the bill of a search
+    search: str = ""  # the mark of the search that a trial belongs to
     sweep: Mapping[str, Any] = field(default_factory=dict)  # over what, and which value
 
     algorithm = Setting("algorithm", "name", "")

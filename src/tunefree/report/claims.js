@@ -50,7 +50,7 @@ function counted({parts = []}) {
   return `${held} of ${plural(parts.length, "part")} ${held === 1 ? "holds" : "hold"}${open ? `, ${open} open` : ""}`;
 }
 
-function reasons({parts = [], numbers, seeds, why, command, finals = [], tuned}) {
+function reasons({parts = [], numbers, seeds, why, command, finals = [], tuned, scale, played, reason}) {
   // a number that is a part is not said twice, nor is the reason, which only repeats the parts
   const said = new Set(parts.map(part => part.what)),
     more = Object.entries(numbers ?? {}).filter(([name]) => !said.has(name));
@@ -60,6 +60,8 @@ function reasons({parts = [], numbers, seeds, why, command, finals = [], tuned})
     more.length ? grid(["Number", "#Value"], more.map(([name, value]) => [named(name), shownNumber(value)])) : "",
     finals.length ? ends(finals) : "",
     chosen.length ? h("p", {}, `Tuned: ${chosen.map(([name, to]) => `${name} to ${to}`).join("; ")}.`) : "",
+    reason ? h("p", {}, `The reason that it does not hold: ${reason}.`) : "",
+    played ? h("p", {}, `At ${scale} size: ${played}.`) : "",
     h("p", {}, `Seeds: ${[].concat(seeds ?? []).join(", ") || "none"}. `, command ? h("code", {}, command) : ""),
   ];
 }

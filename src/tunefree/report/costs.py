@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tunefree.record import Summary
 from tunefree.record.rows import BITS
@@ -17,16 +17,17 @@ SPENT = ("rounds", "samples", "bits_up", "bits_down")
 def bill(arms: Sequence[Arm], trials: Sequence[Summary]) -> list[Content]:
     """What was spent to find the settings, beside what one training with them cost.
 
-    An arm notes its own search. Trials of methods of which no arm did are counted by themselves.
+    An arm notes its own search. Trials of searches that no arm noted are counted by themselves,
+    each search apart; older files do not tell of which search they are, only of which method.
     """
     rows: list[Content] = []
-    noted: set[str] = set()
+    noted: set[tuple[str, str]] = set()
     for arm in arms:
         first = arm.runs[0].facts
-        searches = {json.dumps(run.facts.tuning, sort_keys=True) for run in arm.runs} - {"{}"}
-        bills = [json.loads(text) for text in sorted(searches)]
+        texts = {json.dumps(run.facts.tuning, sort_keys=True) for run in arm.runs} - {"{}"}
+        bills = [json.loads(text) for text in sorted(texts)]
         known = bool(bills) or first.tuning_free  # not so if the steps were chosen by hand
-        noted |= {run.title for run in arm.runs if bills}
+        noted |= {(run.title, str(each.get("search", ""))) for run in arm.runs for each in bills}
         found = {json.dumps(own): own for run in arm.runs if (own := run.facts.searched)}
         rows.append(
             {
@@ -37,11 +38,22 @@ def bill(arms: Sequence[Arm], trials: Sequence[Summary]) -> list[Content]:
                 "training": means([spent(run) for run in arm.judged], SPENT),
             }
         )
-    for title in dict.fromkeys(run.title for run in trials if run.title not in noted):
-        search = add_up([spent(run) for run in trials if run.title == title])
-        label = f"{title}, trials"
+    searches = dict.fromkeys((run.title, run.facts.search) for run in trials)
+    left = [each for each in searches if not is_noted(each, noted)]
+    for title, mark in left:
+        mine = [run for run in trials if (run.title, run.facts.search) == (title, mark)]
+        search = add_up([spent(run) for run in mine])
+        several = mark and [name for name, _ in left].count(title) > 1
+        label = f"{title}, trials of search {mark}" if several else f"{title}, trials"
         rows.append({"label": label, "tuning_free": False, "search": search, "found": []})
     return rows if any(row["search"] and row["search"]["trials"] for row in rows) else []
+
+
+def is_noted(search: tuple[str, str], noted: Set[tuple[str, str]]) -> bool:
+    """Whether an arm brings this bill; where one of the two has no mark, the method decides."""
+    title, mark = search
+    marks = {other for name, other in noted if name == title}
+    return bool(marks) and (not mark or "" in marks or mark in marks)
 
 
 def add_up(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""EVIDENCE.md: what became of every claim, at every size that was run, in one page."""
+"""The page docs/evidence.md: what became of every claim, at every size that was run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tunefree.reproduce.claims import FIGURES, SENTENCES, STUDIES, study_of
-from tunefree.reproduce.recipes import REDUCED, SCALES
+from tunefree.reproduce.recipes import SCALES
+from tunefree.reproduce.sizes import played
 from tunefree.reproduce.theory import TOLERANCE
 from tunefree.reproduce.verdicts import RULE, Part
 
@@ -22,7 +23,6 @@ TITLES = {
     "late": "AdaMasFL with late clients",
     "theory": "Theorems, on synthetic problems",
 }
-SIZES = {"emnist-steps": "emnist"}  # studies with the sizes of another
 GAPS = (
     "Of all numbers of rounds only one is given, 400 for the step sizes on EMNIST. Batch sizes, "
     "local steps (but for MNIST), the sizes of the LSTM and the RNN, the split of EMNIST, the "
@@ -45,31 +45,35 @@ GAPS = (
 )
 
 
-TALLY = {"holds": "hold", "does not hold": "do not hold", "not decided": "are not decided"}
+TALLY = {
+    **{"holds": "hold", "does not hold": "do not hold", "not decided": "are not decided"},
+    **{"runs": "run", "fails": "fail"},
+}
 WORDS = {True: "yes", False: "no", None: "open"}
 
 
-def page(rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}) -> str:
+def page(
+    rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}, challenge: str = ""
+) -> str:
     """The whole page, from verdicts of any sizes and the files with pictures of figures."""
     found = {(row["claim"], row["scale"]): row for row in rows}
-    run_here = [scale for scale in SCALES if any(row["scale"] == scale for row in rows)]
     parts = [
         "# Evidence",
         "Written by `tunefree reproduce evidence`; do not edit. Claims are in our words; their "
         "numbers are ours too. Each verdict is about the size it was run at, "
         "not about the paper's own experiment, unless that size is `paper`.",
+        *(["## The challenge", challenge] if challenge else []),
+        "## The claims",
         RULE,
         f"For theorems the number is the slope of the gradient norm on logarithmic axes, with a "
         f"95 % interval over seeds; it may be {TOLERANCE} above the power in the theorem.",
-        *(tally(found, scale) for scale in run_here),
-        summary(found, run_here),
+        *(tally(found, scale) for scale in SCALES if any(row["scale"] == scale for row in rows)),
+        summary(found),
     ]
     for study in sorted(STUDIES, key=lambda s: min(n for n in SENTENCES if study_of(n) == s)):
         parts.append(f"## {TITLES[study]}")
-        size = SIZES.get(study, study)
-        if size in REDUCED and "small" in run_here:
-            parts.append(f"At `small` size: {REDUCED[size]}.")
         mine = [claim for claim in SENTENCES if study_of(claim) == study]
+        parts.append(bullets(what_was_played(study, [r for r in rows if r["claim"] in mine])))
         for figure, claims in FIGURES.items():
             if figure in pictures and set(claims) <= set(mine):
                 about = f"claim{'s' * (len(claims) > 1)} {', '.join(map(str, claims))}"
@@ -82,34 +86,73 @@ def page(rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}) ->
     return "\n\n".join(parts) + "\n"
 
 
+def what_was_played(study: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each size, also for those that were not run, to compare with.
+
+    A row that does not tell what was played is of the settings that there are now.
+    """
+    lines = []
+    for scale in SCALES:
+        own = [row for row in rows if row["scale"] == scale]
+        texts = dict.fromkeys(str(row.get("played") or played(study, scale)) for row in own)
+        lines += [f"`{scale}`: {text}" for text in texts]
+        if not own and scale != "smoke":
+            lines.append(f"`{scale}`, not run: {played(study, scale)}")
+    return lines
+
+
 def best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those that can decide something; a smoke run is shown only where there is no other."""
     real = [row for row in rows if row["scale"] != "smoke"]
     return real or list(rows)
 
 
+def word_of(row: Mapping[str, Any] | None) -> str:
+    """The verdict in a table; a smoke run decides nothing, it runs or fails."""
+    if row is None:
+        return "not run"
+    if row["scale"] == "smoke":
+        return "fails" if row.get("failures") else "runs"
+    return str(row["verdict"])
+
+
 def tally(found: Mapping[tuple[int, str], Mapping[str, Any]], scale: str) -> str:
     """How many claims have which verdict at a size."""
-    words = Counter(str(row["verdict"]) for (_, size), row in found.items() if size == scale)
+    words = Counter(word_of(row) for (_, its), row in found.items() if its == scale)
     counts = ", ".join(f"{words[word]} {many}" for word, many in TALLY.items() if words[word])
     return f"At `{scale}` size: {counts}; {len(SENTENCES) - words.total()} of all were not run."
 
 
-def summary(found: Mapping[tuple[int, str], Mapping[str, Any]], scales: Sequence[str]) -> str:
-    if not scales:
-        return "Nothing has been run yet."
-    lines = [f"| claim | {' | '.join(scales)} |", "|---|" + "---|" * len(scales)]
-    for claim in SENTENCES:
-        words = [str(found.get((claim, s), {"verdict": "not run"})["verdict"]) for s in scales]
-        lines.append(f"| {claim}. {SENTENCES[claim]} | {' | '.join(words)} |")
-    return "\n".join(lines)
+def summary(found: Mapping[tuple[int, str], Mapping[str, Any]]) -> str:
+    lines = [
+        (f"{claim}. {sentence}", *(word_of(found.get((claim, scale))) for scale in SCALES))
+        for claim, sentence in SENTENCES.items()
+    ]
+    return table(("claim", *SCALES), lines)
 
 
 def section(row: Mapping[str, Any]) -> str:
-    """One verdict: the word, its parts, how the arms ended, and how to repeat it."""
+    """One verdict: the word, what it rests on, how to repeat it, and what is known of the steps."""
     seeds = ", ".join(map(str, row["seeds"])) or "none"
-    blocks = [f"**{row['verdict']}** at `{row['scale']}` size, seeds {seeds}: `{row['command']}`"]
-    parts = row.get("parts", ())
+    word = word_of(row)
+    blocks = [
+        f"**{word}** at `{row['scale']}` size, seeds {seeds}: `{row['command']}`",
+        *basis(row),
+    ]
+    if row.get("tuned"):
+        blocks.append("Tuned: " + "; ".join(f"{k} to {v}" for k, v in row["tuned"].items()) + ".")
+    if own := row.get("own_units"):
+        said = (
+            f"**{own['verdict']}**, `{row['command']} --own-units`. The reason is {row['reason']}."
+        )
+        blocks += [f"With the tuning-free methods' eta and gamma times ||theta0||: {said}"]
+        blocks += basis(own)
+    return "\n\n".join(blocks)
+
+
+def basis(row: Mapping[str, Any]) -> list[str]:
+    """The parts of a verdict, further numbers, and how the arms ended."""
+    blocks, parts = [], row.get("parts", ())
     if parts:
         blocks.append(table(("", "found", "must be", "holds"), map(part_line, parts)))
     else:
@@ -120,9 +163,7 @@ def section(row: Mapping[str, Any]) -> str:
         blocks.append(bullets(numbers))
     if row.get("finals"):
         blocks.append(ends(row["finals"]))
-    if row.get("tuned"):
-        blocks.append("Tuned: " + "; ".join(f"{k} to {v}" for k, v in row["tuned"].items()) + ".")
-    return "\n\n".join(blocks)
+    return blocks
 
 
 def part_line(part: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Verdicts and pictures in a folder: verdicts.json, and pictures/FIGURE-SCALE.png."""
+"""Verdicts and pictures in a folder: verdicts.json, and pictures/FIGURE-SCALE.png.
+
+Beside a page they lie in one folder, with challenge.md if `tunefree challenge page` wrote it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tunefree.reproduce.recipes import SCALES
 
 VERDICTS = "verdicts.json"
 PICTURES = "pictures"
+CHALLENGE = "challenge.md"
 
 Row: TypeAlias = dict[str, Any]  # a verdict as it is written
 
@@ -31,8 +35,18 @@ def read(folder: Path) -> list[Row]:
 
 
 def keep(folder: Path, *new: Row) -> None:
-    """Write verdicts in place of those on the same claims at the same sizes."""
-    rows = {(row["claim"], SCALES.index(row["scale"])): row for row in (*read(folder), *new)}
+    """Write verdicts in place of those on the same claims at the same sizes.
+
+    What was found out about a claim's steps stays as long as its seeds and numbers are the same.
+    """
+    rows: dict[tuple[int, int], Row] = {}
+    for row in (*read(folder), *new):
+        key = row["claim"], SCALES.index(row["scale"])
+        old = rows.get(key, {})
+        same = all(old.get(name) == row.get(name) for name in ("verdict", "seeds", "numbers"))
+        steps = {"own_units", "reason"} & old.keys() if same else ()
+        known = {name: old[name] for name in steps}
+        rows[key] = {**known, **row}
     atomic_file.write(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
 
 
@@ -52,3 +66,9 @@ def pictures(folder: Path) -> dict[str, Path]:
             if path.exists():
                 found[figure] = path
     return found
+
+
+def challenge(folder: Path) -> str:
+    """The text on the challenge that lies there, if any does."""
+    path = folder / CHALLENGE
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""

@@ -1,7 +1,7 @@
 """The papers' experiments as settings and arms, at three sizes.
 
 smoke   digits and a tiny network: seconds, shows only that everything runs
-small   reduced so that all of it fits into an hour on two cores; `REDUCED` says by what
+small   reduced so that all of it fits into an hour on two cores; `sizes` says to what
 paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` says so
 
 An arm is written as for `tunefree compare`. A method that brings a grid is tuned on held-out
@@ -21,6 +21,12 @@ Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0, 1), "small": (0, 1, 2), "paper": (0, 1)}
 TUNING_SEED = 100  # no arm is ever played with it
+THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
+THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
+    "smoke": (0, 1),
+    "small": tuple(range(5)),
+    "paper": tuple(range(10)),
+}
 
 
 class Setting(NamedTuple):
@@ -99,19 +105,6 @@ LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs out at a time; the second is
     "smoke": (2, 4, 6, 8),
     "small": (5, 10, 25, 40),
     "paper": (10, 20, 30, 50),
-}
-REDUCED = {
-    "images": "N = 50, S = 5, K = 5 and batch 20 instead of N = 100, S = 10, K = 12 and batch "
-    "100; 150 rounds at both sizes; step sizes are swept on the skewed partitions, with two seeds",
-    "late": "the same sizes as for images, two seeds, and 5, 10, 25, 40 jobs out at a time",
-    "emnist": "the local part of EMNIST (28,200 pictures), the two-convolution network with 47 "
-    "outputs, N = 50, S = 4, K = 3 and batch 16; 400 rounds as in the paper; two seeds in sweeps",
-    "ablation": "Fashion-MNIST and the 21,840-parameter network stand in for CIFAR-10 and "
-    "ResNet-18, at the sizes for images",
-    "cifar": "the two-convolution network stands in for ResNet-18; N = 50, S = 5, K = 5, batch 20 "
-    "and 200 rounds",
-    "imdb": "60 words of each review, an LSTM of width 16, N = 50, S = 5, K = 5, batch 16 and 150 "
-    "rounds",
 }
 
 

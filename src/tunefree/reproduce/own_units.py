@@ -1,0 +1,98 @@
+"""Whether the steps or the method are the reason that a claim does not hold.
+
+The papers' theorems give eta and gamma as pure numbers, although they are lengths. An arm's twin
+multiplies both by ||theta0||, the norm of its run's first model, which is the model's own unit of
+length; beta has no unit and stays. The claim is then decided once more with twins in the arms'
+places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tunefree import algorithms
+from tunefree.api import named_objective
+from tunefree.config import Config
+from tunefree.core import bare
+from tunefree.data import sources
+from tunefree.experiments import arms
+from tunefree.experiments.batch import PlannedRun, plan
+from tunefree.experiments.compare import with_seed
+from tunefree.reproduce import recipes
+from tunefree.reproduce.checks import Table
+from tunefree.reproduce.claims import study_of
+from tunefree.reproduce.folder import Row
+from tunefree.reproduce.plans import Plans, play
+from tunefree.reproduce.rows import finals, judge, words_of
+
+METHODS = ("padamfed", "padamfed_vr", "parfrefl", "comparfrefl", "adamasfl")
+STEPS = ("eta", "gamma")
+SUFFIX = ", own units"
+REASONS = {
+    "holds": "the steps: with them in the model's own unit it holds",
+    "does not hold": "not the steps alone: with them in the model's own unit it still does not "
+    "hold",
+    "not decided": "not decided",
+}
+
+
+def has_twin(claim: int, arm: str) -> bool:
+    """Whether the arm's steps are lengths that a theorem gives as pure numbers."""
+    of_papers = arms.parse_arm(arm).name in METHODS
+    return of_papers and not recipes.swept_step(arm) and study_of(claim) != "wire"
+
+
+class OwnUnits:
+    """The twins of a study's arms; each data set is loaded once for the lengths of its models."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+        self._lengths: dict[str, Mapping[int, float]] = {}
+
+    def decide(self, claim: int, table: Table) -> Row:
+        """What the claim's row says besides, once its twins are played; nothing if it has none."""
+        keys = [(where, arm) for where, arm in table if has_twin(claim, arm)]
+        if not keys:
+            return {}
+        order = self._plans.order
+        curves, failures = play({key: self.twins(*key) for key in keys}, order.workers)
+        swapped = {**table, **curves}
+        found = words_of(judge(claim, order.scale, swapped, failures), order.scale)
+        ends = [
+            {**row, "arm": row["arm"] + SUFFIX} if has_twin(claim, row["arm"]) else row
+            for row in finals(swapped)
+        ]
+        return {"own_units": {**found, "finals": ends}, "reason": REASONS[found["verdict"]]}
+
+    def twins(self, where: str, arm: str) -> list[PlannedRun]:
+        """The arm's runs with its formulas' steps in its first model's unit of length."""
+        full = self._plans.configure(where, arm)
+        seeds = self._plans.seeds(where, arm)
+        lengths, label = self.lengths(full), arm + SUFFIX
+        return [
+            plan(self._plans.order.runs, label, with_seed(in_units(full, lengths[s]), s), "arm")
+            for s in seeds
+        ]
+
+    def lengths(self, config: Config) -> Mapping[int, float]:
+        """||theta0|| of each seed."""
+        kind = repr((config.data.name, config.data.options, config.model))
+        if kind not in self._lengths:
+            self._lengths[kind] = lengths(config, self._plans.order.arm_seeds)
+        return self._lengths[kind]
+
+
+def lengths(config: Config, seeds: Sequence[int]) -> dict[int, float]:
+    data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
+    models = {seed: named_objective(with_seed(config, seed), data).theta0 for seed in seeds}
+    return {seed: float(theta0.double().norm()) for seed, theta0 in models.items()}
+
+
+def in_units(config: Config, length: float) -> Config:
+    """Both steps multiplied; six digits of them, so that no rounding gives a run another name."""
+    method = bare(algorithms.configure(config, None))
+    steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
+    chosen = config.algorithm
+    own = replace(chosen, options={**chosen.options, **steps}, explicit_steps=True)
+    return replace(config, algorithm=own)

@@ -1,0 +1,70 @@
+"""A verdict as it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from tunefree.reproduce import recipes
+from tunefree.reproduce.checks import Table, late_score
+from tunefree.reproduce.claims import CLAIMS, SENTENCES, study_of
+from tunefree.reproduce.folder import Row
+from tunefree.reproduce.plans import Failures, Order
+from tunefree.reproduce.recipes import Scale
+from tunefree.reproduce.sizes import played
+from tunefree.reproduce.verdicts import Verdict
+
+
+def judge(claim: int, scale: Scale, table: Table, failures: Failures) -> Verdict:
+    """What the claim's check says of its arms' curves; nothing is decided where a run failed."""
+    verdict = CLAIMS[claim].check(scale)(table)
+    if not failures:
+        return verdict
+    why = f"{len(failures)} runs failed: {failures[0][1]}; without them: {verdict.why}"
+    return verdict._replace(word="not decided", why=why)
+
+
+def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> Row:
+    """The claim's verdict, and how to come by it again."""
+    return {
+        "claim": claim,
+        "sentence": SENTENCES[claim],
+        **words_of(verdict, order.scale),
+        "seeds": list(seeds),
+        "scale": order.scale,
+        "played": played(study_of(claim), order.scale, order.seeds),
+        "command": order.command(claim),
+    }
+
+
+def words_of(verdict: Verdict, scale: Scale) -> Row:
+    """The word, why, and all numbers; at smoke size nothing is ever decided."""
+    smoke = scale == "smoke"
+    return {
+        "verdict": "not decided" if smoke else verdict.word,
+        "parts": [{**part._asdict(), "value": json_value(part.value)} for part in verdict.parts],
+        "numbers": {what: json_value(value) for what, value in verdict.numbers.items()},
+        "why": f"smoke size only shows that it runs; {verdict.why}" if smoke else verdict.why,
+    }
+
+
+def json_value(value: float | str) -> float | str | None:
+    """The same, or nothing in place of what JSON has no word for."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def finals(table: Table) -> list[Row]:
+    """How every arm ended; arms at written step sizes are left to the picture."""
+    rows = []
+    for (where, arm), curves in table.items():
+        scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]
+        if scored and not recipes.swept_step(arm):
+            ends = [late_score(curve) for curve in scored]
+            spread = stdev(ends) if len(ends) > 1 else 0.0
+            lost = sum(curve.diverged for curve in scored)
+            rows.append(
+                {"where": where, "arm": arm, "accuracy": round(fmean(ends), 4)}
+                | {"spread": round(spread, 4), "diverged": lost}
+            )
+    return rows

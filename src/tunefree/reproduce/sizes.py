@@ -1,0 +1,100 @@
+"""What is played for a study at each size, in words made from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tunefree.data import sources
+from tunefree.reproduce.claims import CLAIMS
+from tunefree.reproduce.recipes import (
+    LEVELS,
+    SEEDS,
+    THEORY_ROUNDS,
+    THEORY_SEEDS,
+    Scale,
+    Setting,
+    settings,
+    swept_step,
+)
+
+
+def played(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
+    """One line: sizes, data, model and seeds; those of the size unless others are asked for.
+
+    >>> played("theory", "small")
+    'at most 4,096 rounds on synthetic problems; seeds 0, 1, 2, 3, 4'
+    """
+    if study == "theory":
+        seeds = list_of(asked or THEORY_SEEDS[scale])
+        return f"at most {THEORY_ROUNDS[scale]:,} rounds on synthetic problems; seeds {seeds}"
+    needs: dict[str, list[str]] = {}
+    for claim in CLAIMS.values():
+        if claim.study == study:
+            for where, arms in claim.needs.items():
+                needs.setdefault(where, []).extend(arms)
+    known = settings(scale)
+    mine = [known[where] for where in needs]
+    late = [LEVELS[scale][int(where[-1])] for where in needs if where.startswith("late-")]
+    return "; ".join(
+        text
+        for text in (
+            each(map(sizes, mine)),
+            f"{each(map(data, mine))}, partition {each(map(partition, mine))}",
+            f"model {each(map(model, mine))}",
+            f"{list_of(sorted(late))} jobs out at a time" if late else "",
+            words_on_seeds(needs, known, asked or SEEDS[scale]),
+        )
+        if text
+    )
+
+
+def sizes(setting: Setting) -> str:
+    keys = setting.settings
+    N, S, K, T = (keys[f"system.{letter}"] for letter in "NSKT")
+    return f"N = {N}, S = {S}, K = {K}, batch {keys['data.batch_size']}, {T} rounds"
+
+
+def data(setting: Setting) -> str:
+    return str(setting.settings["data.name"]) + options(setting, "data.length")
+
+
+def partition(setting: Setting) -> str:
+    return str(setting.settings["data.partition"])
+
+
+def model(setting: Setting) -> str:
+    usual = sources.SOURCES[str(setting.settings["data.name"])].model
+    name = setting.settings.get("model.name", usual)
+    return f"{name}{options(setting, 'model.embedding', 'model.hidden')}"
+
+
+def options(setting: Setting, *keys: str) -> str:
+    """The given ones among these, in brackets."""
+    given = [
+        f"{key.partition('.')[2]} {setting.settings[key]}" for key in keys if key in setting[0]
+    ]
+    return f" ({', '.join(given)})" if given else ""
+
+
+def words_on_seeds(
+    needs: Mapping[str, Sequence[str]], known: Mapping[str, Setting], asked: Sequence[int]
+) -> str:
+    """The seeds of arms, and of those at written step sizes where these are fewer."""
+    arms, swept = set[int](), set[int]()
+    for where, names in needs.items():
+        for arm in names:
+            if swept_step(arm):
+                swept |= set(asked[: known[where].sweep_seeds])
+            else:
+                arms |= set(asked[: known[where].seeds])
+    if not arms or not swept or arms == swept:
+        return f"seeds {list_of(sorted(arms | swept))}"
+    return f"seeds {list_of(sorted(arms))}, at written step sizes {list_of(sorted(swept))}"
+
+
+def each(words: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(words))
+
+
+def list_of(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
