@@ -14,7 +14,7 @@ from tunefree import algorithms
 from tunefree.algorithms.own import about_of, options_in
 from tunefree.challenge.tasks import Kind, Scale
 from tunefree.config import Config
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, unknown
 from tunefree.experiments import arms
 from tunefree.experiments.tune import Grid, Value
 from tunefree.schedule.simulate import check
@@ -66,6 +66,16 @@ def entries(kind: Kind, own: Sequence[str], only: Sequence[str]) -> list[Entry]:
     suite = {entry.arm: entry for entry in ENTRIES[kind]}
     chosen = [entry for arm, entry in suite.items() if not only or arm.partition(":")[0] in only]
     return chosen + [own_entry(arm) for arm in own if arm not in suite]
+
+
+def check_names(own: Sequence[str], only: Sequence[str]) -> None:
+    """Refuse methods that nobody knows, before anything is played."""
+    for text in own:
+        own_entry(text)
+    suite = {entry.arm.partition(":")[0] for each in ENTRIES.values() for entry in each}
+    for name in only:
+        if name not in suite:
+            raise unknown("--only", name, suite)
 
 
 def own_entry(text: str) -> Entry:

@@ -28,7 +28,7 @@ RULES = (
     "which is chosen in its favour. Ahead or behind means by more than a standard error of the "
     "differences, seed by seed.",
     "Rounds, traffic (both ways, all clients) and seconds to a target count until the first "
-    "evaluation that has it, in the median over seeds; there are five or ten evaluations in a run. "
+    "evaluation that has it in the mean over seeds; there are five or ten evaluations in a run. "
     "Seconds are of one core each, while other runs were going on.",
 )
 
@@ -37,17 +37,18 @@ def headline(result: Result) -> str:
     """What holds, in a few lines."""
     found = score.standings(result["tasks"])
     lines = [
-        sentence(result, [each for each in found if not each.held_out], "development"),
-        sentence(result, [each for each in found if each.held_out], "held-out"),
-        bill(result, found),
+        sentence([each for each in found if not each.held_out], "development"),
+        sentence([each for each in found if each.held_out], "held-out"),
+        bill(found),
     ]
     return "\n".join(f"- {line}" for line in lines if line)
 
 
-def sentence(result: Result, found: Sequence[Standing], group: str) -> str:
+def sentence(found: Sequence[Standing], group: str) -> str:
     if not found:
         return ""
-    count, gap = Counter(each.word for each in found), fmean(each.ahead for each in found)
+    count = Counter(str(each.word) for each in found)
+    gap = fmean(each.ahead for each in found)
     words = ", ".join(
         f"{text} {count[word]}"
         for word, text in (("ahead", "ahead on"), ("level", "level on"), ("behind", "behind on"))
@@ -61,19 +62,17 @@ def sentence(result: Result, found: Sequence[Standing], group: str) -> str:
     )
 
 
-def bill(result: Result, found: Sequence[Standing]) -> str:
+def bill(found: Sequence[Standing]) -> str:
     """How much sooner ours is there than the best tuned method, without and with its tuning."""
     there = [each for each in found if each.ours.cost.rounds < math.inf]
-    both = [each for each in there if each.best.cost.rounds < math.inf]
-    if not both:
+    if not there:
         return ""
-    bare = [each.best.cost.rounds / each.ours.cost.rounds for each in both]
-    whole = [each.best.whole_cost.rounds / each.ours.cost.rounds for each in both]
+    bare = [each.best.cost.rounds / each.ours.cost.rounds for each in there]
+    whole = [each.best.whole_cost.rounds / each.ours.cost.rounds for each in there]
     return (
-        f"It reaches the best tuned method's final accuracy on {len(there)} of {len(found)} tasks; "
-        f"on the {len(both)} where both do in the median seed, the tuned method needs "
-        f"{geometric(bare):.1f} times as many rounds, and {geometric(whole):.0f} times with its "
-        "search (geometric means)."
+        f"It reaches the best tuned method's final accuracy on {len(there)} of {len(found)} tasks. "
+        f"On those the tuned method needs {geometric(bare):.1f} times as many rounds, and "
+        f"{geometric(whole):.0f} times with its search (geometric means)."
     )
 
 
@@ -200,7 +199,8 @@ def title(method: str) -> str:
     name, _, own = method.partition(":")
     if name not in algorithms.REGISTRY:
         return method
-    return algorithms.REGISTRY[name].about.title + (f", {own}" if own else "")
+    known: str = algorithms.REGISTRY[name].about.title
+    return f"{known}, {own}" if own else known
 
 
 def accuracy(each: Score) -> str:

@@ -66,6 +66,7 @@ def play(order: Order, say: Say) -> Iterator[Played]:
         raise ConfigError(
             f"--seeds {TUNING_SEED} is the seed that methods are tuned with; score them on others"
         )
+    methods.check_names(order.own, order.only)
     for number, task in enumerate(order.tasks, 1):
         say(f"{task.name}: task {number} of {len(order.tasks)}")
         try:

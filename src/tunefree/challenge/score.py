@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 Played: TypeAlias = Mapping[str, Any]
 Word = Literal["ahead", "level", "behind"]
 
 OURS = "polarfl"
+ROUNDING = 1e-4  # of the accuracies in a curve
 CLOSE = 0.02  # below the target: near enough for the profile of rounds
 RATIOS = tuple(1 + 0.02 * step for step in range(151))  # of errors, in the profile
 TIMES = tuple(2 ** (step / 8) for step in range(65))  # of rounds
@@ -44,7 +45,7 @@ class Score(NamedTuple):
     spread: float
     diverged: int
     trials: int
-    cost: Cost  # until the best tuned method's accuracy, median over seeds
+    cost: Cost  # until the best tuned method's accuracy
     whole_cost: Cost  # the same and its tuning bill
 
 
@@ -96,13 +97,16 @@ def score(method: Played, target: float) -> Score:
 
 
 def cost_to(method: Played, target: float) -> Cost:
-    """Rounds, bits and seconds until an evaluation has the target, median over seeds."""
-    reached = [
-        next((row for row in curve if row[1] >= target), (math.inf,) * 4)
-        for curve in method["curves"]
-    ]
-    rounds, _, bits, seconds = (median(column) for column in zip(*reached, strict=True))
-    return Cost(rounds, bits, seconds)
+    """What had been spent at the first evaluation whose mean over seeds has the target."""
+    by_round: dict[int, list[Sequence[float]]] = {}
+    for curve in method["curves"]:
+        for row in curve:
+            by_round.setdefault(row[0], []).append(row)
+    for at, rows in sorted(by_round.items()):
+        reached = sum(row[1] for row in rows) / len(method["curves"])  # a diverged run adds nothing
+        if reached >= target - ROUNDING:
+            return Cost(at, fmean(row[2] for row in rows), fmean(row[3] for row in rows))
+    return Cost(math.inf, math.inf, math.inf)
 
 
 def standing(task: Played) -> Standing | None:

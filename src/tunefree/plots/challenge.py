@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tunefree.plots.style import (
     COLOURS,
@@ -16,7 +16,6 @@ from tunefree.plots.style import (
 )
 
 DPI = 120
-LEFT, RIGHT = COLOURS[1], COLOURS[0]
 
 
 class Pair(NamedTuple):
@@ -45,16 +44,14 @@ def save_pairs(pairs: Sequence[Pair], path: Path) -> Path:
     label_axes(axes, "test accuracy at the end, mean and deviation over seeds", "")
     names = [f"{pair.task}{' (held out)' if pair.held_out else ''}" for pair in pairs]
     for place, pair in enumerate(pairs):
-        (ours, own), (best, spread) = pair.ours, pair.best
+        ours, best = pair.ours[0], pair.best[0]
         axes.plot([best, ours], [place, place], color="#b9b4a7", linewidth=2, zorder=1)
-        look = {"linestyle": "", "capsize": 2, "markersize": 7}
-        axes.errorbar(
-            *(best, place), xerr=spread, marker="s", color=LEFT, **look,
-            label="best tuned method (named)",
-        )  # fmt: skip
-        axes.errorbar(
-            *(ours, place), xerr=own, marker="o", color=RIGHT, **look, label="PolarFL, untuned"
-        )
+        look: dict[str, Any] = {"linestyle": "", "capsize": 2, "markersize": 7}
+        for x, spread, marker, color, label in (
+            (*pair.best, "s", COLOURS[1], "best tuned method (named)"),
+            (*pair.ours, "o", COLOURS[0], "PolarFL, untuned"),
+        ):
+            axes.errorbar(x, place, xerr=spread, marker=marker, color=color, label=label, **look)
         right = ours < best
         axes.annotate(
             pair.title,

@@ -1,0 +1,175 @@
+"""`tunefree challenge`, played at its smallest size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefree.challenge import play, tasks
+from tunefree.challenge.methods import ENTRIES, TUNING_SEED, entries, own_entry, why_not
+from tunefree.challenge.play import Order, configure
+from tunefree.challenge.tasks import SCALES, TASKS, Task, choose
+from tunefree.cli import main
+from tunefree.data.sources import SOURCES
+from tunefree.errors import ConfigError
+from tunefree.experiments.batch import Result
+from tunefree.models import MODELS
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tunefree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["challenge", *words, "--scale", "smoke", "--out", str(tmp_path / "out")])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_the_suite_is_as_large_as_it_says() -> None:
+    assert len(TASKS) >= 12
+    assert sum(task.held_out for task in TASKS) >= 4
+    assert {task.kind for task in TASKS if task.held_out} == {"synchronous", "late", "compressed"}
+    assert len({task.name for task in TASKS}) == len(TASKS)
+
+
+def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> None:
+    def pair(task: Task) -> tuple[object, object]:
+        return task.settings["data.name"], task.settings["model.name"]
+
+    seen = {pair(task) for task in TASKS if not task.held_out}
+    assert not seen & {pair(task) for task in TASKS if task.held_out}
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_method_can_play_every_task_of_its_kind(task: Task, scale: tasks.Scale) -> None:
+    base = configure(task, scale)
+    assert base.data.name in SOURCES
+    assert base.model.name in MODELS
+    for entry in ENTRIES[task.kind]:
+        assert why_not(entry, base) == ""
+
+
+def test_a_tuned_method_is_searched_with_and_without_decay() -> None:
+    for each in ENTRIES.values():
+        assert all(entry.grid["decay"] == ("none", "linear") for entry in each if entry.grid)
+        free = {entry.arm.partition(":")[0] for entry in each if not entry.grid}
+        assert "polarfl" in free
+
+
+def test_it_plays_tunes_and_goes_on_where_it_was(tunefree: Run, tmp_path: Path) -> None:
+    words = ("cancer-mlp", "--only", "polarfl", "fedavg", "--seeds", "0", "1")
+    code, out, _ = tunefree(*words, "--format", "json")
+    assert code == 0
+    (task,) = json.loads(out)["tasks"]
+    ours, fedavg = task["methods"]
+    assert (ours["method"], ours["tuned"], ours["bill"]["trials"]) == ("polarfl", False, 0)
+    assert (fedavg["tuned"], fedavg["bill"]["trials"]) == (True, 2)
+    assert fedavg["bill"]["rounds"] == 2 * 8
+    assert set(fedavg["chosen"]) == {"eta", "decay"}
+    assert [row[0] for row in ours["curves"][0]][-1] == 8
+    trials = list((tmp_path / "out/smoke/cancer-mlp/trials").glob("*.sqlite"))
+    assert all(f"seed{TUNING_SEED}" in path.name for path in trials)
+    runs = sorted((tmp_path / "out").rglob("*.sqlite"))
+    before = [path.stat().st_mtime_ns for path in runs]
+    again = tunefree(*words, "--format", "json")
+    assert json.loads(again[1]) == json.loads(out)
+    assert [path.stat().st_mtime_ns for path in runs] == before
+
+
+def test_a_trained_start_is_where_every_method_begins(tunefree: Run) -> None:
+    code, out, _ = tunefree("cifar-lora", "--only", "polarfl", "parfrefl", "--format", "json")
+    (task,) = json.loads(out)["tasks"]
+    first = {curve[0][1] for method in task["methods"] for curve in method["curves"]}
+    assert code == 0
+    assert len(first) == 1
+    assert task["start"] == first.pop() > 0.15
+    assert "LoRA of rank 4" in task["words"]
+
+
+OWN = """
+from tunefree.algorithms.fedavg import FedAvg as Mine
+"""
+
+
+def test_an_own_method_and_an_own_task_are_a_line_each(
+    tunefree: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "challenger.py").write_text(OWN)
+    (tmp_path / "hospital.toml").write_text(
+        '[data]\nname = "breast-cancer"\npartition = "iid"\n'
+        "[system]\nN = 5\nS = 2\nK = 2\nT = 6\n[run]\neval_every = 3\n"
+    )
+    words = ("hospital.toml", "--only", "polarfl", "--add", "challenger:Mine", "--trials", "2")
+    code, out, _ = tunefree(*words, "--format", "json")
+    (task,) = json.loads(out)["tasks"]
+    assert code == 0
+    assert (task["task"], task["rounds"]) == ("hospital", 6)
+    assert [method["method"] for method in task["methods"]] == ["polarfl", "challenger:Mine"]
+    assert task["methods"][1]["bill"]["trials"] == 2
+
+
+def test_a_method_that_cannot_play_is_left_out_with_its_reason(tunefree: Run) -> None:
+    code, _, err = tunefree("fashion-late", "--only", "polarfl", "--add", "mime:eta=0.1")
+    assert code == 0
+    assert "mime:eta=0.1 does not play: Mime needs 2 exchanges a round" in err
+
+
+def test_what_is_written_of_an_own_method_is_not_searched() -> None:
+    assert own_entry("fedavg:eta=0.1").grid == {}
+    assert set(own_entry("scaffold:eta=0.1").grid) == {"s"}
+    assert [entry.arm for entry in entries("late", ["fedavg:eta=1"], ["polarfl"])] == [
+        "polarfl",
+        "fedavg:eta=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fashion-skwe"], "did you mean 'fashion-skew'?"),
+        (["list", "page"], "`tunefree challenge list` stands alone"),
+        (["digits-short", "--seeds", "100"], "--seeds 100 is the seed that methods are tuned with"),
+        (["digits-short", "--seeds", "1", "1"], "names a seed twice"),
+        (["digits-short", "--trials", "-1"], "must be at least 0"),
+        (["digits-short", "--add", "fedavgg"], "did you mean 'fedavg'?"),
+        (["digits-short", "--only", "fedprox"], "--only = 'fedprox' is not known"),
+        (["nothing.toml"], "'nothing.toml' cannot be read"),
+        (["page"], "holds no results that count"),
+    ],
+)
+def test_bad_input_gets_one_sentence(tunefree: Run, words: list[str], sentence: str) -> None:
+    code, out, err = tunefree(*words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_the_list_shows_all_tasks(tunefree: Run) -> None:
+    code, out, _ = tunefree("list", "--format", "json")
+    rows: list[dict[str, Any]] = json.loads(out)
+    assert code == 0
+    assert [row["task"] for row in rows] == [task.name for task in TASKS]
+    assert all(len(row["methods"]) >= 5 for row in rows)
+
+
+def test_an_own_task_may_not_take_a_name_of_the_suite(tmp_path: Path) -> None:
+    path = tmp_path / "digits-short.toml"
+    path.write_text("[system]\nT = 3\n")
+    with pytest.raises(ConfigError, match="named like a task of the suite"):
+        choose([str(path)])
+
+
+def test_a_diverged_run_counts_nothing() -> None:
+    history = [{"round": 1.0, "accuracy": 0.9, "train_loss": 0.1}]
+    run: Any = None
+    assert play.final_accuracy(Result(run, "done", history)) == 0.9
+    assert play.final_accuracy(Result(run, "diverged", history)) == 0.0
+    assert Order([], "small", Path()).budget == 10
