@@ -25,7 +25,16 @@ from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch
-from tunefree.experiments.tune import Trial, TuningResult, declared_grid, next_value, tune
+from tunefree.experiments.tune import (
+    Search,
+    Trial,
+    TuningResult,
+    declared_grid,
+    next_value,
+    on_held_out,
+    search_all,
+    tune,
+)
 from tunefree.record import Record
 from tunefree.report.content import content
 from tunefree.report.files import find
@@ -68,6 +77,19 @@ def tried(result: TuningResult) -> list[float]:
 
 def eta_of(trial: Trial) -> float:
     return float(dict(trial.point)["eta"])
+
+
+def test_searches_side_by_side_find_what_each_finds_alone(told: Any) -> None:
+    peaks = {"fedavg": 0.1, "scaffold": 3.0}  # the second lies beyond its grid
+    told(lambda c: best_at(peaks[c.algorithm.name])(c))
+    searches = {name: Search(on_held_out(settings(name)), GRID, Path("together")) for name in peaks}
+    search_all(list(searches.values()), [1000], budget=6)
+    for name, search in searches.items():
+        alone = tune(settings(name), GRID, [1000], Path(name), budget=6)
+        found = search.result()
+        assert found is not None
+        assert (found.point, tried(found)) == (alone.point, tried(alone))
+    assert [len(search.trials) for search in searches.values()] == [4, 6]
 
 
 def test_a_choice_may_be_searched_beside_numbers(told: Any) -> None:
