@@ -9,6 +9,7 @@ any other function of a row, such as `wandb.log`, or one that calls TensorBoard'
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -19,9 +20,8 @@ import tunefree
 Log = Callable[[dict[str, float]], object]  # takes the row of a round
 
 
-def to_csv(path: Path) -> Log:
+def to_csv(file: TextIO) -> Log:
     """A line for each round; a score that was not due is left empty."""
-    file = path.open("w", newline="", encoding="utf-8", buffering=1)
     writer = csv.DictWriter(file, ["round", "bits_up", "accuracy", "loss"], extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -48,4 +48,5 @@ def main(log: Log, out: Path, rounds: int = 60, enough: float = 0.9) -> tunefree
 if __name__ == "__main__":
     out = Path("live.sqlite")
     out.unlink(missing_ok=True)  # what an earlier start of this example left
-    main(to_csv(Path("rounds.csv")), out)
+    with Path("rounds.csv").open("w", newline="", encoding="utf-8") as file:
+        main(to_csv(file), out)

@@ -2,7 +2,7 @@
 
     python examples/own_algorithm.py
 
-Three of 20 clients hold negatives in other units. They carry a mean away, PolarFL's too, but no median.
+Three of 20 clients hold negatives in other units: they move a mean, PolarFL's too, but no median.
 """
 
 from collections.abc import Sequence
