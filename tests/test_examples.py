@@ -122,9 +122,9 @@ def test_against_a_tuned_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[
     main = example("against_a_tuned_baseline").main
     ours, tuned = main(tmp_path, grid="eta=0.1", seeds=(0,), **toy)
     assert (ours.steps, tuned.steps) == ("from theory", "tuned")
-    assert (ours.tuning, tuned.tuning["rounds"]) == (None, 6)
+    assert (ours.tuning, tuned.tuning["rounds"]) == (None, 12)
     assert ours.accuracy > 0.5
-    assert "and 6 rounds of tuning before them" in capsys.readouterr().out
+    assert "and 12 rounds of tuning before them" in capsys.readouterr().out
 
 
 def test_federation_on_flower(tmp_path: Path) -> None:
