@@ -8,8 +8,6 @@ very unevenly, adapt it together: `peft` freezes its weights and puts adapters o
 them, and tunefree trains and sends whatever requires grad.
 """
 
-from __future__ import annotations
-
 import torch
 from peft import LoraConfig, get_peft_model
 from sklearn.datasets import load_digits
@@ -20,9 +18,8 @@ import tunefree
 
 def data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Training and test images of 8x8 digits, from -1 to 1."""
-    bunch = load_digits()
-    x = torch.tensor(bunch.images, dtype=torch.float32).flatten(1) / 8 - 1
-    y = torch.tensor(bunch.target)
+    x, y = map(torch.tensor, load_digits(return_X_y=True))
+    x = x.float() / 8 - 1
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     return x[order[360:]], y[order[360:]], x[order[:360]], y[order[:360]]
 
@@ -33,18 +30,15 @@ def pretrained(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
     model.append(nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    known = y < 5
     for _ in range(200):
-        loss = nn.functional.cross_entropy(model(x[known]), y[known])
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.cross_entropy(model(x[y < 5]), y[y < 5]).backward()
         optimizer.step()
     return model
 
 
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    with torch.no_grad():
-        return float((model(x).argmax(1) == y).float().mean())
+    return float((model(x).argmax(1) == y).float().mean())
 
 
 def main(rounds: int = 60) -> tunefree.Run:
