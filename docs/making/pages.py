@@ -15,6 +15,7 @@ from tunefree.conformance.cost import Entry, catalog
 
 ROOT = Path(__file__).parents[2]
 
+WIDE = ("---", "hide: [toc]", "---", "")  # what stands before a page with wide tables
 OURS = "Ours, the default"
 SIX = "The papers' tuning-free and asynchronous methods"
 SYNCHRONOUS = "Synchronous baselines"
@@ -76,6 +77,7 @@ def overview() -> str:
     """All methods by family: what each needs tuned and what it costs."""
     entries = {entry.name: entry for entry in catalog()}
     lines = [
+        *WIDE,
         "# All methods",
         "",
         "`tunefree algorithms` prints the same. d is the number of model parameters; what is sent is "
@@ -190,6 +192,7 @@ def settings() -> str:
     """Every setting with its name at every door."""
     names = {key: name for name, key in config.door_keys().items()}
     lines = [
+        *WIDE,
         "# Settings",
         "",
         "One setting, the same at every door: a key of a TOML file (`tunefree run FILE.toml`) and of "
@@ -205,25 +208,26 @@ def settings() -> str:
             deployed = name.replace("_", "-") if key in config.DEPLOYED else ""
             rows.append(
                 (
-                    *(f"`{key}`", " ".join(f"`{each}`" for each in flag.split())),
+                    *(f"`{key}`", f.metadata.get("help", "")),
+                    *(code(shown(f.default)), limits(f.metadata)),
+                    " ".join(f"`{each}`" for each in flag.split()),
                     *(code(name if key not in COMMAND_ONLY else ""), code(deployed)),
-                    *(code(shown(f.default)), limits(f.metadata), f.metadata.get("help", "")),
                 )
             )
-        head = ("key", "flag", "in Python", "on Flower", "default", "range", "meaning")
+        head = ("key", "meaning", "default", "range", "flag", "in Python", "on Flower")
         lines += ["", f"## {section.capitalize()}", "", *table(head, rows)]
         if section in MORE:
             lines += ["", MORE[section]]
     own = [
         (
             code(f.name.replace("_", "-")),
+            f.metadata["help"],
             code(shown(f.default)),
             limits(f.metadata),
-            f.metadata["help"],
         )
         for f in fields(config.Deployment)
     ]
-    lines += ["", "## Only on Flower", "", *table(("key", "default", "range", "meaning"), own)]
+    lines += ["", "## Only on Flower", "", *table(("key", "meaning", "default", "range"), own)]
     return "\n".join([*lines, ""])
 
 
@@ -280,7 +284,7 @@ def evidence() -> dict[str, str]:
 
 DEPLOY = """How they are used is told in [real federations](flower.md#commands-of-a-real-deployment). The units
 were checked with `systemd-analyze verify`; the image has not been built here, for want of a Docker daemon."""
-EXAMPLES = "Whole programs; the tests run them."
+EXAMPLES = "Whole programs; a test runs each where what it needs is installed."
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".service": "ini", "": "docker"}
 
 

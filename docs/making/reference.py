@@ -37,8 +37,13 @@ class Reference(griffe.Extension):
             return
         api = pkg["api"]
         for name, (cls, maker) in MADE.items():
+            function = getattr(tunefree.api, name)
             arguments = list(api[cls][maker].parameters)[1:]
-            text = inspect.getdoc(getattr(tunefree.api, name)) or ""
+            for argument in arguments:
+                usual = inspect.signature(function).parameters[argument.name].default
+                if isinstance(usual, str | int):
+                    argument.default = repr(usual)  # the number, not where it comes from
+            text = inspect.getdoc(function) or ""
             made = griffe.Function(
                 name,
                 lineno=api[name].lineno,

@@ -327,20 +327,45 @@ class Run(Training):
         return words.in_a_line(self)
 
 
-def played(make: Callable[P, Run], name: str, doc: str) -> Callable[P, Run]:
+def played(make: Callable[P, Run], name: str, doc: str, example: str) -> Callable[P, Run]:
     """The function of the same arguments that also trains to the end."""
+    arguments = (inspect.getdoc(make) or "").partition("\n\n")[2].partition("\n\n>>>")[0]
 
     def play(*given: P.args, **settings: P.kwargs) -> Run:
         return make(*given, **settings).finish()
 
     play.__name__ = play.__qualname__ = name
-    play.__doc__ = f"{doc}\n\n{inspect.getdoc(make)}"
+    play.__doc__ = f"{doc}\n\n{arguments}\n\n{example}"
     play.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
     return play
 
 
-train = played(Run, "train", "Train the model on the clients' data to the end and return the run.")
-resume = played(Run.resume, "resume", "Go on with the run in a file, to its end.")
+train = played(
+    Run,
+    "train",
+    "Train the model on the clients' data to the end and return the run.",
+    """\
+>>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+>>> run = train(nn.Linear(4, 3), clients, test=clients[0], rounds=5, progress=False)
+>>> run.history[-1]["round"], run.model
+(5, Linear(in_features=4, out_features=3, bias=True))
+""",
+)
+resume = played(
+    Run.resume,
+    "resume",
+    "Go on with the run in a file, to its end, and return the run.",
+    """\
+>>> from tempfile import TemporaryDirectory
+>>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+>>> model = nn.Linear(4, 3)
+>>> with TemporaryDirectory() as folder:
+...     run = train(model, clients, rounds=3, out=f"{folder}/a.sqlite", progress=False)
+...     run = resume(f"{folder}/a.sqlite", model, clients, rounds=6, progress=False)
+>>> run.record.state
+'done'
+""",
+)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
