@@ -21,6 +21,7 @@ PAGES = {  # a file or folder outside docs/ -> its page
     "cards": "methods/index.md",
 }
 PICTURES = ("benchmarks", "evidence")  # folders outside docs/ whose PNG files pages show
+BARS = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
@@ -58,7 +59,10 @@ def in_repository(uri: str) -> str:
 
 
 def for_site(markdown: str, uri: str) -> str:
-    """The text of a page with links to files of the repository led to their pages."""
+    """The text of a page with links to files of the repository led to their pages.
+
+    Bars in the code of a table, which are escaped elsewhere, stand as they are on the site.
+    """
     source = posixpath.dirname(in_repository(uri))
 
     def lead(match: re.Match[str]) -> str:
@@ -68,4 +72,5 @@ def for_site(markdown: str, uri: str) -> str:
             return match[0]
         return posixpath.relpath(on_site(path), posixpath.dirname(uri) or ".") + anchor
 
-    return LINK.sub(lead, markdown)
+    plain = BARS.sub(lambda match: match[0].replace("\\|", "|"), markdown)
+    return LINK.sub(lead, plain)

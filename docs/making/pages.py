@@ -104,17 +104,28 @@ def row(entry: Entry) -> tuple[str, ...]:
 
 def vectors(number: float) -> str:
     """
-    >>> vectors(2.0), vectors(0.0664), vectors(0)
-    ('2d', '0.066d', '-')
+    >>> vectors(2.0), vectors(0.0664), vectors(0), vectors(0.002)
+    ('2d', '0.066d', '-', 'a few numbers')
     """
+    if number < 0.01:
+        return "a few numbers" if number else "-"
     text = f"{number:.2g}"
-    return "-" if text == "0" else "d" if text == "1" else f"{text}d"
+    return "d" if text == "1" else f"{text}d"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; its cells may hold bars."""
+    """The lines of a table; its cells may hold bars, which in code stand as they are.
+
+    >>> table(["a"], [["`x|y` or |"]])[-1]
+    '| `x|y` or &#124; |'
+    """
     lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]
+    return [f"| {' | '.join(map(without_bars, line))} |" for line in lines]
+
+
+def without_bars(cell: str) -> str:
+    parts = cell.split("`")
+    return "`".join(p if i % 2 else p.replace("|", "&#124;") for i, p in enumerate(parts))
 
 
 Command = tuple[str, str, argparse.ArgumentParser]  # its words, what it is about, its flags
@@ -259,8 +270,8 @@ def shown(value: object) -> str:
 def limits(metadata: object) -> str:
     get: Callable[[str], float | None] = getattr(metadata, "get", lambda _: None)
     least, below = get("least"), get("below")
-    text = "" if least is None else f"from {least:g}"
-    return text if below in (None, float("inf")) else f"{text} to below {below:g}".strip()
+    text = "" if least is None else f"≥ {least:g}"
+    return text if below in (None, float("inf")) else f"{text}, < {below:g}"
 
 
 def architecture() -> str:

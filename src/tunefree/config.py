@@ -97,7 +97,9 @@ class AlgorithmSettings:
         "of methods that average: clients count equally, or by their examples",
         later=True,
     )
-    explicit_steps: bool = setting(False)
+    explicit_steps: bool = setting(
+        False, help="give a tuning-free method other steps, to study what they would do"
+    )
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -111,7 +113,9 @@ class DataSettings:
     )
     batch_size: int = setting(16, "--batch-size", "samples in a mini-batch", least=1)
     dir: str = setting("", "--data-dir", "where the data files are, if not in the usual places")
-    validation: float = setting(0.0, least=0)  # score on this share of the clients' data, held out
+    validation: float = setting(
+        0.0, help="score on this share of the clients' data, held out, not on the test set", least=0
+    )
     options: Mapping[str, object] = field(default_factory=dict)
 
 
