@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from docs.making import links, pages
 from mkdocs.structure.files import File
+
+from docs.making import links, pages
 
 
 def on_config(config: Any) -> Any:

@@ -80,8 +80,8 @@ def overview() -> str:
         *WIDE,
         "# All methods",
         "",
-        "`tunefree algorithms` prints the same. d is the number of model parameters; what is sent is "
-        "counted from the messages of a played round, at each method's defaults.",
+        "`tunefree algorithms` prints the same. d is the number of model parameters; what is sent "
+        "is counted from the messages of a played round, at each method's defaults.",
     ]
     for title, names in families().items():
         lines += ["", f"## {title}", ""]
@@ -206,8 +206,8 @@ def settings() -> str:
         *WIDE,
         "# Settings",
         "",
-        "One setting, the same at every door: a key of a TOML file (`tunefree run FILE.toml`) and of "
-        "`--set`, a flag, an argument of `tunefree.train` and a key of Flower's run config.",
+        "One setting, the same at every door: a key of a TOML file (`tunefree run FILE.toml`) and "
+        "of `--set`, a flag, an argument of `tunefree.train` and a key of Flower's run config.",
     ]
     for section, cls in config.SECTIONS.items():
         rows = []
@@ -293,8 +293,10 @@ def evidence() -> dict[str, str]:
     return {"evidence.md": page.read_text(encoding="utf-8")} if page.exists() else {}
 
 
-DEPLOY = """How they are used is told in [real federations](flower.md#commands-of-a-real-deployment). The units
-were checked with `systemd-analyze verify`; the image has not been built here, for want of a Docker daemon."""
+DEPLOY = """\
+How they are used is told in [real federations](flower.md#commands-of-a-real-deployment). The units
+were checked with `systemd-analyze verify`; the image has not been built here, for want of a Docker
+daemon."""
 EXAMPLES = "Whole programs; a test runs each where what it needs is installed."
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".service": "ini", "": "docker"}
 

@@ -44,7 +44,9 @@ def draw_units() -> Any:
     axes.set_xscale("log")
     axes.set_yticks(range(len(MODELS)), list(MODELS))
     axes.set_ylim(-0.6, len(MODELS) - 0.2)
-    label_axes(axes, "length at the start: of each tensor (dots), of the whole model (diamonds)", "")
+    label_axes(
+        axes, "length at the start: of each tensor (dots), of the whole model (diamonds)", ""
+    )
     return figure
 
 
@@ -98,7 +100,7 @@ def draw_polar() -> Any:
 def draw_control() -> Any:
     """Three clients with optima apart: what one of them says alone, and beside what is known."""
     figure = new_figure(6.8, 4.0)
-    axes = figure.subplots()
+    axes: Any = figure.subplots()
     optima = torch.tensor([[-2.0, 0.6], [1.6, 1.5], [1.3, -1.9]])
     curves = torch.tensor([[1.0, 0.6], [0.5, 1.2], [0.9, 0.8]])
     best = (curves * optima).sum(0) / curves.sum(0)
@@ -113,22 +115,21 @@ def draw_control() -> Any:
         for a, o in zip(curves, optima, strict=True)
     )
     axes.contour(*grid, value, levels=9, colors="#dbd7cd", linewidths=0.8)
-    for number, at in enumerate(optima.tolist()):
-        axes.plot(*at, "s", color=GREY, markersize=6)
-        axes.annotate(f"optimum of client {number}", at, (6, 5), textcoords="offset points", size=8)
+    for number, (a, b) in enumerate(optima.tolist()):
+        axes.plot(a, b, "s", color=GREY, markersize=6)
+        note(axes, f"optimum of client {number}", (a, b), (6, 5))
     axes.plot(*best.tolist(), "*", color=COLOURS[2], markersize=14)
-    axes.annotate("optimum of all", best.tolist(), (9, -9), textcoords="offset points", size=8)
+    note(axes, "optimum of all", tuple(best.tolist()), (9, -9))
     axes.plot(*x.tolist(), "o", color="black", markersize=6)
-    axes.annotate("x", x.tolist(), (-11, 4), textcoords="offset points", size=10)
+    note(axes, "x", tuple(x.tolist()), (-11, 4))
     for v, colour, style, name in (
         (now[i], COLOURS[1], (0, (4, 2)), "client 1's own direction"),
         (g, COLOURS[0], "-", "c + d_1: with the control variate"),
         (now.mean(0), COLOURS[2], (0, (1, 1.5)), "what all three would say now"),
     ):
         step = -1.3 * v / v.norm()
-        end = (x + step).tolist()
         arrow = {"arrowstyle": "-|>", "color": colour, "linestyle": style, "linewidth": 2}
-        axes.annotate("", end, x.tolist(), arrowprops=arrow)
+        axes.annotate("", tuple((x + step).tolist()), tuple(x.tolist()), arrowprops=arrow)
         axes.plot([], [], color=colour, linestyle=style, linewidth=2, label=name)
     axes.set_aspect("equal")
     axes.set_xticks([])
@@ -136,6 +137,10 @@ def draw_control() -> Any:
     axes.spines[:].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="lower left")
     return figure
+
+
+def note(axes: Any, text: str, at: tuple[float, ...], aside: tuple[int, int]) -> None:
+    axes.annotate(text, at, aside, textcoords="offset points", size=8)
 
 
 def draw_schedules() -> Any:

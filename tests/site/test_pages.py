@@ -31,8 +31,8 @@ def test_every_flag_stands_below_its_command(command: pages.Command) -> None:
     for action in parsed._actions:
         if action.dest in ("help", "command", "verb"):
             continue
-        for flag in action.option_strings or [action.metavar or action.dest]:
-            assert str(flag) in below
+        for flag in action.option_strings or [str(action.metavar or action.dest)]:
+            assert flag in below
 
 
 def test_a_flag_that_comes_tomorrow_is_there_tomorrow() -> None:
