@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("added", "changed", "fixed")
-FRAGMENT = re.compile(rf"(\d+)(?:-[\w-]+)?\.({'|'.join(KINDS)})\.md")
+FRAGMENT = re.compile(rf"(\d*)([\w-]*)\.({'|'.join(KINDS)})\.md")
 
 
 def version(root: Path = ROOT) -> str:
@@ -20,13 +20,13 @@ def version(root: Path = ROOT) -> str:
 
 
 def fragments(root: Path = ROOT) -> dict[str, list[Path]]:
-    """The fragments of each kind, in the order of their numbers."""
-    found: dict[str, list[tuple[int, str, Path]]] = {kind: [] for kind in KINDS}
+    """The fragments of each kind, in the order of their numbers; those without one come last."""
+    found: dict[str, list[tuple[float, str, Path]]] = {kind: [] for kind in KINDS}
     for path in (root / "changelog.d").glob("*.md"):
         match = FRAGMENT.fullmatch(path.name)
         if match is None:
-            raise SystemExit(f"{path} is not called NUMBER.{'|'.join(KINDS)}.md; rename it")
-        found[match[2]].append((int(match[1]), path.name, path))
+            raise SystemExit(f"{path} is not called NAME.{'|'.join(KINDS)}.md; rename it")
+        found[match[3]].append((float(match[1] or "inf"), path.name, path))
     return {kind: [path for *_, path in sorted(each)] for kind, each in found.items()}
 
 
