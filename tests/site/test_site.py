@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -87,6 +88,18 @@ def test_train_is_shown_with_its_arguments_and_an_example(site: Path) -> None:
 def test_search_has_what_it_needs_where_there_is_no_server(site: Path) -> None:
     assert (site / "search" / "search_index.js").read_text().startswith("var __index")
     assert "making/iframe-worker.js" in Loaded(site / "index.html").addresses
+
+
+def test_the_search_finds_pages_that_were_opened_as_files(site: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000")
+    page = f"file://{site}/index.html?q=polar"
+    command = [browser, *flags, f"--user-data-dir={site}-browser", "--dump-dom", page]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert re.search(r"[1-9]\d* matching documents", done.stdout)
+    assert "methods/polarfl.html" in done.stdout.partition("matching documents")[2]
 
 
 def test_the_pages_that_are_made_are_all_there(site: Path) -> None:
