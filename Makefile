@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test
+.PHONY: setup demo test docs docs-serve pictures changelog release release-check
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,docs]'
 	touch $@
 
 demo: setup
@@ -21,3 +21,27 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
+
+# The site in site/, which opens without a server; warnings are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+# The drawings in docs/pictures/, after docs/making/pictures.py was changed.
+pictures: setup
+	$(BIN)/python -m docs.making.pictures
+
+# CHANGELOG.md with the fragments of changelog.d, which are gone then.
+changelog: setup
+	$(BIN)/python -m docs.making.changelog
+
+# A wheel and an sdist in dist/.
+release: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# The wheel in an empty environment, where it must train.
+release-check: setup
+	$(BIN)/pytest -m slow -n 0 -q tests/test_release.py

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,8 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     record = Record.open(path)
     assert record.absences() == []
     assert record.history()[0]["loss"] == 1
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (VERSION,)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
 def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> None:
@@ -304,3 +306,12 @@ def test_what_is_no_run_file_is_refused(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "new").execute("PRAGMA user_version = 99").connection.close()
     with pytest.raises(ConfigError, match="has layout version 99.* read it with a newer tunefree"):
         Record.open(tmp_path / "new")
+
+
+def test_a_record_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run.sqlite", Facts())
+    connection = record._connection
+    record.release()
+    del record
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")

@@ -65,16 +65,34 @@ P = ParamSpec("P")
 class Run(Training):
     """A training in your hands: iterate it for a row per round, stop, look at it, go on.
 
-    `clients` is a sequence of (x, y) pairs or data sets, or one data set and a partition.
-    `algorithm` is a name from `tunefree algorithms`, `package.module:Name`, a class, or a function
-    of the system constants; further keywords are its options. A client makes `local_steps`
-    mini-batch steps in a round (10), or instead `local_epochs` passes over its own samples.
-    `sampling="examples"` draws clients by the samples they hold, a sequence by a weight for each.
-    `schedule = Schedule("buffered", concurrency=20)` lets clients work asynchronously. The model
-    given is left as it is. `evaluate(model)` gives further
-    scores as a dict of numbers. `seed=None` draws one, which the run keeps. With `out` the whole
-    run is kept in that file, also when it fails, under its `name`; `resume` goes on with it.
-    `progress` says whether `finish` and `train` show how far they are.
+    Args:
+        model: Any module; it is copied and left as it is.
+        clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
+        test: Held-out samples for the scores, in the form of one client's.
+        algorithm: A name from `tunefree algorithms`, `package.module:Name`, a class, or a function
+            of the system constants.
+        rounds: T, how many server steps there are.
+        per_round: S, clients in a round; by default 10, or all if there are fewer. 0 is all.
+        local_steps: K, mini-batch steps of a client in a round; by default 10.
+        local_epochs: Instead of steps, passes of a client over its own samples.
+        sampling: "uniform"; "examples" draws clients by the samples they hold, a sequence by a
+            weight for each.
+        batch_size: Samples in a mini-batch.
+        seed: The same seed gives the same bits; None draws one, which the run keeps.
+        eval_every: Rounds between evaluations.
+        evaluate: A function of the model that gives further scores as a dict of numbers.
+        loss: By default the model's own, cross-entropy for labels, mean squares for real targets.
+        schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
+        grad_norm: Whether evaluations also measure the norm of the full gradient.
+        device: "cpu", or "cuda" where there is a GPU.
+        fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": what is quicker.
+        workers: Processes of the pool; 0 is one per core.
+        kernels: How gradients are computed; "plain" leaves all to torch.
+        commit_every: Rounds between commits to the file; 0 is as often as it costs little.
+        name: What the run is called in reports.
+        out: The file that keeps the whole run, also when it fails; `resume` goes on with it.
+        progress: Whether `finish` and `train` show how far they are.
+        options: The algorithm's own options, such as `compressor="sign"`.
 
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
     >>> run = Run(nn.Linear(4, 3), clients, rounds=50, local_steps=2)
@@ -237,10 +255,30 @@ class Run(Training):
         """The run in a file, ready to go on to the same bits as if it had never stopped.
 
         A run of the command line needs its file only. One of `train` needs again what a file cannot
-        keep: the model as it was given, the clients' data and the test set, and functions: that
-        which was the algorithm, the loss, or `evaluate`. All other settings are the run's own, but
-        for `rounds`: also a finished run goes on to so many, as if begun with them, if no step of
-        its method depends on T.
+        keep: model, data and functions. All other settings are the run's own, but for `rounds`.
+
+        Args:
+            path: The run file.
+            model: The module as it was first given.
+            clients: The clients' data, the same as before.
+            test: The test set, the same as before.
+            algorithm: The class or function, if the algorithm was one.
+            loss: The function, if a loss was given.
+            evaluate: The function, if there are measures of one's own.
+            rounds: Also a finished run goes on to so many, as if begun with them, if no step of
+                its method depends on T.
+            fleet: Where clients run now, which may differ.
+            workers: Processes of the pool; 0 is one per core.
+            progress: Whether `finish` shows how far it is.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+        >>> model, sizes = nn.Linear(4, 3), {"local_steps": 2, "progress": False}
+        >>> with TemporaryDirectory() as folder:
+        ...     first = Run(model, clients, rounds=4, out=f"{folder}/a.sqlite", **sizes).finish()
+        ...     again = Run.resume(f"{folder}/a.sqlite", model, clients, rounds=6, progress=False)
+        ...     again.finish().history[-1]["round"]
+        6
         """
         path = Path(path)
         with arguments.named():
@@ -300,27 +338,62 @@ class Run(Training):
         return words.in_a_line(self)
 
 
-def played(make: Callable[P, Run], name: str, doc: str) -> Callable[P, Run]:
+def played(make: Callable[P, Run], name: str, doc: str, example: str) -> Callable[P, Run]:
     """The function of the same arguments that also trains to the end."""
+    arguments = (inspect.getdoc(make) or "").partition("\n\n")[2].partition("\n\n>>>")[0]
 
     def play(*given: P.args, **settings: P.kwargs) -> Run:
         return make(*given, **settings).finish()
 
     play.__name__ = play.__qualname__ = name
-    play.__doc__ = f"{doc}\n\n{inspect.getdoc(make)}"
+    play.__doc__ = f"{doc}\n\n{arguments}\n\n{example}"
     play.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
     return play
 
 
-train = played(Run, "train", "Train the model on the clients' data to the end and return the run.")
-resume = played(Run.resume, "resume", "Go on with the run in a file, to its end.")
+train = played(
+    Run,
+    "train",
+    "Train the model on the clients' data to the end and return the run.",
+    """\
+>>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+>>> run = train(nn.Linear(4, 3), clients, test=clients[0], rounds=5, progress=False)
+>>> run.history[-1]["round"], run.model
+(5, Linear(in_features=4, out_features=3, bias=True))
+""",
+)
+resume = played(
+    Run.resume,
+    "resume",
+    "Go on with the run in a file, to its end, and return the run.",
+    """\
+>>> from tempfile import TemporaryDirectory
+>>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+>>> model = nn.Linear(4, 3)
+>>> with TemporaryDirectory() as folder:
+...     run = train(model, clients, rounds=3, out=f"{folder}/a.sqlite", progress=False)
+...     run = resume(f"{folder}/a.sqlite", model, clients, rounds=6, progress=False)
+>>> run.record.state
+'done'
+""",
+)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A copy of the model with the parameters of a run file, as last committed, ready to use.
 
-    Give the model that the run was given: what is not trained is not in the file. A run of the
-    command line knows its own.
+    Args:
+        path: The run file.
+        model: The module that the run was given: what is not trained is not in the file. A run of
+            the command line knows its own.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+    >>> with TemporaryDirectory() as folder:
+    ...     file = f"{folder}/a.sqlite"
+    ...     run = train(nn.Linear(4, 3), clients, rounds=2, out=file, progress=False)
+    ...     load(file, nn.Linear(4, 3))
+    Linear(in_features=4, out_features=3, bias=True)
     """
     path = Path(path)
     with closing(Record.open(path)) as record:

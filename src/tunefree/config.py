@@ -97,7 +97,9 @@ class AlgorithmSettings:
         "of methods that average: clients count equally, or by their examples",
         later=True,
     )
-    explicit_steps: bool = setting(False)
+    explicit_steps: bool = setting(
+        False, help="give a tuning-free method other steps, to study what they would do"
+    )
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -111,7 +113,9 @@ class DataSettings:
     )
     batch_size: int = setting(16, "--batch-size", "samples in a mini-batch", least=1)
     dir: str = setting("", "--data-dir", "where the data files are, if not in the usual places")
-    validation: float = setting(0.0, least=0)  # score on this share of the clients' data, held out
+    validation: float = setting(
+        0.0, help="score on this share of the clients' data, held out, not on the test set", least=0
+    )
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -137,7 +141,23 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Synchronous rounds or buffered steps; zero and empty stand for what is usual."""
+    """Synchronous rounds or buffered steps; zero and empty stand for what is usual.
+
+    Args:
+        name: "synchronous", or "buffered": a step whenever S uploads have come.
+        concurrency: Buffered: how many clients work at a time; 0 is S.
+        dispatch: Buffered: who gets a model when: after each step S clients that are free
+            ("flush"), after each upload one of them ("immediate"), or after each step S of all,
+            of whom a busy one takes its jobs in turn ("queue").
+        delays: How long clients take on a virtual clock: "mild", "large", "half-normal", or the
+            path of a CSV file of client,seconds.
+        dropout: Buffered: the chance that a job is never answered.
+        timeout: Buffered: virtual seconds until such a job is given up.
+        opening: The first pass over all clients ("gradients"), or states that start at zero.
+
+    >>> Schedule("buffered", concurrency=20, delays="mild").dispatch
+    'flush'
+    """
 
     name: Literal["synchronous", "buffered"] = setting(
         "synchronous", "--schedule", "synchronous or buffered (asynchronous)"

@@ -31,16 +31,32 @@ HORIZON = re.compile(r"(?<![A-Za-z_])T(?![A-Za-z_0-9])")  # in a formula
 
 
 class System(NamedTuple):
-    """The only constants a tuning-free method may look at."""
+    """The only constants a tuning-free method may look at.
 
-    N: int  # clients
-    S: int  # uploads per server step
-    K: int  # local steps
-    T: int  # server steps
+    Attributes:
+        N: Clients.
+        S: Uploads per server step.
+        K: Local steps.
+        T: Server steps.
+
+    >>> System(N=50, S=10, K=5, T=400)._replace(S=20)
+    System(N=50, S=20, K=5, T=400)
+    """
+
+    N: int
+    S: int
+    K: int
+    T: int
 
 
 class Oracle(Protocol):
-    """A client's only door to its data; it counts what it hands out."""
+    """A client's only door to its data; it counts what it hands out.
+
+    >>> def local(theta: Vec, F: Oracle, K: int, eta: float) -> Vec:
+    ...     for _ in range(K):
+    ...         theta = theta - eta * F.grad(theta, F.draw())
+    ...     return theta
+    """
 
     @property
     def n(self) -> int:
@@ -67,11 +83,22 @@ class Oracle(Protocol):
 
 
 class Reply(NamedTuple):
-    """One upload as the server receives it."""
+    """One upload as the server receives it.
+
+    Attributes:
+        client: Whose it is.
+        n: Samples the client holds.
+        tau: Server steps since its download.
+        up: What it has sent.
+
+    >>> replies = [Reply(client=3, n=40, tau=0, up=1.0), Reply(client=5, n=10, tau=2, up=4.0)]
+    >>> sum(reply.up for reply in replies) / len(replies)
+    2.5
+    """
 
     client: int
-    n: int  # samples the client holds
-    tau: int  # server steps since its download
+    n: int
+    tau: int
     up: Message
 
 
@@ -79,6 +106,17 @@ class Exchange(NamedTuple):
     """One trip over the wire: the server speaks, clients work, the server listens.
 
     The two kinds of message are declared, so that whoever receives one knows what to expect.
+
+    Attributes:
+        Down: The NamedTuple that the server sends.
+        Up: The NamedTuple that a client sends.
+        down: What the server says: its state -> a `Down`.
+        work: What a client does: its state, the `Down` and its oracle -> its new state and an `Up`.
+        up: What the server makes of the replies: its state and they -> its new state.
+
+    >>> exchange = gradient_opening(System(N=5, S=2, K=3, T=10), lambda c_i: (c_i,), lambda s, c: s)
+    >>> exchange.Down.__name__, exchange.Up._fields
+    ('OpeningDown', ('grad',))
     """
 
     Down: type[Message]
@@ -92,12 +130,18 @@ class Algorithm(Protocol):
     """A frozen dataclass: hyper-parameters plus pure functions.
 
     A tuning-free method also has `theory(sys)`; one that tells of itself has `about`.
+
+    >>> from tunefree.algorithms import build
+    >>> algo = build("fedavg", System(N=5, S=2, K=3, T=10), {"eta": 0.1})
+    >>> algo.sys.S, len(algo.opening()), len(algo.round())
+    (2, 0, 1)
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def sys(self) -> System: ...
+    def sys(self) -> System:
+        """N, S, K and T."""
 
     def server(self, theta0: Vec) -> Server:
         """The server's state before the opening, all fields present."""
@@ -113,17 +157,32 @@ class Algorithm(Protocol):
 
 
 class About(NamedTuple):
-    """What a registered algorithm says of itself, beside its mathematics."""
+    """What an algorithm says of itself, beside its mathematics.
 
-    title: str  # the name as the paper prints it
+    Attributes:
+        title: The name as the paper prints it.
+        family: What kind of method it is, in a few words.
+        paper: Who, where and when.
+        steps: Each step that is not tuned: its formula in N, S, K, T and t.
+        grid: Each parameter that is tuned, and the values to search.
+        bounds: The largest norm that a field of an upload can have.
+        means: A server's field that is the mean of a field of all N clients.
+        weights: Clients may be weighed: "mean" if its server only takes means of uploads, "own" if
+            its `up` takes the weights itself as a third argument.
+
+    >>> said = About("Clipped FedAvg", "averaging, clipped", "us", grid={"eta": (0.01, 0.1)})
+    >>> said.title, list(said.grid), said.constant
+    ('Clipped FedAvg', ['eta'], False)
+    """
+
+    title: str
     family: str
     paper: str
-    steps: Mapping[str, str] = {}  # each step that is not tuned: its formula in N, S, K, T and t
-    grid: Mapping[str, tuple[float, ...]] = {}  # tuned: each parameter and the values to search
-    bounds: Mapping[str, float] = {}  # the largest norm that a field of an upload can have
-    means: Mapping[str, str] = {}  # a server's field that is the mean of a field of all N clients
-    weights: Literal["", "mean", "own"] = ""  # clients may be weighed: its server only takes means
-    # of uploads, or its `up` takes the weights itself as a third argument
+    steps: Mapping[str, str] = {}
+    grid: Mapping[str, tuple[float, ...]] = {}
+    bounds: Mapping[str, float] = {}
+    means: Mapping[str, str] = {}
+    weights: Literal["", "mean", "own"] = ""
 
     @property
     def constant(self) -> bool:
@@ -191,13 +250,23 @@ def text_of(value: object) -> str:
 
 
 def norm(v: Vec) -> Vec:
-    """The Euclidean norm of the whole flat vector."""
+    """The Euclidean norm of the whole flat vector.
+
+    Args:
+        v: A flat vector.
+
+    >>> norm(torch.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
     length: Vec = torch.linalg.vector_norm(v)
     return length
 
 
 def unit(v: Vec) -> Vec:
     """v / ||v||, and zero where v is zero.
+
+    Args:
+        v: A flat vector.
 
     >>> unit(torch.tensor([3.0, 4.0]))
     tensor([0.6000, 0.8000])
@@ -207,6 +276,10 @@ def unit(v: Vec) -> Vec:
 
 def mean(vectors: Iterable[Vec], weights: Iterable[float] | None = None) -> Vec:
     """The average, summed in the order given; with weights, Σ w v / Σ w.
+
+    Args:
+        vectors: At least one.
+        weights: A number for each.
 
     >>> mean([torch.tensor([1.0, 5.0]), torch.tensor([3.0, 7.0])])
     tensor([2., 6.])

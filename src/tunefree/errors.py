@@ -7,23 +7,63 @@ from collections.abc import Iterable
 
 
 class TunefreeError(Exception):
-    """Anything that tunefree says has gone wrong."""
+    """Anything that tunefree says has gone wrong.
+
+    >>> import tunefree
+    >>> try:
+    ...     tunefree.load("nowhere.sqlite")
+    ... except tunefree.TunefreeError as error:
+    ...     type(error).__name__
+    'ConfigError'
+    """
 
 
 class ConfigError(TunefreeError, ValueError):
-    """A setting that cannot work: names the key, the value, what is allowed and what to do."""
+    """A setting that cannot work: names the key, the value, what is allowed and what to do.
+
+    >>> import tunefree
+    >>> tunefree.partition.iid([0, 1, 1], clients=4)
+    Traceback (most recent call last):
+    tunefree.errors.ConfigError: 3 samples cannot be dealt out to 4 clients; lower the number of ...
+    """
 
 
 class WireError(TunefreeError, ValueError):
-    """A message that must not be used: names the client, the field and the reason."""
+    """A message that must not be used, or training that has diverged: says what and when.
+
+    >>> import torch, tunefree
+    >>> clients = [(torch.randn(20, 4), torch.randn(20))]
+    >>> model = torch.nn.Linear(4, 1)
+    >>> tunefree.train(model, clients, algorithm="fedavg", eta=1e30, progress=False)
+    Traceback (most recent call last):
+    tunefree.errors.WireError: ...
+    """
 
 
 class FleetError(TunefreeError, RuntimeError):
-    """A client's work that failed: names the client, the exchange and the step."""
+    """A client's work that failed: names the client, the exchange and the step.
+
+    >>> import torch, tunefree
+    >>> broken = []
+    >>> def loss(outputs, targets):
+    ...     if broken:
+    ...         raise OSError("the disk is gone")
+    ...     return ((outputs - targets) ** 2).mean()
+    >>> clients = [(torch.randn(20, 4), torch.randn(20, 1))]
+    >>> run = tunefree.Run(torch.nn.Linear(4, 1), clients, loss=loss, progress=False)
+    >>> for row in run:
+    ...     broken.append("after the first row")
+    Traceback (most recent call last):
+    tunefree.errors.FleetError: client 0 ... the disk is gone
+    """
 
 
 class RecordError(TunefreeError, RuntimeError):
-    """A run file that can no longer be written: says why, and how to go on."""
+    """A run file that can no longer be written: says why, and how to go on.
+
+    >>> issubclass(RecordError, TunefreeError)
+    True
+    """
 
 
 def unknown(key: str, value: str, allowed: Iterable[str], more: str = "") -> ConfigError:

@@ -128,6 +128,10 @@ def client_scores(objective: Objective, theta: Vec, federation: Federation) -> l
 def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     """How a score differs between clients, each counting once; by default accuracy, or else loss.
 
+    Args:
+        rows: Those of `Run.client_scores`.
+        score: Which of their numbers.
+
     >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
     {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
     """

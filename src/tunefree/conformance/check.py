@@ -59,7 +59,10 @@ class Finding(NamedTuple):
 def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
     """Everything that must change, one sentence each; an empty list if nothing must.
 
-    `pool` also runs it on worker processes, which takes a few seconds.
+    Args:
+        subject: A name from the registry, `"module:Class"`, an algorithm, a class, or a function
+            of the system constants.
+        pool: Also run it on worker processes, which takes a few seconds.
 
     >>> check_algorithm("fedavg")
     []

@@ -27,6 +27,11 @@ Shares = NDArray[np.float64]
 def iid(y: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """A random permutation in near-equal parts.
 
+    Args:
+        y: The targets of all samples, whatever they are.
+        clients: N.
+        seed: The same seed deals the same way.
+
     >>> [len(part) for part in iid([0] * 10, clients=3)]
     [4, 3, 3]
     """
@@ -41,6 +46,13 @@ def dirichlet(
 
     A draw that leaves a client with fewer than `min_size` samples is redrawn whole, at most 1000
     times; after that the largest clients give samples to the smallest.
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        alpha: The smaller, the more unlike the clients.
+        seed: The same seed deals the same way.
+        min_size: Samples that every client gets at least, where there are enough.
 
     >>> parts = dirichlet([0, 1] * 500, clients=10, alpha=0.5)
     >>> int(parts.sizes.sum()), bool(parts.sizes.min() >= 10)
@@ -62,6 +74,15 @@ def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> 
 
     Clients fill up in random order; when a class is used up, a client's remaining shares are scaled
     to one, so the last clients take what is left.
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        alpha: The smaller, the more unlike the clients.
+        seed: The same seed deals the same way.
+
+    >>> dirichlet_equal([0, 1, 2, 3] * 25, clients=5, alpha=0.1).sizes.tolist()
+    [20, 20, 20, 20, 20]
     """
     alpha = positive("alpha", alpha)
     rng = stream(seed, "partition")
@@ -86,6 +107,16 @@ def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Parti
     For a random half of the clients that class is 0, for the others 1, which keeps balanced data
     balanced. So that every sample finds a client, all shares then move by one common amount on the
     logit scale; the more clients, the smaller the move.
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        a: The first number of the Beta law.
+        b: The second.
+        seed: The same seed deals the same way.
+
+    >>> beta([0, 1] * 50, clients=4, a=2, b=5).sizes.tolist()
+    [25, 25, 25, 25]
     """
     labels, totals, share, rng = binary_draw("beta", y, clients, a, b, seed)
     flipped = rng.permutation(clients) < clients // 2
@@ -106,6 +137,17 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
 
     Where the drawn shares ask for more of one class than there is, all clients are made smaller
     and the rest of the data is left out: with Beta(2, 5) and balanced data, about 30 %.
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        a: The first number of the Beta law.
+        b: The second.
+        seed: The same seed deals the same way.
+
+    >>> parts = beta_literal([0, 1] * 500, clients=10, a=2, b=5)
+    >>> bool(parts.sizes.sum() < 1000), len(set(parts.sizes.tolist()))
+    (True, 1)
     """
     labels, totals, share, rng = binary_draw("beta-literal", y, clients, a, b, seed)
     ones = share.sum()
@@ -122,21 +164,53 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
 
 
 def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
-    """Two classes, each cut among the clients in proportion to weights drawn from Beta(a, b)."""
+    """Two classes, each cut among the clients in proportion to weights drawn from Beta(a, b).
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        a: The first number of the Beta law.
+        b: The second.
+        seed: The same seed deals the same way.
+
+    >>> int(beta_split([0, 1] * 500, clients=10, a=2, b=5).sizes.sum())
+    1000
+    """
     labels, totals, weights, rng = binary_draw("beta-split", y, clients, a, b, seed, classes=2)
     counts = cut_classes(totals, weights / weights.sum(axis=1, keepdims=True))
     return deal(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
 
 
 def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
-    """Random samples in unequal amounts: sizes in proportions drawn from Dir(alpha)."""
+    """Random samples in unequal amounts: sizes in proportions drawn from Dir(alpha).
+
+    Args:
+        y: The targets of all samples, whatever they are.
+        clients: N.
+        alpha: The smaller, the more unequal the sizes.
+        seed: The same seed deals the same way.
+
+    >>> parts = quantity([0] * 1000, clients=10, alpha=0.5)
+    >>> int(parts.sizes.sum()), bool(parts.sizes.max() > 3 * parts.sizes.min())
+    (1000, True)
+    """
     alpha, n = positive("alpha", alpha), enough_for(y, clients)
     rng = stream(seed, "partition")
     return skewed(n, rng.dirichlet(np.full(clients, alpha)), rng)
 
 
 def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partition:
-    """Random samples in unequal amounts: the logarithms of the sizes spread by sigma."""
+    """Random samples in unequal amounts: the logarithms of the sizes spread by sigma.
+
+    Args:
+        y: The targets of all samples, whatever they are.
+        clients: N.
+        sigma: The larger, the more unequal the sizes.
+        seed: The same seed deals the same way.
+
+    >>> int(lognormal([0] * 1000, clients=10, sigma=0.3).sizes.sum())
+    1000
+    """
     sigma, n = positive("sigma", sigma, most=10), enough_for(y, clients)
     rng = stream(seed, "partition")
     weights = rng.lognormal(0, sigma, clients)
@@ -144,7 +218,17 @@ def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partit
 
 
 def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Partition:
-    """Samples sorted by label in near-equal shards, of which each client gets `per_client`."""
+    """Samples sorted by label in near-equal shards, of which each client gets `per_client`.
+
+    Args:
+        y: The labels of all samples.
+        clients: N.
+        per_client: A whole number of shards.
+        seed: The same seed deals the same way.
+
+    >>> shards([0, 0, 1, 1, 2, 2, 3, 3], clients=2, per_client=2).sizes.tolist()
+    [4, 4]
+    """
     if per_client < 1 or per_client != int(per_client):
         raise ConfigError(
             f"data.partition = 'shards:{per_client:g}' must be a whole number of shards per "
@@ -167,7 +251,16 @@ def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Part
 
 
 def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
-    """The clients that the data itself names, in the order of their names."""
+    """The clients that the data itself names, in the order of their names.
+
+    Args:
+        groups: For each sample whose it is.
+        clients: How many names there are.
+        seed: Nothing is drawn; it is here because all rules have one.
+
+    >>> [part.tolist() for part in natural(["north", "south", "north"], clients=2)]
+    [[0, 2], [1]]
+    """
     names, owner = np.unique(np.asarray(groups), return_inverse=True)
     if len(names) != clients:
         raise ConfigError(

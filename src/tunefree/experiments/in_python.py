@@ -77,13 +77,36 @@ def compare(
 ) -> list[Outcome]:
     """Train every arm with every seed, and give a row for each arm; `pandas.DataFrame` takes them.
 
-    An arm is written as on the command line, "polarfl" or "fedavg:eta=0.1", or is a function of the
-    system constants; a dict gives them names. `settings` are those of `train`, the same for all.
-    `model` may be a function that makes one: its first weights then differ between seeds. The runs
-    of one's own clients are played one after the other. With `data`, the name of a data set,
-    `clients` is a number, `model` a name, and `workers` as many runs at once. Run files stay in the
-    folder `out`: the same call goes on there, and `tunefree report` shows them. `target` also
-    counts the rounds until that accuracy.
+    The runs of one's own clients are played one after the other.
+
+    Args:
+        arms: Each written as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
+            the system constants; a dict gives them names.
+        model: A module, or a function that makes one: its first weights then differ between seeds.
+            With `data` the name of a model, or none.
+        clients: As for `train`; with `data` how many there are.
+        test: As for `train`.
+        data: The name of a data set, in place of one's own clients.
+        seeds: A run of each arm for each of them.
+        target: Also count the rounds until this accuracy.
+        out: The folder of the run files: the same call goes on there, and `tunefree report` shows
+            them.
+        schedule: As for `train`.
+        loss: As for `train`.
+        evaluate: As for `train`.
+        settings: Those of `train`, the same for all; with `data` also `partition`, and `workers`
+            is how many runs are played at once.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+    >>> with TemporaryDirectory() as folder:
+    ...     rows = compare(
+    ...         ["polarfl", "fedavg:eta=0.1"], nn.Linear(4, 3), clients, clients[0],
+    ...         rounds=2, seeds=[0, 1], out=folder,
+    ...     )
+    >>> [(row.arm, row.steps, len(row.runs)) for row in rows]
+    [('polarfl', 'from theory', 2), ('fedavg:eta=0.1', 'chosen', 2)]
     """
     with arguments.named():
         chosen = named_arms(arms)

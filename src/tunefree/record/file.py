@@ -14,6 +14,7 @@ import os
 import platform
 import sqlite3
 import time
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -96,6 +97,7 @@ class Record:
         self._log = LEAST_LOG  # pages
         self._writing: Future[None] | None = None
         self._began, self._took = 0.0, 0.0  # the last commit, in seconds
+        weakref.finalize(self, close, connection).atexit = False  # Python 3.13 warns of open ones
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -363,6 +365,12 @@ def json_rows(facts: Mapping[str, object]) -> list[tuple[str, str]]:
 def connect(path: Path | None) -> sqlite3.Connection:
     """A connection for one thread at a time, to a file or to memory."""
     return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+
+
+def close(connection: sqlite3.Connection) -> None:
+    """The connection is closed, unless it belongs to another thread."""
+    with suppress(sqlite3.ProgrammingError):
+        connection.close()
 
 
 def use_wal(connection: sqlite3.Connection) -> None:

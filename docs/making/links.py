@@ -1,0 +1,75 @@
+"""Where a file of the repository stands on the site, and links that lead there.
+
+Pages link to files as they lie in the repository, so that they also work where it is read as it is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[2]
+PAGES = {  # a file or folder outside docs/ -> its page
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "architecture.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "deploy": "deploy.md",
+    "examples": "examples.md",
+    "cards": "methods/index.md",
+}
+PICTURES = ("benchmarks",)  # folders outside docs/ whose PNG files pages show
+BARS = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+
+
+def on_site(path: str) -> str:
+    """The site's name of a file in the repository, or nothing if it is not there.
+
+    >>> on_site("cards/polarfl.md"), on_site("docs/python.md"), on_site("pyproject.toml")
+    ('methods/polarfl.md', 'python.md', '')
+    """
+    where = PurePosixPath(path)
+    if path in PAGES:
+        return PAGES[path]
+    if where.parts[0] == "docs":
+        return str(where.relative_to("docs"))
+    if where.parts[0] == "cards":
+        return f"methods/{where.name}"
+    if where.parts[0] in ("deploy", "examples"):
+        return f"{where.parts[0]}.md"
+    if where.parts[0] in PICTURES and where.suffix == ".png":
+        return path
+    return ""
+
+
+def in_repository(uri: str) -> str:
+    """The file that a page of the site is made of.
+
+    >>> in_repository("methods/polarfl.md"), in_repository("python.md")
+    ('cards/polarfl.md', 'docs/python.md')
+    """
+    if uri.startswith("methods/") and uri != "methods/index.md":
+        return f"cards/{PurePosixPath(uri).name}"
+    own = f"docs/{uri}"
+    others = {page: path for path, page in PAGES.items()}
+    return others.get(uri, own) if not (ROOT / own).exists() else own
+
+
+def for_site(markdown: str, uri: str) -> str:
+    """The text of a page with links to files of the repository led to their pages.
+
+    Bars in the code of a table, which are escaped elsewhere, stand as they are on the site.
+    """
+    source = posixpath.dirname(in_repository(uri))
+
+    def lead(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        path = posixpath.normpath(posixpath.join(source, target))
+        if "://" in target or not (ROOT / path).exists() or not on_site(path):
+            return match[0]
+        return posixpath.relpath(on_site(path), posixpath.dirname(uri) or ".") + anchor
+
+    plain = BARS.sub(lambda match: match[0].replace("\\|", "|"), markdown)
+    return LINK.sub(lead, plain)
