@@ -35,7 +35,7 @@ def made() -> dict[str, str]:
         "changelog.md": changes(),
         "benchmarks.md": (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8"),
         "deploy.md": sources("Files for a deployment", DEPLOY, "deploy"),
-        "examples.md": sources("Examples", EXAMPLES, "examples"),
+        "examples.md": sources("Examples", examples(), "examples"),
     }
 
 
@@ -290,15 +290,21 @@ DEPLOY = """\
 How they are used is told in [real federations](flower.md#commands-of-a-real-deployment). The units
 were checked with `systemd-analyze verify`; the image has not been built here, for want of a Docker
 daemon."""
-EXAMPLES = "Whole programs; a test runs each where what it needs is installed."
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".service": "ini", "": "docker"}
 
 
+def examples() -> str:
+    """What their folder says of them, each with a link to its place below."""
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8").partition("\n")[2]
+    linked = re.sub(r"\]\((\w+)\.py\)", r"](#examples\1py)", text)
+    return re.sub(r"\[(\w+\.ipynb)\]\(\1\)", r"\1", linked).strip()
+
+
 def sources(title: str, about: str, folder: str) -> str:
-    """The files of a folder, each below its name."""
+    """What a folder is about and its files, each below its name; a notebook is only named."""
     lines = [f"# {title}", "", about]
     for path in sorted((ROOT / folder).iterdir()):
-        if path.is_file():
+        if path.is_file() and path.suffix not in (".md", ".ipynb"):
             text = path.read_text(encoding="utf-8").rstrip()
             block = [f"```{LANGUAGES.get(path.suffix, '')}", text, "```"]
             lines += ["", f"## {folder}/{path.name}", "", *block]
