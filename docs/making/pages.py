@@ -241,7 +241,10 @@ def settings() -> str:
     return "\n".join([*lines, ""])
 
 
-COMMAND_ONLY = ("system.N", "data.name", "data.partition", "data.dir", "model.name")
+COMMAND_ONLY = (
+    *("system.N", "data.name", "data.partition", "data.dir"),
+    *("model.name", "model.start", "model.lora"),
+)
 MORE = {
     "algorithm": "Further keys are the method's own options, such as `algorithm.eta`; its "
     "[card](methods/index.md) names them. In Python they are keywords, on Flower `option.NAME`.",

@@ -128,7 +128,9 @@ class ModelSettings:
         "begin with the weights in this file: a run, .safetensors or .pt",
         later=True,
     )
-    fingerprint: str = setting("", later=True)  # of those weights
+    fingerprint: str = setting(
+        "", help="of the weights in `start`, so that no other ones are taken for them", later=True
+    )
     lora: int = setting(
         0,
         "--lora",
