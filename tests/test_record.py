@@ -306,12 +306,3 @@ def test_what_is_no_run_file_is_refused(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "new").execute("PRAGMA user_version = 99").connection.close()
     with pytest.raises(ConfigError, match="has layout version 99.* read it with a newer tunefree"):
         Record.open(tmp_path / "new")
-
-
-def test_a_record_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
-    record = Record.create(tmp_path / "run.sqlite", Facts())
-    connection = record._connection
-    record.release()
-    del record
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        connection.execute("SELECT 1")

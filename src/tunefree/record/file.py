@@ -14,7 +14,6 @@ import os
 import platform
 import sqlite3
 import time
-import weakref
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -38,6 +37,8 @@ VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; vectors are long, so pages are too
 LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
+WRITING: set[sqlite3.Connection] = set()  # held here, as Python 3.13 closes one that is collected
+# together with its run, perhaps before the run has written what it still has
 PATIENCE = 5_000  # milliseconds to wait for a reader, as Python has it
 COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
 SHARE = 0.05  # of a run's time that commits may take, where nobody says how often they are due
@@ -93,11 +94,12 @@ class Record:
         self, connection: sqlite3.Connection, path: Path | None, lock: FileLock | None = None
     ) -> None:
         self._connection, self.path, self._lock = connection, path, lock
+        if lock is not None:
+            WRITING.add(connection)
         self._store = Store(connection, str(path))
         self._log = LEAST_LOG  # pages
         self._writing: Future[None] | None = None
         self._began, self._took = 0.0, 0.0  # the last commit, in seconds
-        weakref.finalize(self, close, connection).atexit = False  # Python 3.13 warns of open ones
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -157,6 +159,7 @@ class Record:
         if self.path is None or self._lock is not None:
             return
         self._lock = acquire_lock(self.path)
+        WRITING.add(self._connection)
         self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
         use_wal(self._connection)
 
@@ -175,6 +178,7 @@ class Record:
             lock_path(self.path).unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
+            WRITING.discard(self._connection)
 
     def note(self, **changes: Any) -> None:
         """Change facts about the whole run, each by its name in `Facts`."""
@@ -365,12 +369,6 @@ def json_rows(facts: Mapping[str, object]) -> list[tuple[str, str]]:
 def connect(path: Path | None) -> sqlite3.Connection:
     """A connection for one thread at a time, to a file or to memory."""
     return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
-
-
-def close(connection: sqlite3.Connection) -> None:
-    """The connection is closed, unless it belongs to another thread."""
-    with suppress(sqlite3.ProgrammingError):
-        connection.close()
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
