@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tunefree.data.sources import SOURCES
 from tunefree.errors import ConfigError
 from tunefree.experiments.batch import Result
 from tunefree.models import MODELS
+from tunefree.record import Record
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -76,12 +78,21 @@ def test_it_plays_tunes_and_goes_on_where_it_was(tunefree: Run, tmp_path: Path) 
     assert set(fedavg["chosen"]) == {"eta", "decay"}
     assert [row[0] for row in ours["curves"][0]][-1] == 8
     trials = list((tmp_path / "out/smoke/cancer-mlp/trials").glob("*.sqlite"))
+    assert {scored_on(path) for path in trials} == {"validation"}
+    assert {scored_on(path) for path in (tmp_path / "out/smoke/cancer-mlp").glob("*.sqlite")} == {
+        "test"
+    }
     assert all(f"seed{TUNING_SEED}" in path.name for path in trials)
     runs = sorted((tmp_path / "out").rglob("*.sqlite"))
     before = [path.stat().st_mtime_ns for path in runs]
     again = tunefree(*words, "--format", "json")
     assert json.loads(again[1]) == json.loads(out)
     assert [path.stat().st_mtime_ns for path in runs] == before
+
+
+def scored_on(path: Path) -> str:
+    with closing(Record.open(path)) as record:
+        return "validation" if record.facts().validation else "test"
 
 
 def test_a_trained_start_is_where_every_method_begins(tunefree: Run) -> None:

@@ -99,7 +99,7 @@ def play_task(order: Order, task: Task, say: Say) -> Played:
             continue
         tuned = found.get(entry.arm)
         chosen.append((entry, tuned))
-        scored.append(at_point(settings, tuned.point) if tuned else settings)
+        scored.append(on_test_set(at_point(settings, tuned.point) if tuned else settings))
     say(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
     runs = [
         [plan(folder, entry.arm, with_seed(each, seed)) for seed in order.of_scores]
@@ -126,6 +126,11 @@ def configure(task: Task, scale: Scale) -> Config:
     keys = tasks.settings(task, scale)
     base = config.load(None, keys)
     return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.looks)))
+
+
+def on_test_set(settings: Config) -> Config:
+    """The same, all training samples used: what a task says to hold out is for its trials."""
+    return replace(settings, data=replace(settings.data, validation=0.0))
 
 
 def every(rounds: int, looks: int) -> int:

@@ -199,7 +199,7 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
     if task.name not in BY_NAME:
         return keys  # one's own is as it was written
     if scale == "smoke":
-        kept = ("algorithm.", "schedule.", "model.lora")
+        kept = ("algorithm.", "schedule.", "model.lora", "data.validation")
         keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(kept)}}
         if "schedule.concurrency" in keys:
             keys["schedule.concurrency"] = 4
