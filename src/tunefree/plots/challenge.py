@@ -55,7 +55,7 @@ def save_pairs(pairs: Sequence[Pair], path: Path) -> Path:
         right = ours < best
         axes.annotate(
             pair.title,
-            (best, place),
+            (best + pair.best[1] if right else best - pair.best[1], place),
             xytext=(8 if right else -8, 0),
             textcoords="offset points",
             ha="left" if right else "right",
