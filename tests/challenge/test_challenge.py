@@ -25,7 +25,11 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def tunefree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def tunefree(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+
     def run(*words: str) -> tuple[int, str, str]:
         code = main(["challenge", *words, "--scale", "smoke", "--out", str(tmp_path / "out")])
         out, err = capsys.readouterr()
