@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import SHORTER, shorter
 from tunefree.algorithms import REGISTRY
 from tunefree.challenge import folder, page
 from tunefree.cli import main, parser
@@ -20,25 +21,8 @@ COMMAND = re.compile(r"^tunefree (.+?)(?: {2,}#.*)?$", flags=re.MULTILINE)
 SESSIONS = [commands for commands in map(COMMAND.findall, BLOCKS) if commands]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
-FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12", "--workers", "1"]
-SHORTER = {  # what makes a command quick, by how it begins; a longer beginning wins
-    "run": ["--rounds", "21", "--local-steps", "1", "--fleet", "serial"],
-    "run --local-epochs": ["--rounds", "21", "--fleet", "serial"],
-    "run --fleet pool": ["--rounds", "12", "--local-steps", "1"],
-    "run --resume": [],
-    "compare": [*FEW, "--seeds", "0"],
-    "tune": [*FEW, "--grid", "eta=0.1,0.3", "--no-extend"],
-    "sweep": [*FEW, "--seeds", "0"],
-    "reproduce": ["--scale", "smoke", "--workers", "1"],
-    "challenge": ["--scale", "smoke", "--only", "polarfl", "fedavg", "--seeds", "0"],
-}
 # No end, or too long, or played by tests of their own: only read.
 NOT_PLAYED = ("flower up",)
-
-
-def shorter(command: str) -> list[str]:
-    begins = [beginning for beginning in SHORTER if f"{command} ".startswith(f"{beginning} ")]
-    return SHORTER[max(begins, key=len)] if begins else []
 
 
 @pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: f"tunefree {commands[0]}"[:30])

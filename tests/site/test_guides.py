@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tunefree.cli import parser
+from tests.commands import commands, shorter
+from tunefree.cli import main, parser
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = ("start", "practitioner", "researcher", "operator", "how-it-works", "faq", "challenge")
@@ -35,12 +36,6 @@ def test_there_are_blocks_to_run() -> None:
     assert [name for name in ("start", "practitioner", "researcher") if not BLOCKS[name]] == []
 
 
-def commands(text: str) -> list[str]:
-    """The lines of indented blocks that begin with our command, continued ones joined."""
-    joined = text.replace("\\\n", " ")
-    return re.findall(r"^    tunefree (.+?)(?: {2,}#.*)?$", joined, flags=re.MULTILINE)
-
-
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_commands_of_a_guide_can_be_typed(guide: str) -> None:
     for command in commands(TEXTS[guide]):
@@ -49,3 +44,62 @@ def test_the_commands_of_a_guide_can_be_typed(guide: str) -> None:
 
 def test_there_are_commands_to_type() -> None:
     assert sum(len(commands(text)) for text in TEXTS.values()) >= 15
+
+
+GIVEN = {  # what the reader of a page has already, by the file's name
+    "patients.csv": "age,dose,hospital,ill\n"
+    + "".join(f"{i % 9},{i % 7},{'abcd'[i % 4]},{(i % 9 + i % 7) // 8}\n" for i in range(120)),
+    "mypackage/mymodule.py": """import torch
+
+from tunefree.algorithms.fedavg import FedAvg as MyMethod
+
+
+def load():
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
+""",
+    "mine.py": "from mypackage.mymodule import MyMethod\n"
+    + re.findall(
+        r"```python\n(.*?)```",
+        (DOCS / "add-your-algorithm.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )[0],
+    "hospital.toml": '[data]\nname = "breast-cancer"\n[system]\nN = 10\nS = 2\nK = 2\nT = 12\n',
+}
+OFFLINE = {"fashion-mnist": "digits", "--data mnist": "--data digits", "cnn_mnist": "mlp"}
+TYPED = [
+    *("start", "researcher", "compare", "bits", "data", "durability", "report", "reproduce"),
+    *("unequal-clients", "add-your-algorithm", "your-model-and-data"),
+]
+ENDLESS = ("watch", "reproduce all", "challenge page", "challenge --add")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TYPED)
+def test_the_commands_of_a_page_work_one_after_the_other(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On embedded data and at toy sizes; tests of their own run those without an end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in GIVEN.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    for name, embedded in OFFLINE.items():
+        text = text.replace(name, embedded)
+    first = ["run", *shorter("run"), "--out"]
+    for name in ("runs/first.sqlite", "a.sqlite", "b.sqlite", "base.sqlite"):
+        assert main([*first, name]) == 0
+    assert main(["export", "base.sqlite", "--safetensors", "weights.safetensors"]) == 0
+    for command in commands(text):
+        words = shlex.split(fill(command, tmp_path))
+        if not command.startswith(ENDLESS):
+            assert main([*words, *shorter(command)]) == 0, command
+
+
+def fill(command: str, folder: Path) -> str:
+    """The command with the folders that the page leaves to the reader."""
+    tuned = next(iter(folder.glob("runs/tune-*/tuned.json")), Path("tuned.json"))
+    return re.sub(r"runs/tune-\S+?\.\.\./tuned\.json", str(tuned), command)

@@ -1,0 +1,32 @@
+"""Commands as pages show them, and what makes each quick enough to be run by a test."""
+
+from __future__ import annotations
+
+import re
+
+FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12", "--workers", "1"]
+SHORTER = {  # flags to add, by how a command starts; the longest start wins
+    "run": ["--rounds", "21", "--local-steps", "1", "--fleet", "serial"],
+    "run --local-epochs": ["--rounds", "21", "--fleet", "serial"],
+    "run --fleet pool": ["--rounds", "12", "--local-steps", "1"],
+    "run --resume": [],
+    "compare": [*FEW, "--seeds", "0"],
+    "tune": [*FEW, "--grid", "eta=0.1,0.3", "--no-extend"],
+    "sweep": [*FEW, "--seeds", "0"],
+    "reproduce": ["--scale", "smoke", "--workers", "1"],
+    "reproduce list": [],
+    "reproduce evidence": [],
+    "challenge": ["--scale", "smoke", "--only", "polarfl", "fedavg", "--seeds", "0"],
+}
+
+
+def commands(text: str) -> list[str]:
+    """The lines of indented blocks that start with our command, continued ones joined."""
+    joined = text.replace("\\\n", " ")
+    return re.findall(r"^    tunefree (.+?)(?: {2,}.*)?$", joined, flags=re.MULTILINE)
+
+
+def shorter(command: str) -> list[str]:
+    """What is added to a command so that it takes seconds."""
+    starts = [start for start in SHORTER if f"{command} ".startswith(f"{start} ")]
+    return SHORTER[max(starts, key=len)] if starts else []
