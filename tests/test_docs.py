@@ -110,7 +110,7 @@ def test_the_page_on_runs_in_hands_runs(
     assert names["trained"].training is False
     out = capsys.readouterr().out
     assert "= (S K)^(1/4) / (t + 10)^(3/4)" in out
-    assert [each.arm for each in names["outcomes"]][1] == "fedavg:eta=0.1"
+    assert [each.method for each in names["outcomes"]][1] == "fedavg:eta=0.1"
     if "mlflow" in stand_ins:
         rounds = [call.kwargs["step"] for call in stand_ins["mlflow"].log_metrics.call_args_list]
         assert rounds == list(range(11))

@@ -149,8 +149,8 @@ def command_line() -> str:
         "# Command line",
         "",
         "Results go to standard output, progress to standard error. Exit codes: 0 done, 1 failed, "
-        "2 bad usage, 130 interrupted. Flags cannot be abbreviated. `tunefree COMMAND --help` prints "
-        "the same.",
+        "2 bad usage, 130 interrupted. Flags cannot be abbreviated. `tunefree COMMAND --help` "
+        "prints the same.",
     ]
     for words, about, command in commands():
         lines += ["", f"## {words}", "", f"{about[:1].upper()}{about[1:].rstrip('.')}.", ""]

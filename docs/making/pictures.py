@@ -44,9 +44,7 @@ def draw_units() -> Any:
     axes.set_xscale("log")
     axes.set_yticks(range(len(MODELS)), list(MODELS))
     axes.set_ylim(-0.6, len(MODELS) - 0.2)
-    label_axes(
-        axes, "initial length of each tensor (dots) and of the whole model (diamonds)", ""
-    )
+    label_axes(axes, "initial length of each tensor (dots) and of the whole model (diamonds)", "")
     return figure
 
 
