@@ -170,7 +170,9 @@ def test_every_command_reads_it(
     assert "batches of 8" in said
     assert ("data digits, iid" in said) == (door == "command")
     assert output("export", str(path), "--csv", "-").splitlines()[-1].startswith("2,1,60,")
-    assert output("report", str(path), "-o", str(tmp_path / "a.html")).startswith("1 run in 1 arm.")
+    assert output("report", str(path), "-o", str(tmp_path / "a.html")).startswith(
+        "1 run in 1 method."
+    )
 
 
 def test_how_it_goes_on(door: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 import tunefree
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments.arms import parse_arm
+from tunefree.experiments.methods import parse_method
 from tunefree.record import Record
 
 MODULE = '''
@@ -161,18 +161,23 @@ def test_a_tuning_free_one_takes_its_steps_from_theory(capsys: pytest.CaptureFix
 
 
 def test_compare_tune_and_sweep_take_it(capsys: pytest.CaptureFixture[str]) -> None:
-    arms = ("own_methods:Mine:eta=0.05", "own_methods:half", "fedavg:eta=0.05", "own_methods:Free")
+    methods = (
+        "own_methods:Mine:eta=0.05",
+        "own_methods:half",
+        "fedavg:eta=0.05",
+        "own_methods:Free",
+    )
     seeds = ("--seeds", "0", "--workers", "1")
-    mine, made, ours, free = told(capsys, "compare", *arms, *TINY, *seeds)["arms"]
-    assert mine["arm"] == "own_methods:Mine:eta=0.05"
+    mine, made, ours, free = told(capsys, "compare", *methods, *TINY, *seeds)["methods"]
+    assert mine["method"] == "own_methods:Mine:eta=0.05"
     assert mine["loss"] == made["loss"] == ours["loss"]
     assert (mine["step_sizes"], mine["steps"]) == ({"eta": 0.05}, "chosen")
     assert (free["step_sizes"], free["steps"]) == ({"eta": 0.5}, "from theory")
     tuned = told(capsys, "tune", "own_methods:Mine", *TINY, "--no-extend", "--workers", "1")
     assert tuned["grid"] == {"eta": [0.01, 0.1]}
     path = str(next(Path("runs").glob("tune-own_methods.Mine-*/tuned.json")))
-    (again,) = told(capsys, "compare", f"own_methods:Mine@{path}", *TINY, *seeds)["arms"]
-    assert (again["arm"], again["steps"]) == ("own_methods:Mine@tuned", "tuned")
+    (again,) = told(capsys, "compare", f"own_methods:Mine@{path}", *TINY, *seeds)["methods"]
+    assert (again["method"], again["steps"]) == ("own_methods:Mine@tuned", "tuned")
     over = ("--over", "eta", "--values", "0.01", "0.1", "--workers", "1")
     swept = told(capsys, "sweep", "own_methods:Free", *over, *TINY)
     assert swept["theory"] == 0.5
@@ -247,11 +252,11 @@ def test_errors_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
         ("comparfrefl:compressor=top:0.05", "comparfrefl", {"compressor": "top:0.05"}, None),
     ],
 )
-def test_an_arm_may_be_ones_own(text: str, name: str, options: Any, file: Path | None) -> None:
-    arm = parse_arm(text)
-    assert (arm.name, arm.options, arm.tuned) == (name, options, file)
+def test_a_method_may_be_ones_own(text: str, name: str, options: Any, file: Path | None) -> None:
+    method = parse_method(text)
+    assert (method.name, method.options, method.tuned) == (name, options, file)
 
 
 def test_an_option_without_a_value_is_no_module() -> None:
     with pytest.raises(ConfigError, match="'fedavg:eta' must look like NAME"):
-        parse_arm("fedavg:eta")
+        parse_method("fedavg:eta")

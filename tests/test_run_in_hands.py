@@ -246,7 +246,7 @@ def test_a_run_tells_of_itself(tmp_path: Path) -> None:
     told = run.summary()
     assert "eta   = 0.07906   = 1 / (K sqrt(T))" in told
     assert "interrupted after round 20: accuracy" in told
-    assert run.record.facts().arm == "my first"
+    assert run.record.facts().label == "my first"
     assert run.record.summary().as_dict()["name"] == "my first"
     assert "given" in begun(algorithm="fedavg", eta=0.3).summary()
 

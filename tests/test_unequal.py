@@ -190,7 +190,7 @@ def test_bad_input_gets_one_sentence(given: dict[str, Any], sentence: str) -> No
     assert sentence in str(error.value)
 
 
-def test_compare_weighs_every_arm_or_says_which_cannot(
+def test_compare_weighs_every_method_or_says_which_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -198,10 +198,10 @@ def test_compare_weighs_every_arm_or_says_which_cannot(
     assert "PolarFL cannot weigh clients" in capsys.readouterr().err
 
 
-def test_a_report_keeps_the_seeds_of_an_arm_together(tmp_path: Path) -> None:
+def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
     """Each seed deals out the data anew, so K differs; and older files know none of these keys."""
     from tunefree.record import summarise
-    from tunefree.report.arms import group
+    from tunefree.report.methods import group
 
     for seed in (0, 1, 2):
         path = str(tmp_path / f"{seed}.sqlite")
@@ -211,7 +211,7 @@ def test_a_report_keeps_the_seeds_of_an_arm_together(tmp_path: Path) -> None:
             pass
     runs = [summarise(tmp_path / f"{seed}.sqlite") for seed in (0, 1, 2)]
     assert len({run.facts.system["K"] for run in runs}) > 1
-    assert [arm.label for arm in group(runs)] == ["PolarFL"]
+    assert [method.label for method in group(runs)] == ["PolarFL"]
     plain = prepare(config.load(None, {"run.out": str(tmp_path / "plain.sqlite")}))
     kept = plain.record.facts().config
     plain.record.close()

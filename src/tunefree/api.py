@@ -151,7 +151,7 @@ class Run(Training):
             settings = at_door(given, len(federation), options)
             settings = replace(settings, schedule=arguments.schedule_of(schedule))
             make = None if isinstance(algorithm, str) else algorithm
-            self._own(settings, model, federation, make, loss, None, evaluate, {"arm": str(name)})
+            self._own(settings, model, federation, make, loss, None, evaluate, {"label": str(name)})
         self._progress = progress
 
     def _own(

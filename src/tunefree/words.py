@@ -62,7 +62,7 @@ def in_a_line(run: Training) -> str:
     facts, (N, S, K, T) = run.record.facts(), run.algo.sys
     scored = [words for row in run.history if (words := headline(row))]
     told = [
-        f"{facts.title}{f' {facts.arm!r}' if facts.arm else ''}",
+        f"{facts.title}{f' {facts.label!r}' if facts.label else ''}",
         f"N = {N}, S = {S}, K = {K}, T = {T}",
         state_of(run),
         *scored[-1:],

@@ -66,7 +66,7 @@ def test_every_method_can_play_every_task_of_its_kind(task: Task, scale: tasks.S
 def test_a_tuned_method_is_searched_with_and_without_decay() -> None:
     for each in ENTRIES.values():
         assert all(entry.grid["decay"] == ("none", "linear") for entry in each if entry.grid)
-        free = {entry.arm.partition(":")[0] for entry in each if not entry.grid}
+        free = {entry.method.partition(":")[0] for entry in each if not entry.grid}
         assert "polarfl" in free
 
 
@@ -141,7 +141,7 @@ def test_a_method_that_cannot_play_is_left_out_with_its_reason(tunefree: Run) ->
 def test_what_is_written_of_an_own_method_is_not_searched() -> None:
     assert own_entry("fedavg:eta=0.1").grid == {}
     assert set(own_entry("scaffold:eta=0.1").grid) == {"s"}
-    assert [entry.arm for entry in entries("late", ["fedavg:eta=1"], ["polarfl"])] == [
+    assert [entry.method for entry in entries("late", ["fedavg:eta=1"], ["polarfl"])] == [
         "polarfl",
         "fedavg:eta=1",
     ]

@@ -169,11 +169,11 @@ def test_compare_tune_and_sweep_on_a_table(capsys: pytest.CaptureFixture[str]) -
     write()
     argv = [*TABLE, "--client-column", "hospital", *FEW, "--workers", "1"]
     one = [*argv, "--seeds", "0", "--out", "compared"]
-    (arm,) = result(capsys, "compare", "polarfl", *one, "--target", "0.2")["arms"]
-    assert arm["accuracy"] > 0.4
+    (method,) = result(capsys, "compare", "polarfl", *one, "--target", "0.2")["methods"]
+    assert method["accuracy"] > 0.4
     write(seed=1)  # the same command again must not show what was played on other rows
-    (other,) = result(capsys, "compare", "polarfl", *one)["arms"]
-    assert other["runs"][0]["run"] != arm["runs"][0]["run"]
+    (other,) = result(capsys, "compare", "polarfl", *one)["methods"]
+    assert other["runs"][0]["run"] != method["runs"][0]["run"]
     tuned = result(capsys, "tune", "fedavg", *argv, "--grid", "eta=0.1,0.3", "--no-extend")
     assert tuned["options"]["eta"] in (0.1, 0.3)
     swept = result(capsys, "sweep", "fedavg", "--over", "eta", "--values", "0.1", "1", *argv)

@@ -1,4 +1,4 @@
-"""A worker process that trains nothing: the arm's label says what it does with a run."""
+"""A worker process that trains nothing: the method's label says what it does with a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefree.record import Facts, Record
 
 
 def act(config: Config, facts: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(config.run.out), facts["arm"]
+    path, how = Path(config.run.out), facts["label"]
     tries = path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))

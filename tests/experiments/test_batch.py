@@ -37,7 +37,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
         "bad": settings("fedavg", algorithm__eta=1e30),
     }
     return run_all(
-        [plan(folder, label, c, "arm", {"sweep": {"over": "eta"}}) for label, c in configs.items()],
+        [
+            plan(folder, label, c, "method", {"sweep": {"over": "eta"}})
+            for label, c in configs.items()
+        ],
         1,
     )
 
@@ -62,7 +65,12 @@ def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
 def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
     record = Record.open(played[1].run.path)
     facts = record.facts()
-    assert (facts.arm, facts.role, facts.state, facts.fleet) == ("second", "arm", "done", "serial")
+    assert (facts.label, facts.role, facts.state, facts.fleet) == (
+        "second",
+        "method",
+        "done",
+        "serial",
+    )
     assert facts.sweep == {"over": "eta"}
     assert facts.config["model"]["options"] == {"hidden": 5}
     assert facts.config["algorithm"]["compressor"] == "top:0.1"
@@ -98,18 +106,18 @@ CHANGES: list[Mapping[str, object]] = [
 def test_runs_share_a_file_only_if_all_settings_agree(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    paths = {plan(Path("a"), "arm", settings("fedavg", **each)).path for each in (one, other)}
+    paths = {plan(Path("a"), "method", settings("fedavg", **each)).path for each in (one, other)}
     assert len(paths) == (1 if one == other else 2)
 
 
 def test_where_clients_run_is_no_other_run() -> None:
-    one = plan(Path("a"), "arm", settings(run__fleet="pool", run__workers=3, run__out="b"))
-    assert one == plan(Path("a"), "arm", settings())
-    assert one.path != plan(Path("a"), "arm", settings(), floors={3: 0.5}).path
+    one = plan(Path("a"), "method", settings(run__fleet="pool", run__workers=3, run__out="b"))
+    assert one == plan(Path("a"), "method", settings())
+    assert one.path != plan(Path("a"), "method", settings(), floors={3: 0.5}).path
 
 
 def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
-    run = plan(tmp_path, "arm", settings())
+    run = plan(tmp_path, "method", settings())
     Record.create(run.path, Facts(settings="other", state="done")).close()
     with pytest.raises(ConfigError, match="holds another run; choose another folder"):
         run_all([run])
@@ -117,13 +125,13 @@ def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="asked for 2 times"):
-        run_all([plan(tmp_path, "arm", settings())] * 2)
+        run_all([plan(tmp_path, "method", settings())] * 2)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--out '.*file' cannot be written"):
-        run_all([plan(tmp_path / "file", "arm", settings())])
+        run_all([plan(tmp_path / "file", "method", settings())])
 
 
 def test_a_run_stops_below_its_floor(tmp_path: Path) -> None:
@@ -184,7 +192,7 @@ def test_no_process_is_left_when_the_batch_is_given_up(tmp_path: Path) -> None:
 
 
 def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = plan(tmp_path, "arm", settings())
+    run = plan(tmp_path, "method", settings())
     Record.create(run.path, Facts.read({**run.facts, "state": "done"})).close()
     lock = FileLock(tmp_path / ".lock")
     lock.acquire()
@@ -197,7 +205,7 @@ def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.M
 def test_workers_of_a_killed_batch_may_end_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = plan(tmp_path, "arm", settings())
+    run = plan(tmp_path, "method", settings())
     looks, pauses = iter([True, True, False]), list[float]()
     monkeypatch.setattr(batch, "held", lambda _: next(looks))
     monkeypatch.setattr(time, "sleep", pauses.append)
@@ -296,7 +304,7 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["empty", "no tables", "no facts"])
 def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> None:
-    run = plan(tmp_path, "arm", settings())
+    run = plan(tmp_path, "method", settings())
     if how == "empty":
         run.path.touch()
     elif how == "no tables":
@@ -311,7 +319,7 @@ def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
-    run = plan(tmp_path, "arm", settings())
+    run = plan(tmp_path, "method", settings())
     run.path.write_text("my notes\n" * 100)
     with pytest.raises(ConfigError, match="is not a run file"):
         run_all([run])

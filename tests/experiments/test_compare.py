@@ -1,4 +1,4 @@
-"""`tunefree compare`: arms as they are typed, the same runs for all, and what is said of them."""
+"""`tunefree compare`: methods as typed, the same runs for all, and what is said of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tunefree.algorithms import REGISTRY
 from tunefree.cli import compare as cli_compare
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments import arms, batch, compare
-from tunefree.experiments.arms import ArmSpec, configure, parse_arm
+from tunefree.experiments import batch, compare, methods
+from tunefree.experiments.methods import MethodSpec, configure, parse_method
 from tunefree.record import Record
 
 keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda key: key != "name")
@@ -44,13 +44,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     st.dictionaries(keys, values, max_size=4),
     st.sampled_from(["", "tuned.json", "a/b-c_d/tuned.json", "C:/x,y/t.json"]),
 )
-def test_an_arm_says_what_was_typed(name: str, options: dict[str, Any], file: str) -> None:
+def test_a_method_says_what_was_typed(name: str, options: dict[str, Any], file: str) -> None:
     own = ",".join(f"{key}={value}" for key, value in options.items())
-    arm = parse_arm(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
-    assert (arm.name, arm.tuned) == (name, Path(file) if file else None)
+    method = parse_method(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
+    assert (method.name, method.tuned) == (name, Path(file) if file else None)
     expected = {k: {"true": True, "false": False}.get(str(v), v) for k, v in options.items()}
-    assert arm.options == expected
-    assert list(arm.options) == list(options)
+    assert method.options == expected
+    assert list(method.options) == list(options)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_arm_says_what_was_typed(name: str, options: dict[str, Any], file: st
     ],
 )
 def test_values_may_hold_colons_and_commas(text: str, options: dict[str, object]) -> None:
-    assert parse_arm(text).options == options
+    assert parse_method(text).options == options
 
 
 BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
@@ -79,19 +79,19 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg:etta=1"], "did you mean 'eta'?"),
         (["fedavg:eta=-1"], "algorithm.eta = -1 is out of range"),
         (["padamfed:eta=0.1"], "PAdaMFed takes no step size"),
-        (["fedavg", "fedavg"], "arm fedavg is given 2 times"),
+        (["fedavg", "fedavg"], "method fedavg is given 2 times"),
         (["fedavg", "--seeds", "1", "1"], "seed 1 is given 2 times"),
         (["fedavg", "--seeds", "-1"], "--seeds -1 is too small"),
         (["fedavg", "--workers", "-1"], "--workers -1 is too small"),
         (["fedavg", "--target", "90"], "--target 90.0 must be an accuracy between 0 and 1"),
-        (["fedavg@nowhere.json"], "make it with `tunefree tune fedavg`"),
+        (["fedavg@nowhere.json"], "write it with `tunefree tune fedavg`"),
         (["fedavg@text.json"], "was not written by `tunefree tune`"),
         (["fedavg@list.json"], "was not written by `tunefree tune`"),
         (["fedavg@other.json"], "holds the tuned settings of scaffold, not of fedavg"),
         (["fedavg", "--set", "algorithm.eta=0.1"], "write it with its own, as in fedavg:eta=..."),
         (["fedavg", "--set", "run.seed=1"], "--set run.seed has no place here"),
-        (["fedavg:schedule=buffered"], "schedule = 'buffered' of an arm must be 'synchronous'"),
-        (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of an arm"),
+        (["fedavg:schedule=buffered"], "schedule = 'buffered' of a method must be 'synchronous'"),
+        (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of a method"),
         (["fedavg", "--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
         (["fedavg", "--compressor", "top:2"], ""),
     ],
@@ -104,7 +104,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     other = {"algorithm": "scaffold", "options": {}, "bill": {}, "settings": {}}
     Path("other.json").write_text(json.dumps(other))
     if not sentence:  # a compressor is only for those that compress
-        assert configure(parse_arm(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
+        assert configure(parse_method(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
         return
     assert main(["compare", *FLAGS, *argv]) == 2
     out, err = capsys.readouterr()
@@ -113,10 +113,14 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(Path().rglob("*.sqlite"))
 
 
-def test_all_arms_share_all_but_the_method() -> None:
+def test_all_methods_share_all_but_the_method() -> None:
     base = settings(system__T=20, data__partition="iid", algorithm__compressor="top:0.5")
-    groups = compare.plan_arms(
-        [ArmSpec("fedavg"), ArmSpec("comparfrefl"), ArmSpec("scafcom", {"compressor": "sign"})],
+    groups = compare.plan_methods(
+        [
+            MethodSpec("fedavg"),
+            MethodSpec("comparfrefl"),
+            MethodSpec("scafcom", {"compressor": "sign"}),
+        ],
         *(base, [4, 5], Path("x")),
     )
     assert [[run.config.run.seed for run in runs] for runs in groups] == [[4, 5]] * 3
@@ -127,11 +131,11 @@ def test_all_arms_share_all_but_the_method() -> None:
             assert getattr(runs[0].config, section) == getattr(base, section)
 
 
-def test_an_arm_may_keep_to_synchronous_rounds_on_the_same_clock() -> None:
+def test_a_method_may_keep_to_synchronous_rounds_on_the_same_clock() -> None:
     base = settings(schedule__name="buffered", schedule__concurrency=5, schedule__delays="large")
-    alike, _ = configure(parse_arm("adamasfl"), base)
+    alike, _ = configure(parse_method("adamasfl"), base)
     assert alike.schedule == base.schedule
-    other, _ = configure(parse_arm("padamfed:schedule=synchronous"), base)
+    other, _ = configure(parse_method("padamfed:schedule=synchronous"), base)
     assert (other.schedule.name, other.schedule.delays) == ("synchronous", "large")
     assert (other.schedule.concurrency, other.algorithm.options) == (0, {})
 
@@ -146,12 +150,12 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
     result = json.loads(capsys.readouterr().out)
     assert list(Path("runs").iterdir()) == [folder]  # the same command finds it again
     assert result["folder"] == str(folder)
-    free, tuned, diverged = result["arms"]
+    free, tuned, diverged = result["methods"]
 
     histories = []
     for run in free["runs"]:
         record = Record.open(Path(run["run"]))
-        assert record.facts().arm == "padamfed"
+        assert record.facts().label == "padamfed"
         histories.append(record.history())
     finals = [history[-1]["accuracy"] for history in histories]
     assert [run["accuracy"] for run in free["runs"]] == finals
@@ -178,18 +182,18 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
 def test_constants_of_a_paper_were_not_chosen(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arms = ["delta_sgd", "delta_sgd:eta_0=0.1,explicit_steps=true", "fedexp"]
-    assert main(["compare", *arms, *FLAGS, "--seeds", "0", "--format", "json"]) == 0
-    outcomes = json.loads(capsys.readouterr().out)["arms"]
+    methods = ["delta_sgd", "delta_sgd:eta_0=0.1,explicit_steps=true", "fedexp"]
+    assert main(["compare", *methods, *FLAGS, "--seeds", "0", "--format", "json"]) == 0
+    outcomes = json.loads(capsys.readouterr().out)["methods"]
     assert [each["steps"] for each in outcomes] == ["as published", "chosen", "chosen"]
     assert outcomes[0]["step_sizes"] == {"gamma": 2, "delta": 0.1, "eta_0": 0.2}
-    assert main(["compare", *arms, *FLAGS, "--seeds", "0"]) == 0
+    assert main(["compare", *methods, *FLAGS, "--seeds", "0"]) == 0
     out = capsys.readouterr().out
     assert "fedexp: eta = 0.1, epsilon = 0.001, its default" in out
     assert "delta_sgd: " not in out
 
 
-def test_a_tuned_arm_brings_its_bill(
+def test_a_tuned_method_brings_its_bill(
     here: None, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     bill = {"trials": 7, "rounds": 56}
@@ -203,7 +207,7 @@ def test_a_tuned_arm_brings_its_bill(
     assert "note:" not in err
     (path,) = Path().rglob("*.sqlite")
     facts = Record.open(path).facts()
-    assert (facts.tuning, facts.role) == (bill, "arm")
+    assert (facts.tuning, facts.role) == (bill, "method")
     assert facts.config["algorithm"]["options"] == {"eta": 0.2}
 
 
@@ -226,12 +230,12 @@ def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(
 def test_settings_tuned_for_another_task_are_noted() -> None:
     tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
     Path("tuned.json").write_text(json.dumps(tuned))
-    arm = parse_arm("fedavg@tuned.json")
+    method = parse_method("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
-        arms.configure(arm, settings(system__T=9, data__partition="iid"))
+        methods.configure(method, settings(system__T=9, data__partition="iid"))
     with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
-        arms.configure(arm, settings(model__hidden=4))
-    arms.configure(arm, settings(data__validation=0.2, data__dir="elsewhere"))
+        methods.configure(method, settings(model__hidden=4))
+    methods.configure(method, settings(data__validation=0.2, data__dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -272,14 +276,16 @@ def test_words_on_rounds() -> None:
     assert [words([None, None]), words([4, 8]), words([4, None])] == ["never", "6", "4 (1 of 2)"]
 
 
-def test_arms_tuned_by_different_searches_are_told_apart_by_their_files() -> None:
-    found = arms.labels([ArmSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")])
+def test_methods_tuned_by_different_searches_are_told_apart_by_their_files() -> None:
+    found = methods.labels(
+        [MethodSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")]
+    )
     assert found == ["fedavg@a.json", "fedavg@b.json"]
-    alone = arms.labels([ArmSpec("fedavg", tuned=Path("a.json")), ArmSpec("fedavg")])
+    alone = methods.labels([MethodSpec("fedavg", tuned=Path("a.json")), MethodSpec("fedavg")])
     assert alone == ["fedavg@tuned", "fedavg"]
-    same = [ArmSpec("fedavg", tuned=Path("a.json"))] * 2
-    with pytest.raises(ConfigError, match="arm fedavg@a.json is given 2 times"):
-        compare.plan_arms(same, settings(), [0], Path())
+    same = [MethodSpec("fedavg", tuned=Path("a.json"))] * 2
+    with pytest.raises(ConfigError, match="method fedavg@a.json is given 2 times"):
+        compare.plan_methods(same, settings(), [0], Path())
 
 
 def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFixture[str]) -> None:

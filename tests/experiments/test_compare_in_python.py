@@ -36,15 +36,15 @@ def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def compare(*arms: Any, **more: Any) -> list[Any]:
+def compare(*methods: Any, **more: Any) -> list[Any]:
     torch.manual_seed(0)
-    return tunefree.compare(arms, nn.Linear(4, 3), blobs(), TEST, **(SMALL | more))
+    return tunefree.compare(methods, nn.Linear(4, 3), blobs(), TEST, **(SMALL | more))
 
 
 def test_own_clients_own_methods_and_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    arms = ("polarfl", "fedavg:eta=0.1", mine, "fedavg:eta=1e38")
-    rows = compare(*arms, out="c", target=0.2, evaluate=lambda m: {"bias": m.bias.sum()})
-    assert [row.arm for row in rows] == ["polarfl", "fedavg:eta=0.1", "mine", "fedavg:eta=1e+38"]
+    methods = ("polarfl", "fedavg:eta=0.1", mine, "fedavg:eta=1e38")
+    rows = compare(*methods, out="c", target=0.2, evaluate=lambda m: {"bias": m.bias.sum()})
+    assert [row.method for row in rows] == ["polarfl", "fedavg:eta=0.1", "mine", "fedavg:eta=1e+38"]
     assert [row.steps for row in rows] == ["from theory", "chosen", "chosen", "chosen"]
     assert rows[2].step_sizes["eta"] == 0.3
     for row in rows[:3]:
@@ -56,7 +56,7 @@ def test_own_clients_own_methods_and_the_report(capsys: pytest.CaptureFixture[st
     assert [run["state"] for run in rows[3].runs] == ["diverged", "diverged"]
     assert rows[3].accuracy is None
     assert main(["report", "c", "-o", "report.html"]) == 0
-    assert "8 runs in 4 arms" in capsys.readouterr().out
+    assert "8 runs in 4 methods" in capsys.readouterr().out
     once: dict[str, Any] = {key: value for key, value in SMALL.items() if key != "seeds"}
     once |= {"algorithm": "fedavg", "eta": 0.1, "seed": 1}
     alone = tunefree.Run(seeded_linear(), blobs(), TEST, **once).finish()
@@ -100,10 +100,10 @@ def test_a_function_makes_another_model_for_each_seed() -> None:
     (row,) = tunefree.compare(
         {"no step": "polarfl"}, lambda: nn.Linear(4, 3), blobs(), out="c", **SMALL
     )
-    assert row.arm == "no step"
+    assert row.method == "no step"
     first = [Record.open(Path(run["run"])).facts() for run in row.runs]
     assert first[0].identity["first model"] != first[1].identity["first model"]
-    assert [facts.arm for facts in first] == ["no step", "no step"]
+    assert [facts.label for facts in first] == ["no step", "no step"]
 
 
 def test_a_named_data_set_is_the_command_lines_comparison(
@@ -122,7 +122,7 @@ def test_a_named_data_set_is_the_command_lines_comparison(
     assert main(["compare", "fedavg:eta=0.1", *flags, "--seeds", "0", "--out", "b"]) == 0
     theirs = [path.name for path in Path("b").glob("*.sqlite")]
     assert [Path(run["run"]).name for run in row.runs] == theirs  # the settings name it
-    with pytest.raises(ConfigError, match="'mine' is a function, which goes with a model and"):
+    with pytest.raises(ConfigError, match="'mine' is a function, which needs a model and"):
         tunefree.compare([mine], data="digits")
 
 
@@ -135,9 +135,9 @@ def test_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ({"arms": "polarfl"}, "arms = 'polarfl' must be a list"),
-        ({"arms": ["polarfl", "polarfl"]}, "arm polarfl is given 2 times"),
-        ({"arms": ["polarfll"]}, "did you mean 'polarfl'?"),
+        ({"methods": "polarfl"}, "methods = 'polarfl' must be a list"),
+        ({"methods": ["polarfl", "polarfl"]}, "method polarfl is given 2 times"),
+        ({"methods": ["polarfll"]}, "did you mean 'polarfl'?"),
         ({"roundz": 3}, "compare has no argument 'roundz'; did you mean 'rounds'?"),
         ({"seed": 3}, "compare has no argument 'seed'; did you mean 'seeds'?"),
         ({"delays": "mild"}, "compare has no argument 'delays'"),
@@ -148,7 +148,7 @@ def test_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
-    usual: dict[str, Any] = {"arms": ["polarfl"], "clients": blobs(), "out": "c"}
+    usual: dict[str, Any] = {"methods": ["polarfl"], "clients": blobs(), "out": "c"}
     usual["model"] = nn.Linear(4, 3)
     with pytest.raises(ConfigError) as error:
         tunefree.compare(**(usual | call))

@@ -412,8 +412,8 @@ def test_two_searches_in_one_folder_are_billed_apart(
     assert sorted(alone.values()) == [1, 2, 3]
     assert alone["SCAFFOLD, trials"] == 1
     assert alone[f"FedAvg, trials of search {bill['search']}"] == 3
-    arm = ["compare", "fedavg@mine/tuned.json", *FLAGS, "--seeds", "0", "--out", "mine"]
-    assert main(arm) == 0
+    method = ["compare", "fedavg@mine/tuned.json", *FLAGS, "--seeds", "0", "--out", "mine"]
+    assert main(method) == 0
     assert billed() == {"fedavg@tuned": 3, "FedAvg, trials": 2, "SCAFFOLD, trials": 1}
 
 

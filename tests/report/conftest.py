@@ -67,19 +67,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         one = {"run__seed": seed}
         free = FREE | {"title": "PAdaMFed", "label_counts": [[3, 0, 2]] * 6}
         play(folder / f"padamfed-{seed}.sqlite", free, **one)
-        tuned = {"arm": "FedAvg, tuned", "role": "arm", "tuning": SEARCH}
+        tuned = {"label": "FedAvg, tuned", "role": "method", "tuning": SEARCH}
         play(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
     compressed = {"algorithm__name": "comparfrefl"}
     play(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
     buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
     play(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
     for eta in (0.01, 1.0):
-        sweep = {"role": "sweep", "arm": f"fedavg:eta={eta}", "title": "FedAvg"}
+        sweep = {"role": "sweep", "label": f"fedavg:eta={eta}", "title": "FedAvg"}
         play(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
-    trial = {"role": "trial", "arm": "scaffold:eta=0.1", "title": "SCAFFOLD"}
+    trial = {"role": "trial", "label": "scaffold:eta=0.1", "title": "SCAFFOLD"}
     play(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
     for name, facts in (
-        ("diverged", {"arm": "Too far"}),
+        ("diverged", {"label": "Too far"}),
         ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
     ):
         with pytest.raises(WireError):

@@ -26,7 +26,7 @@ if not INSTALLED:
         allow_module_level=True,
     )
 CURVES = "document.getElementById('w0-curves')"
-ARMS = f"[...{CURVES}.querySelectorAll('svg g.arm')].map(g => g.dataset.arm)"
+ARMS = f"[...{CURVES}.querySelectorAll('svg g.method')].map(g => g.dataset.method)"
 TICKS = f"[...{CURVES}.querySelectorAll('.plot text.soft')].map(t => t.textContent)"
 OVERFLOW = "return document.documentElement.scrollWidth - innerWidth"
 EVIL = "<img src=x onerror=document.title='broken'></script>"
@@ -46,7 +46,7 @@ def address(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         **{"claim": 1, "sentence": EVIL, "verdict": "does not hold", "scale": "small"},
         "parts": [{**part, "holds": False}, {**part, "value": None, "holds": None}],
         **{"numbers": {EVIL: 0.5, "gap": -0.1}, "seeds": [3, 4], "why": EVIL, "command": EVIL},
-        "finals": [{"where": "iid", "arm": EVIL, "accuracy": 0.5, "spread": 0.1, "diverged": 1}],
+        "finals": [{"where": "iid", "method": EVIL, "accuracy": 0.5, "spread": 0.1, "diverged": 1}],
         "tuned": {"fedavg": EVIL},
     }
     (runs / "verdicts.json").write_text(json.dumps([verdict]))
@@ -98,7 +98,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
             more = {"loss": 1.5, "train_loss": 1.25, "seconds": 3.5, **bits, **values}
             label = f"{name}@tuned:{options['algorithm__compressor']},explicit_steps=True"
             facts: dict[str, Any] = {
-                "arm": label,
+                "label": label,
                 "state": state,
                 "config": configured(seed, **options),
             }
@@ -220,7 +220,7 @@ def test_a_sensitivity_shows_any_score(page: Browser) -> None:
 
 def test_own_measures_can_be_drawn(browser: Browser, tmp_path: Path) -> None:
     more = scores(0.5, 0.6, recall=0.25)
-    said = content([Summary(Path("a.sqlite"), Facts.read({"arm": "x", "state": "done"}), more)])
+    said = content([Summary(Path("a.sqlite"), Facts.read({"label": "x", "state": "done"}), more)])
     out = tmp_path / "own.html"
     out.write_text(html(said), encoding="utf-8")
     browser.open(out.as_uri())
@@ -260,7 +260,7 @@ def test_the_overview_tells_of_all_runs(browser: Browser, crowded: str) -> None:
         "r => [...r.cells].map(c => c.innerText))"
     )
     row = dict(zip(*cells, strict=True))
-    assert next(iter(row)) == "Arm"
+    assert next(iter(row)) == "Method"
     assert list(row)[1] == "Test accuracy"
     assert row["Rounds"] == "2 to 3 of 3"
     assert row["Tuned"] == "eta, gamma"
@@ -286,7 +286,7 @@ def test_labels_stay_text(page: Browser) -> None:
     assert EVIL in page.run("return document.getElementById('claims-table').textContent")
 
 
-def test_an_arm_is_switched_off_and_on_by_keyboard(page: Browser) -> None:
+def test_a_method_is_switched_off_and_on_by_keyboard(page: Browser) -> None:
     button = (
         f"[...{CURVES}.querySelectorAll('.legend button')].find(b => b.textContent == 'PAdaMFed')"
     )
@@ -417,10 +417,12 @@ def test_figures_are_saved_as_svg_png_and_csv(page: Browser) -> None:
     svg = files["w0-curves.svg"].decode()
     assert 'fill="#ffffff"' in svg
     assert "var(" not in svg
-    assert "rgb(0, 114, 178)" in svg  # the first arm's colour on paper, not the one in the dark
+    assert "rgb(0, 114, 178)" in svg  # the first method's colour on paper, not the one in the dark
     assert files["w0-curves.png"].startswith(b"\x89PNG")
     assert (
-        files["w0-curves.csv"].decode().startswith("arm,round,accuracy mean,lowest,highest,seeds")
+        files["w0-curves.csv"]
+        .decode()
+        .startswith("method,round,accuracy mean,lowest,highest,seeds")
     )
 
 

@@ -26,7 +26,7 @@ def test_a_folder_becomes_a_page(
     out = tmp_path / "new" / "page.html"
     assert main(["report", str(runs), "-o", str(out), "--title", "A & B"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("7 runs in 5 arms")
+    assert text.startswith("7 runs in 5 methods")
     assert str(out) in text
     assert "<h1>A &amp; B</h1>" in out.read_text(encoding="utf-8")
 
@@ -37,7 +37,7 @@ def test_the_result_as_one_object(
     files = [str(runs / f"padamfed-{seed}.sqlite") for seed in (1, 2)]
     assert main(["report", *files, "-o", str(tmp_path / "p.html"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
-        **{"page": str(tmp_path / "p.html"), "runs": 2, "arms": ["PAdaMFed"], "figures": []},
+        **{"page": str(tmp_path / "p.html"), "runs": 2, "methods": ["PAdaMFed"], "figures": []},
         "unreadable": [],
     }
 
@@ -59,11 +59,11 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
             assert image.width > 1000
     with (tmp_path / "figures" / "accuracy-by-round.csv").open(encoding="utf-8") as file:
         head, *rows = csv.reader(file)
-    assert head == ["arm", "round", "accuracy mean", "lowest", "highest", "seeds"]
+    assert head == ["method", "round", "accuracy mean", "lowest", "highest", "seeds"]
     assert [row[1] for row in rows if row[0] == "PAdaMFed"] == ["0", "2", "4", "6", "8"]
 
 
-def test_figures_of_an_arm_that_went_beyond_all_bounds(tmp_path: Path) -> None:
+def test_figures_of_a_method_that_went_beyond_all_bounds(tmp_path: Path) -> None:
     huge = [{"t": t, "loss": loss} for t, loss in enumerate((1.0, 1.1e27, 2e300))]
     files = write(content([made("a", huge, state="diverged")]), tmp_path)
     assert {file.stem for file in files} == {"loss-by-round"}
@@ -120,7 +120,7 @@ def test_files_that_are_no_runs_are_left_out_of_a_folder(
     text_file(folder).rename(folder / "text.sqlite")
     assert main(["report", str(folder), "-o", out]) == 0
     assert capsys.readouterr().out.startswith(
-        "1 run in 1 arm. All finished. 4 files cannot be read as a run file: "
+        "1 run in 1 method. All finished. 4 files cannot be read as a run file: "
         "damaged.sqlite, empty.sqlite, foreign.sqlite, text.sqlite.\n"
     )
     for bad in ("damaged", "empty", "foreign", "text"):

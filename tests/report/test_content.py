@@ -14,9 +14,9 @@ import tunefree
 from tests.report.conftest import SEARCH, configured, made, planned, scores
 from tunefree.algorithms.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
-from tunefree.report.arms import POINTS, Arm, group, short, thin
 from tunefree.report.content import content
 from tunefree.report.files import find
+from tunefree.report.methods import POINTS, Method, group, short, thin
 
 
 def said_of(*paths: Path) -> dict[str, Any]:
@@ -30,14 +30,14 @@ def workload(runs: Path) -> dict[str, Any]:
     return only
 
 
-def arm(workload: dict[str, Any], label: str) -> dict[str, Any]:
-    (one,) = [arm for arm in workload["arms"] if arm["label"] == label]
+def method(workload: dict[str, Any], label: str) -> dict[str, Any]:
+    (one,) = [method for method in workload["methods"] if method["label"] == label]
     assert isinstance(one, dict)
     return one
 
 
-def test_runs_that_differ_by_the_seed_are_one_arm(workload: dict[str, Any]) -> None:
-    seeds = {each["label"]: each["seeds"] for each in workload["arms"]}
+def test_runs_that_differ_by_the_seed_are_one_method(workload: dict[str, Any]) -> None:
+    seeds = {each["label"]: each["seeds"] for each in workload["methods"]}
     assert seeds == {
         **{"PAdaMFed": 2, "FedAvg, tuned": 2, "ComParFreFL": 1, "Late": 1, "Too far": 1},
     }
@@ -48,7 +48,7 @@ def test_a_curve_is_the_mean_and_the_range_of_its_seeds(
     runs: Path, workload: dict[str, Any]
 ) -> None:
     both = [Record.open(runs / f"padamfed-{seed}.sqlite").history() for seed in (1, 2)]
-    curve = arm(workload, "PAdaMFed")
+    curve = method(workload, "PAdaMFed")
     assert curve["x"]["round"] == [0, 2, 4, 6, 8]
     assert curve["seeds_at"] == [2] * 5
     at_4 = [next(row for row in rows if row["t"] == 3) for rows in both]
@@ -65,13 +65,15 @@ def test_a_curve_is_the_mean_and_the_range_of_its_seeds(
     }
 
 
-def test_virtual_time_is_an_axis_only_of_arms_that_have_it(workload: dict[str, Any]) -> None:
+def test_virtual_time_is_an_axis_only_of_methods_that_have_it(workload: dict[str, Any]) -> None:
     assert "virtual_seconds" in workload["axes"]
-    assert [arm["label"] for arm in workload["arms"] if "virtual_seconds" in arm["x"]] == ["Late"]
+    assert [
+        method["label"] for method in workload["methods"] if "virtual_seconds" in method["x"]
+    ] == ["Late"]
 
 
 def test_a_diverged_run_is_shown_as_diverged(workload: dict[str, Any]) -> None:
-    lost = arm(workload, "Too far")
+    lost = method(workload, "Too far")
     assert lost["state"] == "diverged"
     assert lost["final"] == {}
     assert "not finite" in lost["runs"][0]["reason"] or "non-finite" in lost["runs"][0]["reason"]
@@ -79,7 +81,7 @@ def test_a_diverged_run_is_shown_as_diverged(workload: dict[str, Any]) -> None:
 
 def test_what_did_not_end_well_is_in_the_first_sentence(runs: Path) -> None:
     assert said_of(runs)["lead"] == (
-        "7 runs in 5 arms, 3 sweep runs, 1 trial run. Not finished: 2 diverged."
+        "7 runs in 5 methods, 3 sweep runs, 1 trial run. Not finished: 2 diverged."
     )
 
 
@@ -129,13 +131,13 @@ def test_staleness_of_buffered_runs_alone(runs: Path, workload: dict[str, Any]) 
 
 
 def test_steps_come_with_their_formulas(workload: dict[str, Any]) -> None:
-    assert ["eta", 0.1, "found by the search"] in arm(workload, "FedAvg, tuned")["steps"]
-    assert ["eta", 1e30, "given"] in arm(workload, "Too far")["steps"]
+    assert ["eta", 0.1, "found by the search"] in method(workload, "FedAvg, tuned")["steps"]
+    assert ["eta", 1e30, "given"] in method(workload, "Too far")["steps"]
     assert ["eta", pytest.approx(0.177, abs=1e-3), "1 / (K sqrt(T))"] in [
-        *arm(workload, "PAdaMFed")["steps"]
+        *method(workload, "PAdaMFed")["steps"]
     ]
-    assert arm(workload, "PAdaMFed")["tuning_free"]
-    assert not arm(workload, "FedAvg, tuned")["tuning_free"]
+    assert method(workload, "PAdaMFed")["tuning_free"]
+    assert not method(workload, "FedAvg, tuned")["tuning_free"]
     hand = made("a", formulas={"eta": "1 / K"}, config={"algorithm": {"options": {"eta": 0.5}}})
     assert not hand.facts.tuning_free
 
@@ -148,7 +150,7 @@ def test_the_picture_of_the_clients(workload: dict[str, Any]) -> None:
 def test_a_run_of_train_has_no_settings_and_is_shown_all_the_same(own: Path) -> None:
     said = said_of(own)
     (workload,) = said["workloads"]
-    (only,) = workload["arms"]
+    (only,) = workload["methods"]
     assert only["x"]["round"] == [0, 25, 50]
     assert said["runs"][0]["state"] == "done"
 
@@ -156,7 +158,7 @@ def test_a_run_of_train_has_no_settings_and_is_shown_all_the_same(own: Path) -> 
 def test_a_file_that_knows_nothing_yet(tmp_path: Path) -> None:
     Record.create(tmp_path / "new.sqlite", Facts()).close()
     said = said_of(tmp_path)
-    (only,) = said["workloads"][0]["arms"]
+    (only,) = said["workloads"][0]["methods"]
     assert (only["label"], only["state"], only["final"]) == ("new", "unknown", {})
 
 
@@ -166,19 +168,19 @@ def test_facts_of_another_shape_are_left_out() -> None:
     assert said["workloads"][0]["picture"] == {}
 
 
-def test_options_separate_arms_whatever_they_are_called() -> None:
+def test_options_separate_methods_whatever_they_are_called() -> None:
     def fedavg(eta: float, N: int = 5, **facts: object) -> Summary:
         return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
 
     def labels(*runs: Summary) -> list[str]:
-        return [arm.label for arm in group(runs)]
+        return [method.label for method in group(runs)]
 
     assert labels(fedavg(0.1), fedavg(0.1)) == ["fedavg"]
     assert labels(fedavg(0.1), fedavg(0.2)) == ["fedavg, eta = 0.1", "fedavg, eta = 0.2"]
-    tuned = labels(fedavg(0.1, arm="fedavg@tuned"), fedavg(0.2, arm="fedavg@tuned"))
+    tuned = labels(fedavg(0.1, label="fedavg@tuned"), fedavg(0.2, label="fedavg@tuned"))
     assert tuned == ["fedavg@tuned, eta = 0.1", "fedavg@tuned, eta = 0.2"]
-    assert labels(fedavg(1, arm="best"), fedavg(1.0, arm="best")) == ["best"]
-    apart = labels(fedavg(0.1, arm="best"), fedavg(0.1, N=9, arm="best"))
+    assert labels(fedavg(1, label="best"), fedavg(1.0, label="best")) == ["best"]
+    apart = labels(fedavg(0.1, label="best"), fedavg(0.1, N=9, label="best"))
     assert apart == ["best, N = 5", "best, N = 9"]
     called = [made("x", title="FedAvg", train={"options": {"eta": eta}}) for eta in (0.1, 0.2)]
     assert labels(*called) == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
@@ -187,20 +189,20 @@ def test_options_separate_arms_whatever_they_are_called() -> None:
 def test_a_seed_counts_once_however_often_it_was_played() -> None:
     def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Summary:
         settings = configured(seed, algorithm__eta=0.1, run__out=name)
-        return made(name, scores(*accuracies), arm="x", state=state, config=settings)
+        return made(name, scores(*accuracies), label="x", state=state, config=settings)
 
     half, whole = run("half", "interrupted", 0.1, 0.2, 0.3), run("whole", "done", 0.5, 0.6)
     other = run("other", "done", 0.7, 0.8, seed=2)
     said = content([half, run("again", "done", 0.9, 0.9), whole, other])
-    (only,) = said["workloads"][0]["arms"]
+    (only,) = said["workloads"][0]["methods"]
     assert [each["file"] for each in only["runs"]] == ["again.sqlite", "other.sqlite"]
     assert only["final"]["accuracy"]["mean"] == pytest.approx(0.85)
-    assert "2 run files repeat a seed of the same arm and are left out" in said["lead"]
+    assert "2 run files repeat a seed of the same method and are left out" in said["lead"]
     assert len(said["runs"]) == 4
-    further = content([run("a", "interrupted", 0.1), half])["workloads"][0]["arms"][0]
+    further = content([run("a", "interrupted", 0.1), half])["workloads"][0]["methods"][0]
     assert [each["file"] for each in further["runs"]] == ["half.sqlite"]
     nobody_knows = [run(name, "done", 0.5, seed=None) for name in "ab"]
-    assert content(nobody_knows)["workloads"][0]["arms"][0]["seeds"] == 2
+    assert content(nobody_knows)["workloads"][0]["methods"][0]["seeds"] == 2
     assert "repeat" not in content(nobody_knows)["lead"]
     trials = [made(n, role="trial", config=configured(1, algorithm__eta=0.1)) for n in "ab"]
     assert content(trials)["workloads"][0]["bill"][0]["search"]["trials"] == 2
@@ -233,8 +235,8 @@ def test_only_what_was_searched_is_said_to_be_tuned() -> None:
     settings = configured(1, algorithm__eta=0.3, algorithm__s=2.0)
 
     def tuned(tuning: object) -> tuple[object, object]:
-        (only,) = content([made("a", arm="x", config=settings, tuning=tuning)])["workloads"]
-        return only["arms"][0]["searched"], only["bill"][0]["found"]
+        (only,) = content([made("a", label="x", config=settings, tuning=tuning)])["workloads"]
+        return only["methods"][0]["searched"], only["bill"][0]["found"]
 
     assert tuned({**SEARCH, "chosen": {"eta": 0.3}}) == (["eta"], [{"eta": 0.3}])
     assert tuned(SEARCH) == (["eta", "s"], [{"eta": 0.3, "s": 2.0}])  # an older file
@@ -253,7 +255,7 @@ def test_validation_scores_are_called_so_and_stay_apart() -> None:
     assert validation["measures"]["loss"] == "validation loss"
     assert test["title"] == "digits"
     assert validation["title"] == "digits, scored on validation samples"
-    assert [len(each["arms"]) for each in (test, validation)] == [1, 1]
+    assert [len(each["methods"]) for each in (test, validation)] == [1, 1]
     assert test["bill"][1]["label"] == "fedavg, trials"  # beside what they were made for
     assert [run["scored_on"] for run in said["runs"]] == ["test", "validation", "validation"]
 
@@ -262,7 +264,7 @@ def test_a_mean_cost_is_of_whole_trainings() -> None:
     def run(seed: int, state: str, *bits: int) -> Summary:
         rows = [{"t": t, "samples": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
         settings, heard = configured(seed, algorithm__eta=0.1), {0: len(bits)}
-        facts = {"arm": "x", "state": state, "config": settings, "tuning": SEARCH}
+        facts = {"label": "x", "state": state, "config": settings, "tuning": SEARCH}
         return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=heard)
 
     def costs(*runs: Summary) -> dict[str, Any]:
@@ -282,12 +284,12 @@ def test_a_seed_that_stopped_early_is_not_averaged_on() -> None:
 
     whole = made("a", rows([0.2, 0.4, 0.6]), state="done")
     half = made("b", rows([0.4, 0.8]), state="interrupted")
-    arm = Arm("x", [whole, half])
-    curve = arm.curve(["accuracy"], ["round"])
+    method = Method("x", [whole, half])
+    curve = method.curve(["accuracy"], ["round"])
     assert curve["seeds_at"] == [2, 2, 1]
     assert curve["y"]["accuracy"]["mean"] == pytest.approx([0.3, 0.6, 0.6])
-    assert arm.state == "1 done, 1 interrupted"
-    assert arm.final("accuracy") == {"mean": 0.6, "sd": None, "seeds": 1}
+    assert method.state == "1 done, 1 interrupted"
+    assert method.final("accuracy") == {"mean": 0.6, "sd": None, "seeds": 1}
 
 
 def test_long_runs_are_thinned_from_end_to_end() -> None:
@@ -315,8 +317,8 @@ def test_a_run_whose_writer_died_is_not_running(tmp_path: Path) -> None:
 
 def test_refused_and_absent_replies_are_counted() -> None:
     runs = [
-        Summary(Path("x"), Facts(arm="x"), absences={"lost": 2, "late": 1}),
-        Summary(Path("y"), Facts(arm="x"), absences={"lost": 3}),
+        Summary(Path("x"), Facts(label="x"), absences={"lost": 2, "late": 1}),
+        Summary(Path("y"), Facts(label="x"), absences={"lost": 3}),
     ]
     assert content(runs)["workloads"][0]["absences"] == [
         {"label": "x", "reason": "late", "count": 1},
@@ -346,32 +348,36 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train
 
 
-def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_arms(called: Any) -> None:
+def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_methods(
+    called: Any,
+) -> None:
     one = called("one")
     other_data, other_model = called("data", shift=1.0), called("model", first=1)
     other_step, other_seed = called("step", eta=0.2), called("seed", seed=1)
     other_loss = called("loss", loss=torch.nn.functional.multi_margin_loss)
 
-    def arms(*paths: Path) -> dict[str, int]:
+    def methods(*paths: Path) -> dict[str, int]:
         (workload,) = said_of(*paths)["workloads"]
-        return {arm["label"]: arm["seeds"] for arm in workload["arms"]}
+        return {method["label"]: method["seeds"] for method in workload["methods"]}
 
-    assert arms(one, other_seed) == {"FedAvg": 2}
-    assert arms(one, other_seed, other_step) == {"FedAvg, eta = 0.1": 2, "FedAvg, eta = 0.2": 1}
-    assert [label.partition(" = ")[0] for label in arms(one, other_data)] == ["FedAvg, data"] * 2
-    assert [label.partition(" = ")[0] for label in arms(one, other_model)] == ["FedAvg, model"] * 2
-    assert arms(one, other_loss) == {
+    assert methods(one, other_seed) == {"FedAvg": 2}
+    assert methods(one, other_seed, other_step) == {"FedAvg, eta = 0.1": 2, "FedAvg, eta = 0.2": 1}
+    assert [label.partition(" = ")[0] for label in methods(one, other_data)] == ["FedAvg, data"] * 2
+    assert [label.partition(" = ")[0] for label in methods(one, other_model)] == [
+        "FedAvg, model"
+    ] * 2
+    assert methods(one, other_loss) == {
         **{"FedAvg, loss = cross_entropy": 1, "FedAvg, loss = multi_margin_loss": 1},
     }
-    assert len(arms(one, other_data, other_model, other_step, other_seed)) == 4
+    assert len(methods(one, other_data, other_model, other_step, other_seed)) == 4
 
 
 def test_a_copy_of_a_run_of_train_counts_once(called: Any, tmp_path: Path) -> None:
     (tmp_path / "copy.sqlite").write_bytes((first := called("original")).read_bytes())
     said = said_of(first, tmp_path / "copy.sqlite", called("again"))
-    (only,) = said["workloads"][0]["arms"]
+    (only,) = said["workloads"][0]["methods"]
     assert only["seeds"] == 1
-    assert "2 run files repeat a seed of the same arm" in said["lead"]
+    assert "2 run files repeat a seed of the same method" in said["lead"]
 
 
 def test_steps_of_an_own_algorithm_tell_its_runs_apart(called: Any) -> None:
@@ -380,7 +386,10 @@ def test_steps_of_an_own_algorithm_tell_its_runs_apart(called: Any) -> None:
         for eta in (0.1, 0.2)
     ]
     (workload,) = said_of(*paths)["workloads"]
-    assert [arm["label"] for arm in workload["arms"]] == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
+    assert [method["label"] for method in workload["methods"]] == [
+        "FedAvg, eta = 0.1",
+        "FedAvg, eta = 0.2",
+    ]
 
 
 def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
@@ -390,24 +399,24 @@ def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
         return made(file, scores(0.5), state="done", **told)
 
     def labels(*runs: Summary) -> list[str]:
-        return [arm.label for arm in group(runs)]
+        return [method.label for method in group(runs)]
 
-    assert labels(run("a", 0, "x", arm="mine"), run("b", 1, "y", arm="mine")) == ["mine"]
-    assert len(labels(run("a", 0, "x", arm="mine"), run("b", 0, "y", arm="mine"))) == 2
+    assert labels(run("a", 0, "x", label="mine"), run("b", 1, "y", label="mine")) == ["mine"]
+    assert len(labels(run("a", 0, "x", label="mine"), run("b", 0, "y", label="mine"))) == 2
     assert len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2  # nobody said that they belong
     old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
     assert labels(*old) == ["fedavg"]  # a file that tells no identity: as ever
-    assert content(old)["workloads"][0]["arms"][0]["seeds"] == 2
+    assert content(old)["workloads"][0]["methods"][0]["seeds"] == 2
 
 
 def test_own_measures_are_drawn_like_ours() -> None:
-    own = made("a", scores(0.5, 0.7, recall=0.2, loss=1.0), arm="x", state="done")
+    own = made("a", scores(0.5, 0.7, recall=0.2, loss=1.0), label="x", state="done")
     said = content([own])
     (workload,) = said["workloads"]
     assert workload["measures"] == {
         **{"accuracy": "test accuracy", "loss": "test loss", "recall": "recall"},
     }
-    (only,) = workload["arms"]
+    (only,) = workload["methods"]
     assert only["final"]["recall"]["mean"] == 0.2
     assert only["y"]["recall"]["mean"] == [0.2, 0.2]
     assert said["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
@@ -418,8 +427,8 @@ def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
     facts = {"state": "done", "config": configured(1)}
     old, new = made("old", scores(0.5), **facts), made("new", scores(0.5), identity=told, **facts)
     for both in ([old, new], [new, old]):
-        (only,) = content(both)["workloads"][0]["arms"]
+        (only,) = content(both)["workloads"][0]["methods"]
         assert (only["label"], only["seeds"]) == ("fedavg", 1)
     other = made("other", scores(0.5), identity=told | {"first model": "x"}, **facts)
-    arms = content([new, other])["workloads"][0]["arms"]
-    assert [arm["label"].partition(" = ")[0] for arm in arms] == ["fedavg, model"] * 2
+    methods = content([new, other])["workloads"][0]["methods"]
+    assert [method["label"].partition(" = ")[0] for method in methods] == ["fedavg, model"] * 2

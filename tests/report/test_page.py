@@ -17,7 +17,7 @@ EVIL = "</script><script>alert(1)</script><!-- {{content}} & \u2028"
 
 @pytest.fixture
 def evil() -> str:
-    run = Summary(Path("x.sqlite"), Facts(arm=EVIL, reason=EVIL))
+    run = Summary(Path("x.sqlite"), Facts(label=EVIL, reason=EVIL))
     return page(content([run], [{"claim": 1, "sentence": EVIL}], title=EVIL))
 
 
@@ -32,7 +32,7 @@ def test_a_label_cannot_leave_its_place(evil: str) -> None:
     assert evil.count("<!--") == 0
     said = json.loads(embed(evil))
     assert said["title"] == said["verdicts"][0]["sentence"] == EVIL
-    assert said["workloads"][0]["arms"][0]["label"] == EVIL
+    assert said["workloads"][0]["methods"][0]["label"] == EVIL
 
 
 def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
 def test_numbers_that_json_does_not_know() -> None:
     rows = [{"t": 0, "loss": float("inf"), "accuracy": float("nan"), "samples": 1}]
     said = json.loads(embed(page(content([Summary(Path("x"), Facts(), rows)]))))
-    assert said["workloads"][0]["arms"][0]["final"]["loss"]["mean"] is None
+    assert said["workloads"][0]["methods"][0]["final"]["loss"]["mean"] is None
 
 
 @pytest.mark.parametrize("name", ["page.css", *(f"{name}.js" for name in SCRIPTS)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduce.test_reproduce import FLAT, SMOKE, SPREAD, arm, everywhere
+from tests.reproduce.test_reproduce import FLAT, SMOKE, SPREAD, everywhere, method
 from tunefree import algorithms
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.api import named_objective
@@ -56,7 +56,9 @@ def test_only_steps_from_theorems_have_a_unit_to_be_given() -> None:
     assert all(has_twin(29, a) for a in ("parfrefl", checks.TOP_5, checks.CHANGING))
     assert has_twin(37, "adamasfl")
     assert not any(has_twin(10, a) for a in (*checks.BASELINES, "scaffold_norm", checks.SCAFCOM_5))
-    assert not any(has_twin(claim, arm) for claim in (14, 15, 33, 34) for _, arm in union([claim]))
+    assert not any(
+        has_twin(claim, method) for claim in (14, 15, 33, 34) for _, method in union([claim])
+    )
     assert not has_twin(24, "parfrefl")
 
 
@@ -68,7 +70,7 @@ def test_only_steps_from_theorems_have_a_unit_to_be_given() -> None:
         (0.5, "not decided", "not decided"),
     ],
 )
-def test_the_claim_is_decided_again_with_twins_in_the_arms_places(
+def test_the_claim_is_decided_again_with_twins_in_the_methods_places(
     accuracy: float, word: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[Key, list[PlannedRun]] = {}
@@ -76,7 +78,7 @@ def test_the_claim_is_decided_again_with_twins_in_the_arms_places(
     def play(planned: dict[Key, list[PlannedRun]], workers: int) -> tuple[Table, Failures]:
         asked.update(planned)
         seeds = SPREAD if word == "not decided" else FLAT
-        return {("late-1", "adamasfl"): arm(accuracy, seeds)}, []
+        return {("late-1", "adamasfl"): method(accuracy, seeds)}, []
 
     monkeypatch.setattr(own_units, "play", play)
     monkeypatch.setattr(own_units, "lengths", lambda *_: {0: 2.0, 1: 3.0, 2: 4.0})
@@ -84,14 +86,14 @@ def test_the_claim_is_decided_again_with_twins_in_the_arms_places(
     assert found["own_units"]["verdict"] == word
     assert found["reason"].startswith(reason)
     assert list(asked) == [("late-1", "adamasfl")]
-    ends = {row["arm"]: row["accuracy"] for row in found["own_units"]["finals"]}
+    ends = {row["method"]: row["accuracy"] for row in found["own_units"]["finals"]}
     assert ends["adamasfl, own units"] == accuracy
     assert ends["fedbuff"] == 0.5
     assert "adamasfl" not in ends
 
 
 def test_a_claim_of_written_steps_alone_has_no_answer(tmp_path: Path) -> None:
-    table = {key: arm(0.5) for key in union([14])}
+    table = {key: method(0.5) for key in union([14])}
     assert units(tmp_path, 14).decide(14, table) == {}
 
 
@@ -103,7 +105,7 @@ def test_the_command_asks_only_where_a_claim_does_not_hold(
     twentieth, wire = json.loads(capsys.readouterr().out)[::-1]
     assert any(part["holds"] is False for part in twentieth["parts"])
     assert twentieth["own_units"]["verdict"] == twentieth["reason"] == "not decided"  # smoke
-    assert {row["arm"] for row in twentieth["own_units"]["finals"]} == {
+    assert {row["method"] for row in twentieth["own_units"]["finals"]} == {
         *("padamfed, own units", "scaffold", "scaffold_norm")
     }
     theirs = {part["what"]: part["value"] for part in twentieth["own_units"]["parts"]}
@@ -133,7 +135,7 @@ def test_the_page_shows_the_answer_under_its_claim(
 ) -> None:
     monkeypatch.setattr(own_units, "lengths", lambda *_: {0: 2.0, 1: 3.0, 2: 4.0})
     monkeypatch.setattr(
-        own_units, "play", lambda *_: ({("late-1", "adamasfl"): arm(0.6)}, Failures())
+        own_units, "play", lambda *_: ({("late-1", "adamasfl"): method(0.6)}, Failures())
     )
     verdict = checks.late_without_tuning(FAILS)
     row = row_of(Order([37], "small", tmp_path), 37, verdict, [0, 1])

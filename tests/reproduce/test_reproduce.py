@@ -20,7 +20,7 @@ from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choos
 from tunefree.reproduce.evidence import GAPS, page
 from tunefree.reproduce.folder import challenge, keep, pictures, read
 from tunefree.reproduce.plans import Order, Plans, union
-from tunefree.reproduce.recipes import SCALES, arms_at
+from tunefree.reproduce.recipes import SCALES, methods_at
 from tunefree.reproduce.rows import finals, row_of
 from tunefree.reproduce.sizes import played
 from tunefree.reproduce.studies import draw, wholly
@@ -54,12 +54,12 @@ def curve(accuracy: float, bits: float = 1.0, loss: float = 0.0) -> Curve:
     return Curve([opening, *rows], T)
 
 
-def arm(accuracy: float, seeds: Sequence[float] = FLAT, bits: float = 1.0) -> dict[int, Curve]:
+def method(accuracy: float, seeds: Sequence[float] = FLAT, bits: float = 1.0) -> dict[int, Curve]:
     return {seed: curve(accuracy + more, bits) for seed, more in enumerate(seeds)}
 
 
 def everywhere(places: Sequence[str], accuracy: Mapping[str, float]) -> Made:
-    return {(where, name): arm(value) for where in places for name, value in accuracy.items()}
+    return {(where, name): method(value) for where in places for name, value in accuracy.items()}
 
 
 def test_a_part_is_decided_by_its_standard_error() -> None:
@@ -90,7 +90,7 @@ LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
 
 
 def lr(name: str, step: str, rates: Sequence[float], values: Sequence[float]) -> dict[str, float]:
-    return dict(zip(arms_at(name, step, rates), values, strict=True))
+    return dict(zip(methods_at(name, step, rates), values, strict=True))
 
 
 def sweep_of(wide: float, narrow: float, last: float = 0.1) -> Made:
@@ -116,7 +116,7 @@ def image_sweep(ours: float, theirs: float) -> Made:
 
 def bits_of(share: float) -> Made:
     made = everywhere(checks.PICTURES, {"parfrefl": 0.9})
-    return made | {(where, TOP_5): arm(0.9, bits=share) for where in checks.PICTURES}
+    return made | {(where, TOP_5): method(0.9, bits=share) for where in checks.PICTURES}
 
 
 CASES: list[tuple[int, Made, Made]] = [  # claim, a table on which it holds, one on which not
@@ -175,15 +175,15 @@ def test_made_up_curves_give_all_three_verdicts(claim: int, holds: Made, fails: 
 
 
 def test_a_diverged_run_of_ours_counts_against_a_claim() -> None:
-    arms = ("padamfed", "padamfed_vr", "scaffold_m", "fedavg", "scaffold")
+    methods = ("padamfed", "padamfed_vr", "scaffold_m", "fedavg", "scaffold")
     low, high = (
         {seed: Curve([{"t": T - 1, "grad_norm": norm * (1 + seed / 100)}], T) for seed in range(3)}
         for norm in (0.1, 1.0)
     )
     table = {
-        (f"cifar-{kind}", name): low if name in arms[:3] else high
+        (f"cifar-{kind}", name): low if name in methods[:3] else high
         for kind in ("iid", "skew")
-        for name in arms
+        for name in methods
     }
     assert checks.momentum_flattens(table).word == "holds"
     lost = {seed: curve._replace(diverged=True) for seed, curve in low.items()}
@@ -201,7 +201,7 @@ def test_a_number_that_is_not_there_is_valid_json(tmp_path: Path) -> None:
 
 def test_seeds_that_disagree_decide_nothing() -> None:
     made = everywhere(["ablation"], {"padamfed": 0.8, "scaffold": 0.7, "scaffold_norm": 0.69})
-    made["ablation", "scaffold"] = arm(0.7, SPREAD)
+    made["ablation", "scaffold"] = method(0.7, SPREAD)
     assert checks.momentum_is_needed(made).word == "not decided"
 
 
@@ -221,12 +221,12 @@ def test_iid_must_be_equal_and_skewed_better() -> None:
 
 def test_messages_are_measured_without_the_opening() -> None:
     table = {
-        ("wire", checks.UNIT): arm(0.5, [0.0], bits=32.0),
-        ("wire", "parfrefl"): arm(0.5, [0.0], bits=32.0),
-        ("wire", "padamfed"): arm(0.5, [0.0], bits=64.0),
+        ("wire", checks.UNIT): method(0.5, [0.0], bits=32.0),
+        ("wire", "parfrefl"): method(0.5, [0.0], bits=32.0),
+        ("wire", "padamfed"): method(0.5, [0.0], bits=64.0),
     }
     assert checks.sends("parfrefl", "padamfed")(table).word == "holds"
-    table["wire", "parfrefl"] = arm(0.5, [0.0], bits=64.0)
+    table["wire", "parfrefl"] = method(0.5, [0.0], bits=64.0)
     assert checks.sends("parfrefl", "padamfed")(table).word == "does not hold"
     assert checks.sends("parfrefl", "padamfed", "padamfed_vr")({}).word == "not decided"
 
@@ -239,7 +239,7 @@ def test_losses_must_agree_where_both_are_clear() -> None:
 
 
 def test_staleness_is_what_the_clock_must_give() -> None:
-    table = {(f"late-{place}", "adamasfl"): arm(0.5) for place in (0, 1)}  # tau is 1 in all
+    table = {(f"late-{place}", "adamasfl"): method(0.5) for place in (0, 1)}  # tau is 1 in all
     assert checks.staleness_follows((10,), 5)(table).word == "holds"
     assert checks.staleness_follows((20,), 5)(table).word == "does not hold"
     assert checks.staleness_follows((10, 11), 5)(table).word == "does not hold"  # no faster
@@ -266,7 +266,7 @@ def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
     assert len(plans.unfinished()) > 100
-    assert {run.config.run.seed for run in plans.trials()}.isdisjoint(plans.order.arm_seeds)
+    assert {run.config.run.seed for run in plans.trials()}.isdisjoint(plans.order.run_seeds)
     assert all(plans.search(*key).points for key in plans.searches)
     assert plans.configure("late-1", "defedavg_niid").schedule.dispatch == "queue"
     assert plans.configure("late-1", "fedbuff").schedule.dispatch == "flush"
@@ -361,7 +361,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
     for folder, claim, figure in ((first, 24, "parfrefl-bits"), (second, 37, "adamasfl-rounds")):
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
         keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
-        panels = [Panel("", {"arm": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
+        panels = [Panel("", {"method": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
         plots.save(panels, folder / "pictures" / f"{figure}-small.png")
         assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
@@ -405,14 +405,14 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
     theorems = {name for name in FIGURES if name.endswith("-theory")}
     assert set(figures.KINDS) == set(FIGURES) - theorems - {"wire"}
     for name, kind in figures.KINDS.items():
-        table = {key: arm(0.5) for key in union(FIGURES[name])}
+        table = {key: method(0.5) for key in union(FIGURES[name])}
         panels = kind(table, "small")
         drawn = {label for panel in panels for label in panel.lines}
         steps = name.endswith("-steps")
         assert drawn, name
         assert all((", eta" in label or ", gamma" in label) == steps for label in drawn)
     for name in ("parfrefl-bits", "parfrefl-steps", "adamasfl-staleness"):
-        table = {key: arm(0.5) for key in union(FIGURES[name])}
+        table = {key: method(0.5) for key in union(FIGURES[name])}
         path = tmp_path / f"{name}.png"
         plots.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
@@ -425,25 +425,25 @@ def test_a_picture_that_cannot_be_drawn_is_told(
     said: list[str] = []
     draw([], tmp_path / "late-small.png", said.append)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    draw([Panel("", {"arm": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", said.append)
+    draw([Panel("", {"method": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", said.append)
     assert said[0] == "  no picture of late-small: nothing was played"
     assert "no picture: pictures need matplotlib, which is not installed; pip install" in said[1]
 
 
 def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
-    lost = arm(0.5)[0]._replace(diverged=True)
-    table = {("mnist-iid", "parfrefl"): arm(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
+    lost = method(0.5)[0]._replace(diverged=True)
+    table = {("mnist-iid", "parfrefl"): method(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
     (panel,) = figures.by_round(table, "small")
     assert panel.lines["parfrefl"][T] == pytest.approx([0.8, 0.801, 0.799])
     assert panel.note == "fedavg: 2 of 2 diverged"
     (bits,) = figures.by_round(
-        {("mnist-iid", "parfrefl"): {0: arm(0.8, bits=2.0)[0], 1: arm(0.6, bits=4.0)[1]}},
+        {("mnist-iid", "parfrefl"): {0: method(0.8, bits=2.0)[0], 1: method(0.6, bits=4.0)[1]}},
         "small",
         x="bits_up",
     )
     line = bits.lines["parfrefl"]
     assert [len(values) for values in line.values()] == [2] * len(line)  # seeds meet by round
-    rows = {row["arm"]: row for row in finals(table)}
+    rows = {row["method"]: row for row in finals(table)}
     assert rows["parfrefl"]["accuracy"] == 0.8
     assert rows["parfrefl"]["spread"] == 0.001
     assert (rows["fedavg"]["accuracy"], rows["fedavg"]["diverged"]) == (0.0, 2)

@@ -15,7 +15,7 @@ from tunefree.algorithms.own import about_of, options_in
 from tunefree.challenge.tasks import Kind, Scale
 from tunefree.config import Config
 from tunefree.errors import ConfigError, unknown
-from tunefree.experiments import arms
+from tunefree.experiments import methods
 from tunefree.experiments.tune import Grid, Value
 from tunefree.schedule.simulate import check
 
@@ -31,7 +31,7 @@ ADAPTIVE: Grid = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
 class Entry(NamedTuple):
     """A method as it is typed for `tunefree compare`, and the grid it needs, if any."""
 
-    arm: str
+    method: str
     grid: Mapping[str, tuple[Value, ...]] = {}
 
 
@@ -63,16 +63,18 @@ ENTRIES: Mapping[Kind, Sequence[Entry]] = {
 
 def entries(kind: Kind, own: Sequence[str], only: Sequence[str]) -> list[Entry]:
     """The methods of such tasks: all or only some of the suite's, and one's own beside them."""
-    suite = {entry.arm: entry for entry in ENTRIES[kind]}
-    chosen = [entry for arm, entry in suite.items() if not only or arm.partition(":")[0] in only]
-    return chosen + [own_entry(arm) for arm in own if arm not in suite]
+    suite = {entry.method: entry for entry in ENTRIES[kind]}
+    chosen = [
+        entry for method, entry in suite.items() if not only or method.partition(":")[0] in only
+    ]
+    return chosen + [own_entry(method) for method in own if method not in suite]
 
 
 def check_names(own: Sequence[str], only: Sequence[str]) -> None:
     """Refuse methods that nobody knows, before anything is played."""
     for text in own:
         own_entry(text)
-    suite = {entry.arm.partition(":")[0] for each in ENTRIES.values() for entry in each}
+    suite = {entry.method.partition(":")[0] for each in ENTRIES.values() for entry in each}
     for name in only:
         if name not in suite:
             raise unknown("--only", name, suite)
@@ -80,7 +82,7 @@ def check_names(own: Sequence[str], only: Sequence[str]) -> None:
 
 def own_entry(text: str) -> Entry:
     """A method of one's own: what it declares as its grid is searched, unless it is written."""
-    spec = arms.parse_arm(text)
+    spec = methods.parse_method(text)
     if spec.tuned:
         raise ConfigError(f"--add {text!r}: the challenge tunes by itself; leave the file out")
     said = about_of(algorithms.find(spec.name))
@@ -90,10 +92,10 @@ def own_entry(text: str) -> Entry:
 def why_not(entry: Entry, base: Config) -> str:
     """Why a method cannot play a task, if it cannot."""
     try:
-        spec = arms.parse_arm(entry.arm)
+        spec = methods.parse_method(entry.method)
         if base.algorithm.compressor and "C" not in options_in(algorithms.find(spec.name)):
             return "it sends whole vectors"
-        settings, _ = arms.configure(spec, base)
+        settings, _ = methods.configure(spec, base)
         check(settings.schedule, algorithms.configure(settings, None))
     except ConfigError as error:
         return str(error)

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tunefree import config
 from tunefree.api import with_start
-from tunefree.challenge import methods, tasks
-from tunefree.challenge.methods import TRIALS, TUNING_SEED, Entry
+from tunefree.challenge import tasks
+from tunefree.challenge.methods import TRIALS, TUNING_SEED, Entry, check_names, entries, why_not
 from tunefree.challenge.tasks import Scale, Task
 from tunefree.config import Config
 from tunefree.data import sources
 from tunefree.errors import ConfigError, FleetError
-from tunefree.experiments import arms
+from tunefree.experiments import methods
 from tunefree.experiments.batch import Result, plan, run_all, run_groups
 from tunefree.experiments.compare import with_seed
 from tunefree.experiments.tune import (
@@ -66,7 +66,7 @@ def play(order: Order, say: Say) -> Iterator[Played]:
         raise ConfigError(
             f"--seeds {TUNING_SEED} is the seed that methods are tuned with; score them on others"
         )
-    methods.check_names(order.own, order.only)
+    check_names(order.own, order.only)
     for number, task in enumerate(order.tasks, 1):
         say(f"{task.name}: task {number} of {len(order.tasks)}")
         try:
@@ -85,24 +85,24 @@ def play_task(order: Order, task: Task, say: Say) -> Played:
     if task.trained:
         base = train_start(task, base, folder)
     players = list[Entry]()
-    for entry in methods.entries(task.kind, order.own, order.only):
-        if reason := methods.why_not(entry, base):
-            say(f"  {entry.arm} does not play: {reason}")
+    for entry in entries(task.kind, order.own, order.only):
+        if reason := why_not(entry, base):
+            say(f"  {entry.method} does not play: {reason}")
         else:
             players.append(entry)
     found = tune(order, players, base, folder, say)
     chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Config]()
     for entry in players:
-        settings, _ = arms.configure(arms.parse_arm(entry.arm), base)
-        if entry.grid and entry.arm not in found:
-            say(f"  {entry.arm}: no trial came to its end")
+        settings, _ = methods.configure(methods.parse_method(entry.method), base)
+        if entry.grid and entry.method not in found:
+            say(f"  {entry.method}: no trial came to its end")
             continue
-        tuned = found.get(entry.arm)
+        tuned = found.get(entry.method)
         chosen.append((entry, tuned))
         scored.append(on_test_set(at_point(settings, tuned.point) if tuned else settings))
     say(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
     runs = [
-        [plan(folder, entry.arm, with_seed(each, seed)) for seed in order.of_scores]
+        [plan(folder, entry.method, with_seed(each, seed)) for seed in order.of_scores]
         for (entry, _), each in zip(chosen, scored, strict=True)
     ]
     results = run_groups(runs, order.workers)
@@ -170,18 +170,18 @@ def tune(
     searches: dict[str, Search] = {}
     for entry in players:
         if entry.grid:
-            settings, _ = arms.configure(arms.parse_arm(entry.arm), base)
+            settings, _ = methods.configure(methods.parse_method(entry.method), base)
             looks = replace(settings.run, eval_every=every(base.system.T, TRIAL_LOOKS))
             trial = on_held_out(replace(settings, run=looks))
             check_grid(trial, entry.grid)
-            searches[entry.arm] = Search(trial, entry.grid, folder / "trials")
+            searches[entry.method] = Search(trial, entry.grid, folder / "trials")
     if searches:
         say(f"  tuning {len(searches)} methods, {order.budget} trials each at most")
         search_all(
             list(searches.values()), [TUNING_SEED], budget=order.budget, workers=order.workers
         )
-    found = {arm: search.result() for arm, search in searches.items()}
-    return {arm: result for arm, result in found.items() if result}
+    found = {method: search.result() for method, search in searches.items()}
+    return {method: result for method, result in found.items() if result}
 
 
 def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Played:
@@ -189,8 +189,8 @@ def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Res
     bill = tuned.bill if tuned else {"trials": 0, "rounds": 0, "seconds": 0.0}
     bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
     return {
-        "method": entry.arm,
-        "name": arms.parse_arm(entry.arm).name,
+        "method": entry.method,
+        "name": methods.parse_method(entry.method).name,
         "tuned": bool(entry.grid),
         "chosen": dict(tuned.point) if tuned else {},
         "bill": {

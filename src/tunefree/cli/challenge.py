@@ -87,7 +87,7 @@ def list_tasks(args: argparse.Namespace) -> int:
             "task": task.name,
             "held_out": task.held_out,
             "kind": task.kind,
-            "methods": [entry.arm for entry in entries(task.kind, args.add, args.only)],
+            "methods": [entry.method for entry in entries(task.kind, args.add, args.only)],
             "what": in_words(task, configure(task, args.scale)),
         }
         for task in TASKS

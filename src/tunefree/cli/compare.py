@@ -20,9 +20,9 @@ WIDTH = 140  # columns: a comparison does not fit into 80
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "arms",
+        "methods",
         nargs="+",
-        metavar="ARM",
+        metavar="METHOD",
         help="NAME, NAME:key=value,key=value or NAME@tuned.json, as `tunefree tune` writes it",
     )
     command.add_argument(
@@ -44,19 +44,19 @@ def accuracy(text: str) -> float:
 
 def compare_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import arms
+    from tunefree.experiments import methods
     from tunefree.experiments.compare import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    choices = [arms.parse_arm(text) for text in args.arms]
-    folder = settings.folder_of(args, "compare", [args.arms, args.seeds, base.told_apart()])
+    choices = [methods.parse_method(text) for text in args.methods]
+    folder = settings.folder_of(args, "compare", [args.methods, args.seeds, base.told_apart()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
     except KeyboardInterrupt:
         return settings.interrupted(folder)
     if args.format == "json":
-        print(json.dumps({"folder": str(folder), "arms": [each._asdict() for each in outcomes]}))
+        print(json.dumps({"folder": str(folder), "methods": [each._asdict() for each in outcomes]}))
     else:
         show(outcomes, args.target, "validation" if base.data.validation else "final")
         print(
@@ -68,14 +68,14 @@ def compare_command(args: argparse.Namespace) -> int:
 
 def show(outcomes: list[Outcome], target: float | None, judge: str = "final") -> None:
     score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
-    columns = ["arm", "steps", f"{judge} {score}", "best", "sent up", "samples", "seconds"]
+    columns = ["method", "steps", f"{judge} {score}", "best", "sent up", "samples", "seconds"]
     if target is not None:
         columns.insert(4, f"rounds to {target:g}")
     rows = []
     for each in outcomes:
         final = each.loss if score == "loss" else each.accuracy
         row = [
-            each.arm,
+            each.method,
             each.steps,
             f"{number(final)}{spread(each) if score == 'accuracy' else ''}{accidents(each)}",
             number(each.best),
@@ -89,7 +89,7 @@ def show(outcomes: list[Outcome], target: float | None, judge: str = "final") ->
     print_table(columns, rows, right=("sent up", "samples", "seconds"), width=WIDTH)
     for each in outcomes:
         if each.steps in ("chosen", "tuned"):
-            print(f"  {each.arm}: {words_on_steps(each)}")
+            print(f"  {each.method}: {words_on_steps(each)}")
 
 
 def words_on_steps(outcome: Outcome) -> str:

@@ -66,7 +66,7 @@ def summary(
     return {
         "page": str(out),
         "runs": len(said["runs"]),
-        "arms": [arm["label"] for each in said["workloads"] for arm in each["arms"]],
+        "methods": [method["label"] for each in said["workloads"] for method in each["methods"]],
         "figures": [str(path) for path in figures],
         "unreadable": [str(path) for path in unreadable],
     }

@@ -31,7 +31,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         help="smoke: seconds, decides nothing; small: minutes; paper: the papers' sizes "
         "(default small)",
     )
-    command.add_argument("--seeds", nargs="+", type=int, default=[], metavar="X", help="of arms")
+    command.add_argument("--seeds", nargs="+", type=int, default=[], metavar="X", help="of methods")
     command.add_argument(
         "--out", type=Path, default=FOLDER, metavar="DIR", help=f"folder of all (default {FOLDER})"
     )

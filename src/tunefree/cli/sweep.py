@@ -18,7 +18,9 @@ SEEDS = (0,)
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("arm", metavar="NAME", help="a method, or NAME:key=value to fix an option")
+    command.add_argument(
+        "method", metavar="NAME", help="a method, or NAME:key=value to fix an option"
+    )
     command.add_argument(
         "--over", required=True, metavar="STEP", help="the step size to vary: eta, gamma, ..."
     )
@@ -35,22 +37,22 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import arms
+    from tunefree.experiments import methods
     from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
 
-    arm = arms.parse_arm(args.arm)
-    if args.over in arm.options:
-        raise ConfigError(f"{args.arm!r} fixes {args.over}, which is to be varied; leave it out")
+    method = methods.parse_method(args.method)
+    if args.over in method.options:
+        raise ConfigError(f"{args.method!r} fixes {args.over}, which is to be varied; leave it out")
     values = args.values or HALF_DECADES
-    config, _ = arms.configure(arm, base)
+    config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.told_apart()]
-    folder = settings.folder_of(args, f"sweep-{arm.name}-{args.over}", what)
+    folder = settings.folder_of(args, f"sweep-{method.name}-{args.over}", what)
     try:
         done = sweep(config, args.over, values, args.seeds, folder, args.workers)
     except KeyboardInterrupt:
         return settings.interrupted(folder)
     if args.format == "json":
-        print(json.dumps({"folder": str(folder), **as_dict(done, arm.name)}))
+        print(json.dumps({"folder": str(folder), **as_dict(done, method.name)}))
     else:
         show(done)
     return 1 if any(r.state == "failed" for point in done.points for r in point.results) else 0

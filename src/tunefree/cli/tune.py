@@ -17,7 +17,9 @@ SEEDS = (1000,)  # unlike those of comparisons, so that nothing is chosen by the
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("arm", metavar="NAME", help="a method, or NAME:key=value to fix an option")
+    command.add_argument(
+        "method", metavar="NAME", help="a method, or NAME:key=value to fix an option"
+    )
     command.add_argument(
         "--grid",
         action="append",
@@ -39,29 +41,29 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def tune_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import arms
+    from tunefree.experiments import methods
     from tunefree.experiments.tune import declared_grid, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
-    arm = arms.parse_arm(args.arm)
-    if arm.tuned:
-        raise ConfigError(f"{args.arm!r} is tuned already; give the name of a method alone")
-    own = declared_grid(arm.name)
-    config, _ = arms.configure(arm, base)
-    rest = {key: values for key, values in own.items() if key not in arm.options}
+    method = methods.parse_method(args.method)
+    if method.tuned:
+        raise ConfigError(f"{args.method!r} is tuned already; give the name of a method alone")
+    own = declared_grid(method.name)
+    config, _ = methods.configure(method, base)
+    rest = {key: values for key, values in own.items() if key not in method.options}
     given = parse_grid(args.grid)
     grid = {**rest, **given} if list(given) == ["decay"] else given or rest
-    if both := [key for key in grid if key in arm.options]:
-        raise ConfigError(f"{args.arm!r} fixes {both[0]}, which is to be searched; leave it out")
+    if both := [key for key in grid if key in method.options]:
+        raise ConfigError(f"{args.method!r} fixes {both[0]}, which is to be searched; leave it out")
     if not grid:
         raise ConfigError(
-            f"{args.arm!r} leaves nothing to search; fix fewer options, or say what: --grid "
+            f"{args.method!r} leaves nothing to search; fix fewer options, or say what: --grid "
             "eta=0.01,0.1"
         )
     how = [args.budget, args.no_pruning, args.no_extend]
     folder = settings.folder_of(
-        args, f"tune-{arm.name}", [grid, args.seeds, config.told_apart(), how]
+        args, f"tune-{method.name}", [grid, args.seeds, config.told_apart(), how]
     )
     try:
         tuned = tune(
@@ -80,7 +82,7 @@ def tune_command(args: argparse.Namespace) -> int:
         show(tuned)
         print(
             f"next: compare it with a method that needs none of this:\n  tunefree compare polarfl "
-            f"{arm.name}@{path}"
+            f"{method.name}@{path}"
         )
     return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
 

@@ -29,7 +29,7 @@ from tunefree.fleet.process import WorkerProcess
 from tunefree.progress import BatchProgress, sentence
 from tunefree.record import Facts, Record, Row, held
 
-Role = Literal["arm", "trial", "sweep"]
+Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
 
 WORKER = "tunefree.experiments.worker"
@@ -40,7 +40,7 @@ SECONDS_TO_END = 10  # for a process that hung up, or whose batch was killed, to
 class PlannedRun(NamedTuple):
     """A run to be played; made by `plan`."""
 
-    label: str  # the arm
+    label: str  # the method
     config: Config
     role: Role
     path: Path
@@ -90,7 +90,7 @@ def plan(
     folder: Path,
     label: str,
     config: Config,
-    role: Role = "arm",
+    role: Role = "method",
     facts: Mapping[str, object] = {},
     floors: Mapping[int, float] = {},
     data: str = "",
@@ -105,7 +105,7 @@ def plan(
     mark = fingerprint(same, floors, data)
     path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
     alone = replace(alone, run=replace(alone.run, out=str(path)))
-    facts = {**facts, "arm": label, "role": role, "settings": mark}
+    facts = {**facts, "label": label, "role": role, "settings": mark}
     return PlannedRun(label, alone, role, path, facts, floors)
 
 

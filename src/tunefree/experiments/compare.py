@@ -16,17 +16,17 @@ from tunefree.config import Config
 from tunefree.core import Algorithm, about, bare
 from tunefree.data import sources
 from tunefree.errors import ConfigError
-from tunefree.experiments import arms
-from tunefree.experiments.arms import ArmSpec
+from tunefree.experiments import methods
 from tunefree.experiments.batch import PlannedRun, Result, plan, run_groups
+from tunefree.experiments.methods import MethodSpec
 from tunefree.record import Record, Row
 from tunefree.record.summary import own_measures
 
 
 class Outcome(NamedTuple):
-    """One arm over all seeds; means are over the runs that came to their end."""
+    """One method over all seeds; means are over the runs that came to their end."""
 
-    arm: str
+    method: str
     algorithm: str
     steps: Literal["from theory", "as published", "chosen", "tuned"]
     step_sizes: Mapping[str, float]
@@ -46,27 +46,27 @@ class Outcome(NamedTuple):
     measures: Mapping[str, float | None] = {}  # a user's own, at the end, mean
 
 
-def plan_arms(
-    choices: Sequence[ArmSpec],
+def plan_methods(
+    choices: Sequence[MethodSpec],
     base: Config,
     seeds: Sequence[int],
     folder: Path,
     names: Sequence[str] = (),
 ) -> list[list[PlannedRun]]:
-    """The runs of each arm, one for each seed."""
-    labels = names or arms.labels(choices)
+    """The runs of each method, one for each seed."""
+    labels = names or methods.labels(choices)
     check_once(labels, seeds)
-    arms.check_seeds(choices, seeds)
+    methods.check_seeds(choices, seeds)
     runs = []
-    for arm, label in zip(choices, labels, strict=True):
-        config, facts = arms.configure(arm, base)
-        runs.append([plan(folder, label, with_seed(config, s), "arm", facts) for s in seeds])
+    for method, label in zip(choices, labels, strict=True):
+        config, facts = methods.configure(method, base)
+        runs.append([plan(folder, label, with_seed(config, s), "method", facts) for s in seeds])
     return runs
 
 
 def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
-    """Refuse an arm or a seed that is there twice."""
-    for kind, given in (("arm", labels), ("seed", map(str, seeds))):
+    """Refuse a method or a seed that is there twice."""
+    for kind, given in (("method", labels), ("seed", map(str, seeds))):
         for each, count in Counter(given).items():
             if count > 1:
                 raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
@@ -77,7 +77,7 @@ def with_seed(config: Config, seed: int) -> Config:
 
 
 def compare(
-    choices: Sequence[ArmSpec],
+    choices: Sequence[MethodSpec],
     base: Config,
     seeds: Sequence[int],
     folder: Path,
@@ -85,32 +85,32 @@ def compare(
     workers: int = 0,
     names: Sequence[str] = (),
 ) -> list[Outcome]:
-    """Play all arms with all seeds, and sum up each arm, under its name if it is given one."""
-    groups = run_groups(plan_arms(choices, base, seeds, folder, names), workers)
+    """Run every method with every seed, and sum up each, under its name if it has one."""
+    groups = run_groups(plan_methods(choices, base, seeds, folder, names), workers)
     return [outcome(*each, target) for each in zip(choices, groups, strict=True)]
 
 
 def outcome(
-    arm: ArmSpec,
+    method: MethodSpec,
     results: Sequence[Result],
     target: float | None = None,
     algo: Algorithm | None = None,
 ) -> Outcome:
-    """The results of an arm summed up; `algo` is what a function of the user's own has made."""
+    """The results of a method summed up; `algo` is what a function of the user's own has made."""
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
     config, facts = results[0].run.config, results[0].run.facts
-    said = about_of(algorithms.find(arm.name)) if algo is None else about(algo)
+    said = about_of(algorithms.find(method.name)) if algo is None else about(algo)
     values = step_sizes(config, results, algo)
     own = bool(said.steps) and not set(config.algorithm.options) & set(said.steps)
     free: Literal["from theory", "as published"] = (
         "as published" if said.constant else "from theory"
     )
     return Outcome(
-        arm=results[0].run.label,
-        algorithm=arm.name,
-        steps=free if own else "tuned" if arm.tuned else "chosen",
+        method=results[0].run.label,
+        algorithm=method.name,
+        steps=free if own else "tuned" if method.tuned else "chosen",
         step_sizes=values,
         given=[name for name in values if name in config.algorithm.options],
         accuracy=mean(finals),

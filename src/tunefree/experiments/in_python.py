@@ -22,9 +22,9 @@ from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.evaluate import Measure
 from tunefree.experiments import batch
 from tunefree.experiments import compare as configured
-from tunefree.experiments.arms import ArmSpec, check_seeds, configure, labels, parse_arm
 from tunefree.experiments.batch import PlannedRun, Progress, Result, failure, plan, saved_result
 from tunefree.experiments.compare import Outcome, check_once, outcome, with_seed
+from tunefree.experiments.methods import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss
@@ -35,16 +35,16 @@ Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json,
 SAID_OTHERWISE = ("clients", "data", "model", "algorithm", "seed", "out")  # by arguments
 
 
-class Arm(NamedTuple):
+class Method(NamedTuple):
     """A method under its name in the comparison."""
 
     label: str
-    spec: ArmSpec
+    spec: MethodSpec
     make: MakeAlgorithm | None  # a function of the user's own
 
 
 class Task(NamedTuple):
-    """What all arms are trained on."""
+    """What all methods are trained on."""
 
     model: nn.Module | Callable[[], nn.Module]
     federation: Federation
@@ -61,7 +61,7 @@ class Task(NamedTuple):
 
 
 def compare(
-    arms: Sequence[Given] | Mapping[str, Given],
+    methods: Sequence[Given] | Mapping[str, Given],
     model: nn.Module | Callable[[], nn.Module] | str = "",
     clients: Any = None,
     test: Any = None,
@@ -75,19 +75,19 @@ def compare(
     evaluate: Measure | None = None,
     **settings: object,
 ) -> list[Outcome]:
-    """Train every arm with every seed, and give a row for each arm; `pandas.DataFrame` takes them.
+    """Train every method with every seed: a row for each, which `pandas.DataFrame` takes.
 
     The runs of one's own clients are played one after the other.
 
     Args:
-        arms: Each written as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
+        methods: Each as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
             the system constants; a dict gives them names.
         model: A module, or a function that makes one: its first weights then differ between seeds.
             With `data` the name of a model, or none.
         clients: As for `train`; with `data` how many there are.
         test: As for `train`.
         data: The name of a data set, in place of one's own clients.
-        seeds: A run of each arm for each of them.
+        seeds: A run of each method for each of them.
         target: Also count the rounds until this accuracy.
         out: The folder of the run files: the same call goes on there, and `tunefree report` shows
             them.
@@ -105,13 +105,13 @@ def compare(
     ...         ["polarfl", "fedavg:eta=0.1"], nn.Linear(4, 3), clients, clients[0],
     ...         rounds=2, seeds=[0, 1], out=folder,
     ...     )
-    >>> [(row.arm, row.steps, len(row.runs)) for row in rows]
+    >>> [(row.method, row.steps, len(row.runs)) for row in rows]
     [('polarfl', 'from theory', 2), ('fedavg:eta=0.1', 'chosen', 2)]
     """
     with arguments.named():
-        chosen = named_arms(arms)
-        check_once([arm.label for arm in chosen], seeds)
-        check_seeds([arm.spec for arm in chosen], seeds)
+        chosen = named_methods(methods)
+        check_once([method.label for method in chosen], seeds)
+        check_seeds([method.spec for method in chosen], seeds)
         given = {name: arguments.plain(value) for name, value in settings.items()}
         known = {name for name, key in door_keys().items() if not key.startswith("schedule.")}
         known -= {*SAID_OTHERWISE, *(("fleet",) if data else ("partition", "data_dir"))}
@@ -132,7 +132,7 @@ def compare(
         if isinstance(model, str) or clients is None:
             raise ConfigError(
                 "compare needs a model and clients or the name of a data set; give "
-                "tunefree.compare(arms, model, clients) or tunefree.compare(arms, data='digits')"
+                "compare(methods, model, clients) or compare(methods, data='digits')"
             )
         task = Task(model, federation_from(clients, test), loss, evaluate)
         base = at_door({**given, "data": "", "partition": ""}, len(task.federation))
@@ -141,15 +141,17 @@ def compare(
         return own_clients(chosen, task, base, seeds, folder, target)
 
 
-def named_arms(given: Sequence[Given] | Mapping[str, Given]) -> list[Arm]:
-    """The arms with what they are called: as they are written, or as the user says."""
+def named_methods(given: Sequence[Given] | Mapping[str, Given]) -> list[Method]:
+    """The methods with what they are called: as they are written, or as the user says."""
     if isinstance(given, str) or not given:
-        raise ConfigError(f"arms = {given!r} must be a list of them, such as ['polarfl', 'fedavg']")
+        raise ConfigError(
+            f"methods = {given!r} must be a list of them, such as ['polarfl', 'fedavg']"
+        )
     values = list(given.values()) if isinstance(given, Mapping) else list(given)
-    specs = [parse_arm(v) if isinstance(v, str) else ArmSpec(called(v)) for v in values]
+    specs = [parse_method(v) if isinstance(v, str) else MethodSpec(called(v)) for v in values]
     names = list(given) if isinstance(given, Mapping) else labels(specs)
     made = [None if isinstance(value, str) else value for value in values]
-    return [Arm(*each) for each in zip(names, specs, made, strict=True)]
+    return [Method(*each) for each in zip(names, specs, made, strict=True)]
 
 
 def called(make: MakeAlgorithm) -> str:
@@ -163,7 +165,7 @@ def folder_of(out: str | Path, *what: object) -> Path:
 
 
 def named_data(
-    chosen: Sequence[Arm],
+    chosen: Sequence[Method],
     base: Config,
     seeds: Sequence[int],
     folder: Path,
@@ -171,19 +173,19 @@ def named_data(
     workers: Any,
 ) -> list[Outcome]:
     """The command line's comparison: runs in processes of their own, which know names only."""
-    for arm in chosen:
-        if arm.make is not None:
+    for method in chosen:
+        if method.make is not None:
             raise ConfigError(
-                f"arm {arm.label!r} is a function, which goes with a model and clients of one's "
-                "own; give those in place of the name of a data set"
+                f"method {method.label!r} is a function, which needs a model and clients of "
+                "your own; give those in place of the name of a data set"
             )
-    names = [arm.label for arm in chosen]
-    specs = [arm.spec for arm in chosen]
+    names = [method.label for method in chosen]
+    specs = [method.spec for method in chosen]
     return configured.compare(specs, base, seeds, folder, target, workers, names)
 
 
 def own_clients(
-    chosen: Sequence[Arm],
+    chosen: Sequence[Method],
     task: Task,
     base: Config,
     seeds: Sequence[int],
@@ -191,33 +193,35 @@ def own_clients(
     target: float | None,
 ) -> list[Outcome]:
     """Each run after the other, in this process and its workers."""
-    planned = [[planned_run(arm, task, base, seed, folder) for seed in seeds] for arm in chosen]
+    planned = [
+        [planned_run(method, task, base, seed, folder) for seed in seeds] for method in chosen
+    ]
     outcomes = []
     count = len(chosen) * len(seeds)
     with BatchProgress(count, count * base.system.T) as told, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: told.note(str(message))
-        for arm, runs in zip(chosen, planned, strict=True):
-            results = [play(run, arm, task, told) for run in runs]
-            algo = None if arm.make is None else arm.make(base.constants)
-            outcomes.append(outcome(arm.spec, results, target, algo))
+        for method, runs in zip(chosen, planned, strict=True):
+            results = [play(run, method, task, told) for run in runs]
+            algo = None if method.make is None else method.make(base.constants)
+            outcomes.append(outcome(method.spec, results, target, algo))
     return outcomes
 
 
-def planned_run(arm: Arm, task: Task, base: Config, seed: int, folder: Path) -> PlannedRun:
-    """The run of an arm, on whatever fleet is asked for."""
+def planned_run(method: Method, task: Task, base: Config, seed: int, folder: Path) -> PlannedRun:
+    """The run of a method, on whatever fleet is asked for."""
     config, facts = base, dict[str, Any]()
     mark = task.mark(seed)
-    if arm.make is None:
-        config, facts = configure(arm.spec, base)
+    if method.make is None:
+        config, facts = configure(method.spec, base)
     else:
         config = replace(base, algorithm=AlgorithmSettings(name=""))
-        mark += text_of(arm.make(base.constants))
-    run = plan(folder, arm.label, with_seed(config, seed), "arm", facts, data=mark)
+        mark += text_of(method.make(base.constants))
+    run = plan(folder, method.label, with_seed(config, seed), "method", facts, data=mark)
     fleet = replace(run.config.run, fleet=base.run.fleet, workers=base.run.workers)
     return run._replace(config=replace(run.config, run=fleet))
 
 
-def play(run: PlannedRun, arm: Arm, task: Task, told: BatchProgress) -> Result:
+def play(run: PlannedRun, method: Method, task: Task, told: BatchProgress) -> Result:
     """What came of the run, once it is played to its end from wherever it was left."""
     result = saved_result(run)
     if result is None:
@@ -225,7 +229,7 @@ def play(run: PlannedRun, arm: Arm, task: Task, told: BatchProgress) -> Result:
         model = task.module(run.config.run.seed)
         try:
             training = own_data(
-                *(run.config, model, task.federation, arm.make, task.loss, begun),
+                *(run.config, model, task.federation, method.make, task.loss, begun),
                 evaluate=task.evaluate,
                 facts=run.facts,
             )

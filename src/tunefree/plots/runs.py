@@ -18,7 +18,7 @@ from tunefree.plots.style import (
     new_figure,
     save_figure,
 )
-from tunefree.report.arms import AXES, Content
+from tunefree.report.methods import AXES, Content
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def sheets(content: Content) -> Iterator[Sheet]:
     for workload in content["workloads"]:
         start = f"{workload['id']}-" if several else ""
         for y, x in product(workload["measures"], workload["axes"]):
-            if any(y in arm["y"] and x in arm["x"] for arm in workload["arms"]):
+            if any(y in method["y"] and x in method["x"] for method in workload["methods"]):
                 yield curves(f"{start}{y}-by-{x}", workload, y, x)
         for sweep in workload["sensitivity"]:
             score = workload["measures"][sweep["measure"]]
@@ -75,28 +75,28 @@ def sheets(content: Content) -> Iterator[Sheet]:
 
 
 def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
-    arms = [arm for arm in workload["arms"] if y in arm["y"] and x in arm["x"]]
+    methods = [method for method in workload["methods"] if y in method["y"] and x in method["x"]]
 
     def draw(figure: Figure) -> None:
         axes = plain_axes(figure, AXES[x], workload["measures"][y], workload["title"])
-        for arm in arms:
-            points = zip(arm["x"][x], *arm["y"][y].values(), arm["seeds_at"], strict=True)
-            state = "" if arm["state"] == "done" else f" ({arm['state']})"
-            look: dict[str, Any] = line_style(arm["style"]) | {"label": arm["label"] + state}
+        for method in methods:
+            points = zip(method["x"][x], *method["y"][y].values(), method["seeds_at"], strict=True)
+            state = "" if method["state"] == "done" else f" ({method['state']})"
+            look: dict[str, Any] = line_style(method["style"]) | {"label": method["label"] + state}
             measured = [point for point in points if point[1] is not None]
             for seeds, piece in groupby(measured, key=lambda point: point[-1]):
                 line = [point[:-1] for point in piece]
-                look["linewidth"] = 1.8 if seeds == arm["seeds"] else 0.9
+                look["linewidth"] = 1.8 if seeds == method["seeds"] else 0.9
                 draw_line(axes, line, look | {"markevery": max(1, len(line) // 9)})
                 look["label"] = "_"  # one entry for all pieces
         if x.startswith("bits"):
             axes.set_xscale("log")  # whole and compressed messages side by side
         add_legend(figure, axes)
 
-    table: Table = [("arm", x, f"{y} mean", "lowest", "highest", "seeds")]
-    for arm in arms:
-        columns = arm["x"][x], *arm["y"][y].values(), arm["seeds_at"]
-        table += [(arm["label"], *row) for row in zip(*columns, strict=True)]
+    table: Table = [("method", x, f"{y} mean", "lowest", "highest", "seeds")]
+    for method in methods:
+        columns = method["x"][x], *method["y"][y].values(), method["seeds_at"]
+        table += [(method["label"], *row) for row in zip(*columns, strict=True)]
     return Sheet(name, 4.2, draw, table)
 
 
@@ -129,7 +129,7 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
         add_legend(figure, axes)
 
     head = (sweep["key"], f"{sweep['measure']} mean", "lowest", "highest", "seeds", "diverged")
-    table: Table = [("arm", *head)]
+    table: Table = [("method", *head)]
     for line in sweep["lines"]:
         for point in line["points"]:
             keys = ("x", "mean", "low", "high", "seeds", "diverged")
@@ -157,7 +157,7 @@ def traffic(name: str, rows: Sequence[Content]) -> Sheet:
         axes.invert_yaxis()
         add_legend(figure, axes)
 
-    table: Table = [("arm", *(key.replace("_", " ") for key in keys))]
+    table: Table = [("method", *(key.replace("_", " ") for key in keys))]
     table += [(row["label"], *(row[key] for key in keys)) for row in rows]
     return Sheet(name, 1.6 + 0.5 * len(rows), draw, table)
 
@@ -176,7 +176,7 @@ def staleness(name: str, rows: Sequence[Content]) -> Sheet:
         figure.supxlabel("server steps since the client's download", fontsize=10)
         figure.supylabel("share of replies", fontsize=10)
 
-    table: Table = [("arm", "staleness from", "to", "replies")]
+    table: Table = [("method", "staleness from", "to", "replies")]
     for row in rows:
         for i, count in enumerate(row["bars"]):
             table.append((row["label"], i * row["width"], (i + 1) * row["width"] - 1, count))

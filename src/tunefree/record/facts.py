@@ -61,8 +61,8 @@ class Facts:
     names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
     sizes: Sequence[int] = field(default_factory=list)  # their samples, where it matters
     federation: str = ""  # which deployment it is
-    arm: str = ""  # a label that somebody chose
-    role: str = "arm"  # or sweep, or trial
+    label: str = ""  # a name that the user chose, or the method as it was typed
+    role: str = "method"  # or sweep, or trial
     settings: str = ""  # a fingerprint
     tuning: Mapping[str, Any] = field(default_factory=dict)  # the bill of a search
     search: str = ""  # the mark of the search that a trial belongs to
@@ -82,6 +82,7 @@ class Facts:
     def read(cls, stored: Mapping[str, Any]) -> Facts:
         """The facts among these; what is unknown or of another type is left out."""
         usual = cls()
+        stored = {**stored, **renamed(stored)}
         found = {
             f.name: stored[f.name]
             for f in fields(cls)
@@ -205,6 +206,12 @@ def older_config(old: Any, system: Mapping[str, int] | None) -> Tree:
         "schedule": asdict(Schedule()) | (schedule if isinstance(schedule, dict) else {}),
         "run": pick(old, *RUN_KEYS),
     }
+
+
+def renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What older files call `arm`, under its names of today."""
+    label = {"label": stored["arm"]} if "arm" in stored else {}
+    return label | ({"role": "method"} if stored.get("role") == "arm" else {})
 
 
 def pick(old: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Summary:
         """The whole run in one object, as the commands give it."""
         facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
         return {
-            **{"run": str(self.path), "name": facts.arm},
+            **{"run": str(self.path), "name": facts.label},
             **{"state": self.state, "reason": facts.reason},
             **{"method": self.title, "algorithm": facts.algorithm, "role": facts.role},
             **{"data": facts.data, "partition": facts.partition, "validation": facts.validation},

@@ -1,1 +1,1 @@
-"""Run files -> arms -> one HTML page, or figures; opens fast because it never needs torch."""
+"""Run files -> methods -> one HTML page, or figures; opens fast because it never needs torch."""

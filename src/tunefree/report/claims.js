@@ -74,17 +74,19 @@ const partRow = ({what, value, error, limit, side, holds}) => [
 ];
 const shownNumber = value => (typeof value === "number" ? plain(value) : String(value ?? "\u2013"));
 
+const methodOf = end => end.method ?? end.arm; // older verdicts have the latter
+
 function ends(finals) {
-  // a row for each arm, a column for each setting
+  // a row for each method, a column for each setting
   const places = [...new Set(finals.map(end => end.where))],
-    arms = [...new Set(finals.map(end => end.arm))];
+    methods = [...new Set(finals.map(methodOf))];
   const score = end => (end.accuracy === null ? "no score" : `${end.accuracy.toFixed(3)} \u00b1 ${plain(end.spread)}`);
   const text = end => end && score(end) + (end.diverged ? `, ${end.diverged} diverged` : "");
   return grid(
     ["Accuracy at the end", ...places.map(place => `#${place}`)],
-    arms.map(arm => [
-      named(arm),
-      ...places.map(place => text(finals.find(end => end.arm === arm && end.where === place)) ?? ""),
+    methods.map(method => [
+      named(method),
+      ...places.map(place => text(finals.find(end => methodOf(end) === method && end.where === place)) ?? ""),
     ]),
   );
 }

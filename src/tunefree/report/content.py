@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.record import Summary
-from tunefree.report.arms import AXES, Arm, Content, flatten, group, measures_of, once_each
 from tunefree.report.costs import absences, bill, staleness, traffic
+from tunefree.report.methods import AXES, Content, Method, flatten, group, measures_of, once_each
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100
@@ -37,14 +37,14 @@ def content(
             "title": title or "Federated training",
             "lead": " ".join(
                 [
-                    lead(runs, sum(len(each["arms"]) for each in workloads), verdicts),
+                    lead(runs, sum(len(each["methods"]) for each in workloads), verdicts),
                     *left_out(len(runs) - len(counted), unreadable),
                 ]
             ),
             "axes": AXES,
             "verdicts": [dict(row) for row in verdicts],
             "workloads": workloads,
-            "settings": settings_table(of_role(counted, "arm") or counted),
+            "settings": settings_table(of_role(counted, "method") or counted),
             "versions": versions(runs),
             "runs": [run_line(run) for run in runs],
         }
@@ -54,8 +54,8 @@ def content(
 
 def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
     """All that is shown of the runs on the same data and model."""
-    arms, sweep = group(of_role(runs, "arm")), of_role(runs, "sweep")
-    drawn = [*of_role(runs, "arm"), *sweep]
+    methods, sweep = group(of_role(runs, "method")), of_role(runs, "sweep")
+    drawn = [*of_role(runs, "method"), *sweep]
     measures = measures_of(drawn)
     axes = [a for a in AXES if a == "round" or any(r.rows and r.rows[-1].get(a) for r in drawn)]
     return {
@@ -63,30 +63,32 @@ def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
         "title": title,
         "measures": measures,
         "axes": axes,
-        "arms": [arm_line(i, arm, measures, axes) for i, arm in enumerate(arms)],
-        "sensitivity": sensitivity(sweep, arms, measures),
-        "bill": bill(arms, of_role(runs, "trial")),
-        "traffic": [line for i, arm in enumerate(arms) if (line := traffic(i, arm))],
-        "staleness": [line for i, arm in enumerate(arms) if (line := staleness(i, arm))],
-        "absences": absences(arms),
+        "methods": [method_line(i, method, measures, axes) for i, method in enumerate(methods)],
+        "sensitivity": sensitivity(sweep, methods, measures),
+        "bill": bill(methods, of_role(runs, "trial")),
+        "traffic": [line for i, method in enumerate(methods) if (line := traffic(i, method))],
+        "staleness": [line for i, method in enumerate(methods) if (line := staleness(i, method))],
+        "absences": absences(methods),
         "picture": picture(runs),
     }
 
 
-def arm_line(style: int, arm: Arm, measures: Mapping[str, str], axes: Sequence[str]) -> Content:
-    first = arm.runs[0]
+def method_line(
+    style: int, method: Method, measures: Mapping[str, str], axes: Sequence[str]
+) -> Content:
+    first = method.runs[0]
     return {
-        "label": arm.label,
+        "label": method.label,
         "style": style,
         "paper": first.facts.paper,
         "tuning_free": first.facts.tuning_free,
         "searched": list(first.facts.searched),
-        "seeds": len(arm.runs),
-        "state": arm.state,
-        "runs": [run_line(run) for run in arm.runs],
+        "seeds": len(method.runs),
+        "state": method.state,
+        "runs": [run_line(run) for run in method.runs],
         "steps": [list(line) for line in first.facts.step_sizes],
-        "final": {m: end for m in measures if (end := arm.final(m))},
-        **arm.curve(measures, axes),
+        "final": {m: end for m in measures if (end := method.final(m))},
+        **method.curve(measures, axes),
     }
 
 
@@ -112,8 +114,8 @@ def picture(runs: Sequence[Summary]) -> Content:
 
 
 def settings_table(runs: Sequence[Summary]) -> Content:
-    """Settings that all runs share, and for each arm those that it does not share."""
-    flat = {arm.label: flatten(arm.runs[0].facts.config) for arm in group(runs)}
+    """Settings that all runs share, and for each method those that it does not share."""
+    flat = {method.label: flatten(method.runs[0].facts.config) for method in group(runs)}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     keys = [key for key in keys if key not in HIDDEN]
     shared = [key for key in keys if len({own.get(key) for own in flat.values()}) == 1]
@@ -121,7 +123,7 @@ def settings_table(runs: Sequence[Summary]) -> Content:
     return {
         "shared": [[key, next(iter(flat.values()))[key]] for key in shared],
         "keys": own,
-        "arms": [[label, [values.get(key) for key in own]] for label, values in flat.items()],
+        "methods": [[label, [values.get(key) for key in own]] for label, values in flat.items()],
     }
 
 
@@ -137,11 +139,11 @@ def versions(runs: Iterable[Summary]) -> list[list[str]]:
     return [[name, ", ".join(each)] for name, each in seen.items()]
 
 
-def lead(runs: Sequence[Summary], arms: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
+def lead(runs: Sequence[Summary], methods: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
     """The first sentence: how much there is, and what did not end well."""
     if not runs:
         return tally(verdicts) if verdicts else "No run yet."
-    parts = [f"{plural(len(of_role(runs, 'arm')), 'run')} in {plural(arms, 'arm')}"]
+    parts = [f"{plural(len(of_role(runs, 'method')), 'run')} in {plural(methods, 'method')}"]
     for role in ("sweep", "trial"):
         if count := len(of_role(runs, role)):
             parts.append(plural(count, f"{role} run"))
@@ -167,7 +169,7 @@ def left_out(repeats: int, unreadable: Sequence[Path]) -> list[str]:
     if repeats:
         some = "1 run file repeats" if repeats == 1 else f"{repeats} run files repeat"
         verb = "is" if repeats == 1 else "are"
-        said.append(f"{some} a seed of the same arm and {verb} left out of the means.")
+        said.append(f"{some} a seed of the same method and {verb} left out of the means.")
     if unreadable:
         names = ", ".join(path.name for path in unreadable[:NAMED_FILES])
         more = len(unreadable) - NAMED_FILES
@@ -182,10 +184,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def of_role(runs: Sequence[Summary], role: str) -> list[Summary]:
-    """Runs of this role; one that is neither trial nor sweep is an arm."""
+    """Runs of this role; one that is neither trial nor sweep is a method."""
     roles = {"trial", "sweep"}
     given = ((run, run.facts.role) for run in runs)
-    return [run for run, own in given if (own if own in roles else "arm") == role]
+    return [run for run, own in given if (own if own in roles else "method") == role]
 
 
 def workload_title(run: Summary) -> str:

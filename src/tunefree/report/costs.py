@@ -1,4 +1,4 @@
-"""What arms cost: the search for their settings, bits, late and missing replies."""
+"""What methods cost: the search for their settings, bits, late and missing replies."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tunefree.record import Summary
 from tunefree.record.rows import BITS
-from tunefree.report.arms import Arm, Content
+from tunefree.report.methods import Content, Method
 
 STALENESS_BARS = 100
 SPENT = ("rounds", "samples", "bits_up", "bits_down")
 
 
-def bill(arms: Sequence[Arm], trials: Sequence[Summary]) -> list[Content]:
+def bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Content]:
     """What was spent to find the settings, beside what one training with them cost.
 
-    An arm notes its own search. Trials of searches that no arm noted are counted by themselves,
-    each search apart; older files do not tell of which search they are, only of which method.
+    A method notes its own search. Trials of searches that no method noted are counted apart,
+    search by search; older files do not tell of which search they are, only of which method.
     """
     rows: list[Content] = []
     noted: set[tuple[str, str]] = set()
-    for arm in arms:
-        first = arm.runs[0].facts
-        texts = {json.dumps(run.facts.tuning, sort_keys=True) for run in arm.runs} - {"{}"}
+    for method in methods:
+        first = method.runs[0].facts
+        texts = {json.dumps(run.facts.tuning, sort_keys=True) for run in method.runs} - {"{}"}
         bills = [json.loads(text) for text in sorted(texts)]
         known = bool(bills) or first.tuning_free  # not so if the steps were chosen by hand
-        noted |= {(run.title, str(each.get("search", ""))) for run in arm.runs for each in bills}
-        found = {json.dumps(own): own for run in arm.runs if (own := run.facts.searched)}
+        noted |= {(run.title, str(each.get("search", ""))) for run in method.runs for each in bills}
+        found = {json.dumps(own): own for run in method.runs if (own := run.facts.searched)}
         rows.append(
             {
-                "label": arm.label,
+                "label": method.label,
                 "tuning_free": first.tuning_free,
                 "search": add_up(bills) if known else None,
                 "found": list(found.values()),
-                "training": means([spent(run) for run in arm.judged], SPENT),
+                "training": means([spent(run) for run in method.judged], SPENT),
             }
         )
     searches = dict.fromkeys((run.title, run.facts.search) for run in trials)
@@ -50,7 +50,7 @@ def bill(arms: Sequence[Arm], trials: Sequence[Summary]) -> list[Content]:
 
 
 def is_noted(search: tuple[str, str], noted: Set[tuple[str, str]]) -> bool:
-    """Whether an arm brings this bill; where one of the two has no mark, the method decides."""
+    """Whether a method brings this bill; where one of the two has no mark, the method decides."""
     title, mark = search
     marks = {other for name, other in noted if name == title}
     return bool(marks) and (not mark or "" in marks or mark in marks)
@@ -71,25 +71,25 @@ def means(rows: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str,
     return {key: statistics.fmean(row[key] for row in rows) for key in keys} if rows else {}
 
 
-def traffic(style: int, arm: Arm) -> Content:
+def traffic(style: int, method: Method) -> Content:
     """Bits of one run, the mean over the seeds: all of them, and values alone."""
-    mean = means([{key: run.total(key) for key in BITS} for run in arm.judged], BITS)
+    mean = means([{key: run.total(key) for key in BITS} for run in method.judged], BITS)
     if not any(mean.values()):
         return {}
-    counts = [count for run in arm.judged for count in run.uploads.values()]
+    counts = [count for run in method.judged for count in run.uploads.values()]
     return {
-        "label": arm.label,
+        "label": method.label,
         "style": style,
         **mean,
-        "model_bits": 32 * arm.runs[0].facts.parameters or None,
+        "model_bits": 32 * method.runs[0].facts.parameters or None,
         "uploads": [min(counts, default=0), max(counts, default=0)],
     }
 
 
-def staleness(style: int, arm: Arm) -> Content:
+def staleness(style: int, method: Method) -> Content:
     """How many replies came how late, all seeds together; nothing if none was late."""
     counts: dict[int, int] = {}
-    for run in arm.runs:
+    for run in method.runs:
         for tau, count in run.staleness.items():
             counts[tau] = counts.get(tau, 0) + count
     worst = max(counts, default=0)
@@ -101,7 +101,7 @@ def staleness(style: int, arm: Arm) -> Content:
         bars[tau // width] += count
     replies = sum(counts.values())
     return {
-        "label": arm.label,
+        "label": method.label,
         "style": style,
         "width": width,
         "bars": bars,
@@ -111,13 +111,13 @@ def staleness(style: int, arm: Arm) -> Content:
     }
 
 
-def absences(arms: Sequence[Arm]) -> list[Content]:
+def absences(methods: Sequence[Method]) -> list[Content]:
     return [
         {
-            "label": arm.label,
+            "label": method.label,
             "reason": reason,
-            "count": sum(r.absences.get(reason, 0) for r in arm.runs),
+            "count": sum(r.absences.get(reason, 0) for r in method.runs),
         }
-        for arm in arms
-        for reason in sorted({reason for run in arm.runs for reason in run.absences})
+        for method in methods
+        for reason in sorted({reason for run in method.runs for reason in run.absences})
     ]

@@ -177,13 +177,13 @@ function workload(w, number) {
     blocks = [heading(`${id}-heading`, 2, capital(w.title))];
   const measures = Object.keys(w.measures),
     [first] = measures;
-  if (w.arms.length) {
+  if (w.methods.length) {
     blocks.push(
       table(
         `${id}-overview`,
         "Mean \u00b1 standard deviation over the seeds that finished; traffic is one training of all clients together, the opening included.",
         [
-          "Arm",
+          "Method",
           ...measures.map(m => "#" + capital(w.measures[m])),
           "Tuned",
           "#Seeds",
@@ -191,15 +191,15 @@ function workload(w, number) {
           "#Rounds",
           "#Bits up",
         ],
-        w.arms.map(arm => {
-          const bits = w.traffic.find(row => row.label === arm.label);
+        w.methods.map(method => {
+          const bits = w.traffic.find(row => row.label === method.label);
           return [
-            {...named(arm.label), style: arm.style},
-            ...measures.map(m => spread(arm.final[m])),
-            arm.tuning_free ? "nothing" : arm.searched.join(", ") || "by hand",
-            arm.seeds,
-            arm.state,
-            roundsOf(arm.runs),
+            {...named(method.label), style: method.style},
+            ...measures.map(m => spread(method.final[m])),
+            method.tuning_free ? "nothing" : method.searched.join(", ") || "by hand",
+            method.seeds,
+            method.state,
+            roundsOf(method.runs),
             bits ? si(bits.bits_up) : "\u2013",
           ];
         }),
@@ -207,26 +207,26 @@ function workload(w, number) {
       ),
     );
   }
-  if (first && w.arms.some(arm => Object.keys(arm.y).length)) {
+  if (first && w.methods.some(method => Object.keys(method.y).length)) {
     const drawn = choice =>
-      w.arms
-        .filter(arm => arm.y[choice.y] && arm.x[choice.x] && !choice.hidden.has(arm.label))
-        .map(arm => ({
-          label: stated(arm),
-          style: arm.style,
-          x: arm.x[choice.x],
-          ...arm.y[choice.y],
-          seeds: arm.seeds_at,
-          of: arm.seeds,
-          diverged: arm.state.includes("diverged"),
+      w.methods
+        .filter(method => method.y[choice.y] && method.x[choice.x] && !choice.hidden.has(method.label))
+        .map(method => ({
+          label: stated(method),
+          style: method.style,
+          x: method.x[choice.x],
+          ...method.y[choice.y],
+          seeds: method.seeds_at,
+          of: method.seeds,
+          diverged: method.state.includes("diverged"),
         }));
-    const ended = arm => (arm.final[first] ? `${stated(arm)} ${spread(arm.final[first])}` : `${stated(arm)} no score`);
+    const ended = method => (method.final[first] ? `${stated(method)} ${spread(method.final[first])}` : `${stated(method)} no score`);
     blocks.push(
       figure({
         id: `${id}-curves`,
         title: "Scores on the way",
         number: number(),
-        mark: w.arms,
+        mark: w.methods,
         choice: {x: "round", y: first, xlog: false, ylog: false},
         selects: [
           ["y", "Show", Object.entries(w.measures)],
@@ -236,9 +236,9 @@ function workload(w, number) {
           ["xlog", "log x"],
           ["ylog", "log y"],
         ],
-        legend: w.arms.map(arm => ({label: arm.label, name: stated(arm), style: arm.style})),
+        legend: w.methods.map(method => ({label: method.label, name: stated(method), style: method.style})),
         caption: [
-          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks an arm with a diverged run. Point, tap, or use the arrow keys to read values.",
+          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks a method with a diverged run. Point, tap, or use the arrow keys to read values.",
         ],
         draw: (plot, choice) =>
           lines(plot, {
@@ -247,10 +247,10 @@ function workload(w, number) {
             ylabel: w.measures[choice.y],
             xlog: choice.xlog,
             ylog: choice.ylog,
-            alt: `${w.measures[choice.y]} against ${content.axes[choice.x]}. At the end: ${w.arms.map(ended).join("; ")}`,
+            alt: `${w.measures[choice.y]} against ${content.axes[choice.x]}. At the end: ${w.methods.map(ended).join("; ")}`,
           }),
         rows: choice => [
-          ["arm", choice.x, `${choice.y} mean`, "lowest", "highest", "seeds"],
+          ["method", choice.x, `${choice.y} mean`, "lowest", "highest", "seeds"],
           ...drawn(choice).flatMap(a => a.x.map((x, i) => [a.label, x, a.mean[i], a.low[i], a.high[i], a.seeds[i]])),
         ],
       }),
@@ -307,7 +307,7 @@ function workload(w, number) {
               .join("; ")}`,
           }),
         rows: choice => [
-          ["arm", sweep.key, `${choice.y} mean`, "lowest", "highest", "seeds", "diverged"],
+          ["method", sweep.key, `${choice.y} mean`, "lowest", "highest", "seeds", "diverged"],
           ...shown(choice).lines.flatMap(l =>
             l.points.map(p => [l.label, p.x, p.mean, p.low, p.high, p.seeds, p.diverged]),
           ),
@@ -322,7 +322,7 @@ function workload(w, number) {
         `${id}-bill`,
         "What the search for step sizes cost all clients together, beside one training with what was found.",
         [
-          "Arm",
+          "Method",
           "#Trials",
           "#Search: rounds",
           "#samples",
@@ -367,7 +367,7 @@ function workload(w, number) {
             `Traffic by direction. ${w.traffic.map(row => `${row.label}: ${si(row.bits_up)} bit up, ${si(row.bits_down)} bit down`).join("; ")}`,
           ),
         rows: () => [
-          ["arm", "bits up", "of these values", "bits down", "of these values"],
+          ["method", "bits up", "of these values", "bits down", "of these values"],
           ...w.traffic.map(r => [r.label, r.bits_up, r.value_bits_up, r.bits_down, r.value_bits_down]),
         ],
       }),
@@ -375,7 +375,7 @@ function workload(w, number) {
         `${id}-traffic-table`,
         "The same in exact bits, in whole models of 32 bits a parameter, and how often a client was heard.",
         [
-          "Arm",
+          "Method",
           "#Bits up",
           "#Values alone",
           "#Models up",
@@ -414,7 +414,7 @@ function workload(w, number) {
             `Staleness. ${w.staleness.map(row => `${row.label}: ${row.mean.toFixed(2)} on average, ${row.worst} at most`).join("; ")}`,
           ),
         rows: () => [
-          ["arm", "staleness from", "to", "replies"],
+          ["method", "staleness from", "to", "replies"],
           ...w.staleness.flatMap(row =>
             row.bars.map((count, i) => [row.label, i * row.width, (i + 1) * row.width - 1, count]),
           ),
@@ -427,7 +427,7 @@ function workload(w, number) {
       table(
         `${id}-absences`,
         "Refused and absent replies, all seeds together.",
-        ["Arm", "Reason", "#Replies"],
+        ["Method", "Reason", "#Replies"],
         w.absences.map(row => [named(row.label), row.reason, whole(row.count)]),
         "Replies that did not count",
       ),
@@ -455,15 +455,15 @@ function workload(w, number) {
       }),
     );
   }
-  const steps = w.arms.flatMap(arm =>
-    arm.steps.map(([name, value, origin]) => [named(arm.label), name, plain(value), {text: origin, kind: "words"}]),
+  const steps = w.methods.flatMap(method =>
+    method.steps.map(([name, value, origin]) => [named(method.label), name, plain(value), {text: origin, kind: "words"}]),
   );
   if (steps.length)
     blocks.push(
       table(
         `${id}-steps`,
-        "Every number an arm used, and where it came from.",
-        ["Arm", "Name", "#Value", "From"],
+        "Every number a method used, and where it came from.",
+        ["Method", "Name", "#Value", "From"],
         steps,
         "Step sizes",
       ),
@@ -496,16 +496,16 @@ function tail() {
     blocks.push(
       table(
         "settings-own",
-        "Settings in which the arms differ.",
-        ["Arm", ...settings.keys],
-        settings.arms.map(([label, own]) => [named(label), ...own.map(breakable)]),
+        "Settings in which the methods differ.",
+        ["Method", ...settings.keys],
+        settings.methods.map(([label, own]) => [named(label), ...own.map(breakable)]),
       ),
     );
   if (settings.shared.length)
     blocks.push(
       table(
         "settings-shared",
-        "Settings that all arms share.",
+        "Settings that all methods share.",
         ["Setting", "Value"],
         settings.shared.map(([key, value]) => [key, breakable(value)]),
       ),

@@ -9,7 +9,7 @@ import json
 import re
 from importlib import resources
 
-from tunefree.report.arms import Content
+from tunefree.report.methods import Content
 
 SCRIPTS = ("plots", "tables", "claims", "page")
 

@@ -14,7 +14,7 @@ const MARKS = [
   "M0,-4.4L4.2,-1.4L2.6,3.6H-2.6L-4.2,-1.4z",
   "M-4.5,0L0,-2L4.5,0L0,2z",
 ];
-const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged, and so no mark of an arm
+const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged, and so no mark of a method
 
 /* ---------- small things ---------- */
 
@@ -29,7 +29,7 @@ function built(element, attributes, children) {
 const h = (name, attributes = {}, ...children) => built(document.createElement(name), attributes, children);
 const s = (name, attributes = {}, ...children) => built(document.createElementNS(SVG, name), attributes, children);
 
-const colour = style => `var(--arm-${style % COLOURS})`;
+const colour = style => `var(--method-${style % COLOURS})`;
 const dash = style => DASHES[style % DASHES.length] || null;
 const mark = (style, x, y) =>
   s("path", {
@@ -76,7 +76,7 @@ const values = pairs =>
   Object.entries(pairs ?? {})
     .map(([key, value]) => `${key} = ${typeof value === "number" ? plain(value) : value}`)
     .join(", ");
-const stated = arm => (arm.state === "done" ? arm.label : `${arm.label} (${arm.state})`);
+const stated = method => (method.state === "done" ? method.label : `${method.label} (${method.state})`);
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const capital = text => text[0].toUpperCase() + text.slice(1);
 
@@ -203,14 +203,14 @@ function lines(plot, {series, level = [], span = [], guessing = 0, xlabel, ylabe
         d: `M${box.left},${Y(each.value)}H${box.right}`,
         stroke: colour(each.style),
         "stroke-dasharray": dash(each.style),
-        "data-arm": each.label,
+        "data-method": each.label,
       }),
     );
     ends.push({label: each.label, style: each.style, x: box.right, y: Y(each.value)});
   }
   let crossed = 0;
   series.forEach((each, n) => {
-    const group = s("g", {class: "arm", "data-arm": each.label}),
+    const group = s("g", {class: "method", "data-method": each.label}),
       at = [];
     each.x.forEach((x, i) => X.has(x) && Y.has(each.mean[i]) && at.push(i));
     for (let from = 0, to; from < at.length; from = to) {

@@ -9,12 +9,12 @@ from typing import cast
 
 from tunefree.record import Summary
 from tunefree.record.facts import is_number
-from tunefree.report.arms import Arm, Content, flatten, relevant, together
+from tunefree.report.methods import Content, Method, flatten, relevant, together
 from tunefree.report.width import WITHIN, width
 
 
 def sensitivity(
-    sweep: Sequence[Summary], arms: Sequence[Arm], measures: Iterable[str]
+    sweep: Sequence[Summary], methods: Sequence[Method], measures: Iterable[str]
 ) -> list[Content]:
     """For each step size that was swept, and each setting it was swept in: the score against it.
 
@@ -32,11 +32,11 @@ def sensitivity(
         key = over[each[0].path]
         seen[key] += 1
         beside = [
-            (i, arm)
-            for i, arm in enumerate(arms)
-            if arm.runs[0].facts.tuning_free and setting(arm.runs[0]) == setting(each[0])
+            (i, method)
+            for i, method in enumerate(methods)
+            if method.runs[0].facts.tuning_free and setting(method.runs[0]) == setting(each[0])
         ]
-        drawn = {m: by_measure(key, each, m, len(arms), beside) for m in found}
+        drawn = {m: by_measure(key, each, m, len(methods), beside) for m in found}
         figures.append(
             {
                 "id": key if seen[key] == 1 else f"{key}-{seen[key]}",
@@ -57,15 +57,15 @@ def by_measure(
     runs: Sequence[Summary],
     measure: str,
     style: int,
-    beside: Sequence[tuple[int, Arm]],
+    beside: Sequence[tuple[int, Method]],
 ) -> Content:
     """What is drawn of one score: a line for each method, and level ones."""
     return {
         "lines": swept_lines(key, runs, measure, style),
         "level": [
-            {"label": arm.label, "style": i, "value": end["mean"]}
-            for i, arm in beside
-            if (end := arm.final(measure))
+            {"label": method.label, "style": i, "value": end["mean"]}
+            for i, method in beside
+            if (end := method.final(measure))
         ],
     }
 

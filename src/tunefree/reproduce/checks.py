@@ -13,7 +13,7 @@ from tunefree.experiments.compare import rounds_to
 from tunefree.experiments.tune import late_mean
 from tunefree.record import Row
 from tunefree.report.width import width
-from tunefree.reproduce.recipes import arms_at
+from tunefree.reproduce.recipes import methods_at
 from tunefree.reproduce.verdicts import Part, Verdict, above, below, decide, exact, fact, within
 
 
@@ -25,7 +25,9 @@ class Curve(NamedTuple):
     diverged: bool = False
 
 
-Table: TypeAlias = Mapping[tuple[str, str], Mapping[int, Curve]]  # (setting, arm) -> seed -> curve
+Table: TypeAlias = Mapping[
+    tuple[str, str], Mapping[int, Curve]
+]  # (setting, method) -> seed -> curve
 Score: TypeAlias = Callable[[Curve], float]
 Check: TypeAlias = Callable[[Table], Verdict]
 
@@ -57,20 +59,22 @@ def throughout(curve: Curve) -> float:
     return 0.0 if curve.diverged or not found else fmean(found)
 
 
-def scores(table: Table, where: str, arm: str, score: Score = late_score) -> dict[int, float]:
-    return {seed: score(curve) for seed, curve in table.get((where, arm), {}).items()}
+def scores(table: Table, where: str, method: str, score: Score = late_score) -> dict[int, float]:
+    return {seed: score(curve) for seed, curve in table.get((where, method), {}).items()}
 
 
-def gaps(table: Table, where: str, arm: str, other: str, score: Score = late_score) -> list[float]:
-    """How far an arm is ahead of another, seed by seed."""
-    return minus(scores(table, where, arm, score), scores(table, where, other, score))
+def gaps(
+    table: Table, where: str, method: str, other: str, score: Score = late_score
+) -> list[float]:
+    """How far a method is ahead of another, seed by seed."""
+    return minus(scores(table, where, method, score), scores(table, where, other, score))
 
 
 def by_kind(
-    table: Table, short: str, arm: str, score: Score = late_score
+    table: Table, short: str, method: str, score: Score = late_score
 ) -> list[dict[int, float]]:
     """The scores where clients are alike, and where they differ."""
-    return [scores(table, f"{short}-{kind}", arm, score) for kind in ("iid", "skew")]
+    return [scores(table, f"{short}-{kind}", method, score) for kind in ("iid", "skew")]
 
 
 def minus(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
@@ -78,9 +82,9 @@ def minus(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]
     return [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
 
 
-def margins(table: Table, where: str, arm: str, others: Sequence[str]) -> dict[int, float]:
-    """How far an arm is ahead of the best of others, seed by seed."""
-    ours = scores(table, where, arm)
+def margins(table: Table, where: str, method: str, others: Sequence[str]) -> dict[int, float]:
+    """How far a method is ahead of the best of others, seed by seed."""
+    ours = scores(table, where, method)
     theirs = [scores(table, where, other) for other in others]
     return {
         seed: value - max(each[seed] for each in theirs)
@@ -89,9 +93,9 @@ def margins(table: Table, where: str, arm: str, others: Sequence[str]) -> dict[i
     }
 
 
-def haste(table: Table, where: str, arm: str, others: Sequence[str]) -> list[float]:
-    """The share of the rounds in which an arm has what the best of others has at the end."""
-    margin, curves = margins(table, where, arm, others), table.get((where, arm), {})
+def haste(table: Table, where: str, method: str, others: Sequence[str]) -> list[float]:
+    """The share of the rounds in which a method has what the best of others has at the end."""
+    margin, curves = margins(table, where, method, others), table.get((where, method), {})
     shares = []
     for seed, ahead in margin.items():
         curve = curves[seed]
@@ -103,13 +107,13 @@ def haste(table: Table, where: str, arm: str, others: Sequence[str]) -> list[flo
 def better(table: Table, where: str, ours: Sequence[str], others: Sequence[str]) -> list[Part]:
     """Each of ours ends above the best of the others and gets there before the last round."""
     parts = []
-    for arm in ours:
-        margin = list(margins(table, where, arm, others).values())
+    for method in ours:
+        margin = list(margins(table, where, method, others).values())
         parts += [
-            above(f"{where}: {arm} ahead of the best baseline", margin, 0),
+            above(f"{where}: {method} ahead of the best baseline", margin, 0),
             below(
-                f"{where}: share of rounds in which {arm} has the best baseline's accuracy",
-                haste(table, where, arm, others),
+                f"{where}: share of rounds in which {method} has the best baseline's accuracy",
+                haste(table, where, method, others),
                 1,
             ),
         ]
@@ -133,9 +137,9 @@ def momentum_alone_is_slower(table: Table) -> Verdict:
 
 def reduction_helps(table: Table) -> Verdict:
     parts = [
-        above(f"{where}: {arm} ahead of padamfed", gaps(table, where, arm, "padamfed"), 0)
+        above(f"{where}: {method} ahead of padamfed", gaps(table, where, method, "padamfed"), 0)
         for where in ("emnist-iid", "emnist-skew")
-        for arm in (VR_STORM, VR_EMA)
+        for method in (VR_STORM, VR_EMA)
     ]
     return decide(parts)
 
@@ -143,10 +147,10 @@ def reduction_helps(table: Table) -> Verdict:
 def wider_margin(table: Table, short: str) -> list[Part]:
     """The lead over the best baseline grows with skew."""
     parts = []
-    for arm in OURS:
-        iid = margins(table, f"{short}-iid", arm, BASELINES)
-        skew = margins(table, f"{short}-skew", arm, BASELINES)
-        parts.append(above(f"{short}: lead of {arm}, skewed minus iid", minus(skew, iid), 0))
+    for method in OURS:
+        iid = margins(table, f"{short}-iid", method, BASELINES)
+        skew = margins(table, f"{short}-skew", method, BASELINES)
+        parts.append(above(f"{short}: lead of {method}, skewed minus iid", minus(skew, iid), 0))
     return parts
 
 
@@ -157,9 +161,9 @@ def margin_grows(table: Table) -> Verdict:
 def whole_range_above(where: str, limit: float) -> Check:
     def check(table: Table) -> Verdict:
         parts = [
-            above(f"{arm} accuracy", list(scores(table, where, arm).values()), limit)
+            above(f"{method} accuracy", list(scores(table, where, method).values()), limit)
             for step in ("gamma", "eta")
-            for arm in arms_at("padamfed", step, EMNIST_RATES)
+            for method in methods_at("padamfed", step, EMNIST_RATES)
         ]
         return decide(parts)
 
@@ -167,10 +171,10 @@ def whole_range_above(where: str, limit: float) -> Check:
 
 
 def widths(
-    table: Table, where: str, arm: str, step: str, rates: Sequence[float]
+    table: Table, where: str, method: str, step: str, rates: Sequence[float]
 ) -> dict[int, float]:
     """Decades of step sizes as good as the best, seed by seed; 0 where none works."""
-    curves = [scores(table, where, each) for each in arms_at(arm, step, rates)]
+    curves = [scores(table, where, each) for each in methods_at(method, step, rates)]
     seeds = set.intersection(*(set(curve) for curve in curves))
     found = {
         seed: width([(rate, curve[seed]) for rate, curve in zip(rates, curves, strict=True)])
@@ -196,14 +200,14 @@ def wider_range(table: Table) -> Verdict:
 
 def skew_costs(table: Table) -> Verdict:
     parts = []
-    for arm in (*OURS, *BASELINES):
-        iid, skew = by_kind(table, "cifar", arm)
-        parts.append(above(f"{arm}: accuracy lost to skew", minus(iid, skew), 0))
-        calm, wild = by_kind(table, "cifar", arm, swings)
-        parts.append(above(f"{arm}: growth of swings by skew", minus(wild, calm), 0))
-    for arm in OURS:
-        ahead = list(margins(table, "cifar-skew", arm, BASELINES).values())
-        parts.append(above(f"cifar-skew: {arm} ahead of the best baseline", ahead, 0))
+    for method in (*OURS, *BASELINES):
+        iid, skew = by_kind(table, "cifar", method)
+        parts.append(above(f"{method}: accuracy lost to skew", minus(iid, skew), 0))
+        calm, wild = by_kind(table, "cifar", method, swings)
+        parts.append(above(f"{method}: growth of swings by skew", minus(wild, calm), 0))
+    for method in OURS:
+        ahead = list(margins(table, "cifar-skew", method, BASELINES).values())
+        parts.append(above(f"cifar-skew: {method} ahead of the best baseline", ahead, 0))
     return decide(parts)
 
 
@@ -221,19 +225,19 @@ def log_gradient(curve: Curve) -> float:
 
 
 def clip(gaps: Sequence[float]) -> list[float]:
-    """A run that diverged counts against its arm; where both did, there is no difference."""
+    """A run that diverged counts against its method; where both did, there is no difference."""
     return [0.0 if math.isnan(gap) else max(-LOST, min(LOST, gap)) for gap in gaps]
 
 
 def momentum_flattens(table: Table) -> Verdict:
     parts = [
         below(
-            f"{where}: log gradient norm, {arm} minus {other}",
-            clip(gaps(table, where, arm, other, log_gradient)),
+            f"{where}: log gradient norm, {method} minus {other}",
+            clip(gaps(table, where, method, other, log_gradient)),
             0,
         )
         for where in ("cifar-iid", "cifar-skew")
-        for arm in (*OURS, "scaffold_m")
+        for method in (*OURS, "scaffold_m")
         for other in ("fedavg", "scaffold")
     ]
     return decide(parts)
@@ -241,8 +245,10 @@ def momentum_flattens(table: Table) -> Verdict:
 
 def momentum_is_needed(table: Table) -> Verdict:
     parts = [
-        above(f"{arm} ahead of scaffold_norm", gaps(table, "ablation", arm, "scaffold_norm"), 0)
-        for arm in ("scaffold", "padamfed")
+        above(
+            f"{method} ahead of scaffold_norm", gaps(table, "ablation", method, "scaffold_norm"), 0
+        )
+        for method in ("scaffold", "padamfed")
     ]
     return decide(parts)
 
@@ -262,14 +268,14 @@ def above_on_text(table: Table) -> Verdict:
     for kind in ("iid", "skew"):
         for rate in EMNIST_RATES:
             (ours,), (theirs,) = (
-                arms_at("padamfed", "gamma", [rate]),
-                arms_at("scaffold_m", "eta", [rate]),
+                methods_at("padamfed", "gamma", [rate]),
+                methods_at("scaffold_m", "eta", [rate]),
             )
             ahead = gaps(table, f"imdb-{kind}", ours, theirs)
             parts.append(above(f"imdb-{kind}: padamfed ahead of scaffold_m at {rate:g}", ahead, 0))
-    for arm in ("padamfed", "scaffold_m"):
-        lost = minus(*by_kind(table, "imdb", arm))
-        parts += within(f"{arm}: accuracy lost to skew", lost, 0.03)
+    for method in ("padamfed", "scaffold_m"):
+        lost = minus(*by_kind(table, "imdb", method))
+        parts += within(f"{method}: accuracy lost to skew", lost, 0.03)
     return decide(parts)
 
 
@@ -292,19 +298,19 @@ def message(curve: Curve, direction: str) -> float:
     return (rounds[-1][f"bits_{direction}"] - opening) / sum(row["clients"] for row in rounds)
 
 
-def sends(*arms: str) -> Check:
+def sends(*methods: str) -> Check:
     """Every message is as large as the paper says."""
 
     def check(table: Table) -> Verdict:
         parts = []
-        for arm in arms:
-            for direction, models in zip(("up", "down"), SENT[arm], strict=True):
-                for seed, curve in table.get(("wire", arm), {}).items():
+        for method in methods:
+            for direction, models in zip(("up", "down"), SENT[method], strict=True):
+                for seed, curve in table.get(("wire", method), {}).items():
                     unit = table.get(("wire", UNIT), {}).get(seed)
                     if unit is not None:
                         size = message(curve, direction) / message(unit, direction)
-                        parts.append(exact(f"{arm} models {direction}", size, models, 1e-9))
-        missing = len(parts) < 2 * len(arms)
+                        parts.append(exact(f"{method} models {direction}", size, models, 1e-9))
+        missing = len(parts) < 2 * len(methods)
         parts += [above("runs are missing", [], 0)] if missing else []
         return decide(parts)
 
@@ -322,9 +328,13 @@ def parfrefl_beside_padamfed(table: Table) -> Verdict:
 
 def both_above_fedavg(table: Table) -> Verdict:
     parts = [
-        above(f"{where}: {arm} ahead of fedavg {when}", gaps(table, where, arm, "fedavg", score), 0)
+        above(
+            f"{where}: {method} ahead of fedavg {when}",
+            gaps(table, where, method, "fedavg", score),
+            0,
+        )
         for where in PICTURES
-        for arm in ("parfrefl", "padamfed")
+        for method in ("parfrefl", "padamfed")
         for when, score in (("at the end", late_score), ("over all evaluations", throughout))
     ]
     return decide(parts)
@@ -333,9 +343,9 @@ def both_above_fedavg(table: Table) -> Verdict:
 def compression_costs_little(short: str, most: float) -> Check:
     def check(table: Table) -> Verdict:
         parts = [
-            below(f"{where}: lost by {arm}", gaps(table, where, "parfrefl", arm), most)
+            below(f"{where}: lost by {method}", gaps(table, where, "parfrefl", method), most)
             for where in (f"{short}-iid", f"{short}-skew")
-            for arm in (TOP_10, TOP_5)
+            for method in (TOP_10, TOP_5)
         ]
         return decide(parts)
 
@@ -391,9 +401,9 @@ def faster_per_bit(table: Table) -> Verdict:
     return decide(parts)
 
 
-def ranges(table: Table, where: str, arm: str, step: str) -> dict[int, float]:
+def ranges(table: Table, where: str, method: str, step: str) -> dict[int, float]:
     """Best minus worst accuracy over the step sizes, seed by seed."""
-    curves = [scores(table, where, each) for each in arms_at(arm, step, IMAGE_RATES)]
+    curves = [scores(table, where, each) for each in methods_at(method, step, IMAGE_RATES)]
     seeds = set.intersection(*(set(curve) for curve in curves))
     return {s: max(c[s] for c in curves) - min(c[s] for c in curves) for s in sorted(seeds)}
 
@@ -408,9 +418,9 @@ def steps_matter_little(table: Table) -> Verdict:
         parts.append(
             below(f"{where}: best minus worst of parfrefl gamma", list(ours.values()), most)
         )
-        for arm in ("fedavg", SCAFCOM_5):
-            theirs = ranges(table, where, arm, "eta")
-            parts.append(above(f"{where}: how much more {arm} loses", minus(theirs, ours), 0))
+        for method in ("fedavg", SCAFCOM_5):
+            theirs = ranges(table, where, method, "eta")
+            parts.append(above(f"{where}: how much more {method} loses", minus(theirs, ours), 0))
         by_eta = ranges(table, where, "parfrefl", "eta")
         if by_eta:
             numbers[f"{where}: best minus worst of parfrefl eta"] = round(fmean(by_eta.values()), 4)
@@ -420,12 +430,12 @@ def steps_matter_little(table: Table) -> Verdict:
 def steps_matter_little_compressed(table: Table) -> Verdict:
     parts = [
         below(
-            f"{where}: best minus worst of {arm} gamma",
-            list(ranges(table, where, arm, "gamma").values()),
+            f"{where}: best minus worst of {method} gamma",
+            list(ranges(table, where, method, "gamma").values()),
             most,
         )
         for where, most in MOST_LOST.items()
-        for arm in (TOP_10, TOP_5)
+        for method in (TOP_10, TOP_5)
     ]
     return decide(parts)
 
@@ -468,23 +478,23 @@ def compression_may_change(table: Table) -> Verdict:
 
 def late_without_tuning(table: Table) -> Verdict:
     parts = [
-        above(f"adamasfl ahead of {arm}", gaps(table, "late-1", "adamasfl", arm), -0.01)
-        for arm in LATE_BASELINES
+        above(f"adamasfl ahead of {method}", gaps(table, "late-1", "adamasfl", method), -0.01)
+        for method in LATE_BASELINES
     ]
     return decide(parts)
 
 
-def drops(table: Table, arm: str) -> dict[int, float]:
+def drops(table: Table, method: str) -> dict[int, float]:
     """Accuracy lost between the fewest and the most jobs out, seed by seed."""
-    few, many = scores(table, "late-0", arm), scores(table, "late-3", arm)
+    few, many = scores(table, "late-0", method), scores(table, "late-3", method)
     return {seed: few[seed] - many[seed] for seed in few if seed in many}
 
 
 def staleness_matters_little(table: Table) -> Verdict:
     ours = drops(table, "adamasfl")
     parts = [below("accuracy adamasfl loses", list(ours.values()), 0.02)]
-    for arm in LATE_BASELINES:
-        parts.append(above(f"how much more {arm} loses", minus(drops(table, arm), ours), 0))
+    for method in LATE_BASELINES:
+        parts.append(above(f"how much more {method} loses", minus(drops(table, method), ours), 0))
     return decide(parts)
 
 

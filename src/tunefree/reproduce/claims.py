@@ -24,9 +24,9 @@ from tunefree.reproduce.checks import (
     WIDE_RATES,
     Check,
 )
-from tunefree.reproduce.recipes import LEVELS, Scale, arms_at, settings
+from tunefree.reproduce.recipes import LEVELS, Scale, methods_at, settings
 
-Needs = Mapping[str, Sequence[str]]  # setting -> arms
+Needs = Mapping[str, Sequence[str]]  # setting -> methods
 
 
 class Claim(NamedTuple):
@@ -43,12 +43,12 @@ def at(check: Check) -> Callable[[Scale], Check]:
     return lambda _: check
 
 
-def both(short: str, arms: Sequence[str]) -> Needs:
-    return {f"{short}-{kind}": arms for kind in ("iid", "skew")}
+def both(short: str, methods: Sequence[str]) -> Needs:
+    return {f"{short}-{kind}": methods for kind in ("iid", "skew")}
 
 
-def pictures(*arms: str) -> Needs:
-    return dict.fromkeys(PICTURES, arms)
+def pictures(*methods: str) -> Needs:
+    return dict.fromkeys(PICTURES, methods)
 
 
 def staleness(scale: Scale) -> Check:
@@ -57,20 +57,22 @@ def staleness(scale: Scale) -> Check:
     )
 
 
-EMNIST_SWEEP = [a for step in ("gamma", "eta") for a in arms_at("padamfed", step, EMNIST_RATES)]
+EMNIST_SWEEP = [a for step in ("gamma", "eta") for a in methods_at("padamfed", step, EMNIST_RATES)]
 WIDE_SWEEP = [
-    *(a for step in ("gamma", "eta") for a in arms_at("padamfed", step, WIDE_RATES)),
-    *(a for name in BASELINES for a in arms_at(name, "eta", WIDE_RATES)),
+    *(a for step in ("gamma", "eta") for a in methods_at("padamfed", step, WIDE_RATES)),
+    *(a for name in BASELINES for a in methods_at(name, "eta", WIDE_RATES)),
 ]
 TEXT_SWEEP = [
-    *arms_at("padamfed", "gamma", EMNIST_RATES),
-    *arms_at("scaffold_m", "eta", EMNIST_RATES),
+    *methods_at("padamfed", "gamma", EMNIST_RATES),
+    *methods_at("scaffold_m", "eta", EMNIST_RATES),
 ]
 IMAGE_SWEEP = [
-    *(a for step in ("gamma", "eta") for a in arms_at("parfrefl", step, IMAGE_RATES)),
-    *(a for name in ("fedavg", SCAFCOM_5) for a in arms_at(name, "eta", IMAGE_RATES)),
+    *(a for step in ("gamma", "eta") for a in methods_at("parfrefl", step, IMAGE_RATES)),
+    *(a for name in ("fedavg", SCAFCOM_5) for a in methods_at(name, "eta", IMAGE_RATES)),
 ]
-COMPRESSED_SWEEP = [a for arm in (TOP_10, TOP_5) for a in arms_at(arm, "gamma", IMAGE_RATES)]
+COMPRESSED_SWEEP = [
+    a for method in (TOP_10, TOP_5) for a in methods_at(method, "gamma", IMAGE_RATES)
+]
 SKEWED = ("mnist-skew", "fashion-skew")
 WIRE_PADAMFED = ("padamfed", "scaffold:eta=0.1", "padamfed_vr:momentum=ema", "padamfed_vr")
 WIRE_PARFREFL = ("parfrefl", "padamfed")

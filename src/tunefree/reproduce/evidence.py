@@ -151,7 +151,7 @@ def section(row: Mapping[str, Any]) -> str:
 
 
 def basis(row: Mapping[str, Any]) -> list[str]:
-    """The parts of a verdict, further numbers, and how the arms ended."""
+    """The parts of a verdict, further numbers, and how the methods ended."""
     blocks, parts = [], row.get("parts", ())
     if parts:
         blocks.append(table(("", "found", "must be", "holds"), map(part_line, parts)))
@@ -173,14 +173,14 @@ def part_line(part: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def ends(finals: Sequence[Mapping[str, Any]]) -> str:
-    """Accuracy at the end: a row for each arm, a column for each setting."""
+    """Accuracy at the end: a row for each method, a column for each setting."""
     places = list(dict.fromkeys(str(row["where"]) for row in finals))
     cells: dict[str, dict[str, str]] = {}
     for row in finals:
         lost = f", {row['diverged']} diverged" if row["diverged"] else ""
         text = f"{row['accuracy']:.3f} ± {row['spread']:.3f}{lost}"
-        cells.setdefault(row["arm"], {})[row["where"]] = text
-    lines = ([arm, *(own.get(place, "") for place in places)] for arm, own in cells.items())
+        cells.setdefault(row["method"], {})[row["where"]] = text
+    lines = ([method, *(own.get(place, "") for place in places)] for method, own in cells.items())
     return table(("accuracy at the end", *places), lines)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
-from tunefree.experiments import arms
+from tunefree.experiments import methods
 from tunefree.plots.panels import Panel, Points
 from tunefree.record import Row
 from tunefree.reproduce import recipes
@@ -15,16 +15,16 @@ from tunefree.reproduce.theory import Measurement
 
 
 def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "t") -> list[Panel]:
-    """A score of every arm as it trains; `x` may be the bits sent."""
+    """A score of every method as it trains; `x` may be the bits sent."""
     words = {"t": "rounds", "bits_up": "MB sent up by all clients"}
     panels: dict[str, dict[str, Mapping[int, Curve]]] = {}
-    for (where, arm), curves in table.items():
-        if not recipes.swept_step(arm):
-            panels.setdefault(where, {})[arm] = curves
+    for (where, method), curves in table.items():
+        if not recipes.swept_step(method):
+            panels.setdefault(where, {})[method] = curves
     return [
         Panel(
             title(where, scale),
-            {arm: points(curves.values(), x, y) for arm, curves in own.items()},
+            {method: points(curves.values(), x, y) for method, curves in own.items()},
             words[x],
             y.replace("_", " "),
             log_x=x == "bits_up",
@@ -48,19 +48,21 @@ def points(curves: Iterable[Curve], x: str, y: str) -> Points:
     }
 
 
-def divergence_note(arms_: Mapping[str, Mapping[int, Curve]]) -> str:
-    """Which arms lost how many of their runs."""
-    lost = {arm: sum(c.diverged for c in curves.values()) for arm, curves in arms_.items()}
-    lines = [f"{arm}: {n} of {len(arms_[arm])} diverged" for arm, n in lost.items() if n]
+def divergence_note(methods_: Mapping[str, Mapping[int, Curve]]) -> str:
+    """Which methods lost how many of their runs."""
+    lost = {method: sum(c.diverged for c in curves.values()) for method, curves in methods_.items()}
+    lines = [
+        f"{method}: {n} of {len(methods_[method])} diverged" for method, n in lost.items() if n
+    ]
     return "\n".join(lines)
 
 
 def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
     """Accuracy at the end against the step size."""
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for (where, arm), curves in table.items():
-        if step := recipes.swept_step(arm):
-            spec = arms.parse_arm(arm)
+    for (where, method), curves in table.items():
+        if step := recipes.swept_step(method):
+            spec = methods.parse_method(method)
             own = {k: v for k, v in spec.options.items() if k not in (step, "explicit_steps")}
             label = f"{spec._replace(options=own).label}, {step}"
             line = panels.setdefault(where, {}).setdefault(label, {})
@@ -76,10 +78,10 @@ def by_jobs(table: Table, scale: recipes.Scale) -> list[Panel]:
     levels = recipes.LEVELS[scale]
     ends: dict[str, dict[float, list[float]]] = {}
     stale: dict[str, dict[float, list[float]]] = {}
-    for (where, arm), curves in table.items():
+    for (where, method), curves in table.items():
         jobs = levels[int(where.removeprefix("late-"))]
-        ends.setdefault(arm, {})[jobs] = [late_score(curve) for curve in curves.values()]
-        stale.setdefault(arm, {})[jobs] = [
+        ends.setdefault(method, {})[jobs] = [late_score(curve) for curve in curves.values()]
+        stale.setdefault(method, {})[jobs] = [
             fmean(row["tau_mean"] for row in curve.history if row["t"] >= 0)
             for curve in curves.values()
         ]

@@ -31,7 +31,18 @@ def read(folder: Path) -> list[Row]:
         rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"'{path}' is damaged ({error}); move it away and ask again") from error
-    return rows
+    return [with_methods(row) for row in rows]
+
+
+def with_methods(row: Row) -> Row:
+    """The row with `method` where older files say `arm`."""
+    ends = {"finals": [renamed(end) for end in row["finals"]]} if "finals" in row else {}
+    own = {"own_units": with_methods(row["own_units"])} if "own_units" in row else {}
+    return row | ends | own
+
+
+def renamed(end: Row) -> Row:
+    return {"method" if key == "arm" else key: value for key, value in end.items()}
 
 
 def keep(folder: Path, *new: Row) -> None:

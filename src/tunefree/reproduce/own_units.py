@@ -1,8 +1,8 @@
 """Whether the steps or the method are the reason that a claim does not hold.
 
-The papers' theorems give eta and gamma as pure numbers, although they are lengths. An arm's twin
+The papers' theorems give eta and gamma as pure numbers, although they are lengths. A method's twin
 multiplies both by ||theta0||, the norm of its run's first model, which is the model's own unit of
-length; beta has no unit and stays. The claim is then decided once more with twins in the arms'
+length; beta has no unit and stays. The claim is then decided once more with twins in the methods'
 places.
 """
 
@@ -16,7 +16,7 @@ from tunefree.api import named_objective
 from tunefree.config import Config
 from tunefree.core import bare
 from tunefree.data import sources
-from tunefree.experiments import arms
+from tunefree.experiments import methods
 from tunefree.experiments.batch import PlannedRun, plan
 from tunefree.experiments.compare import with_seed
 from tunefree.reproduce import recipes
@@ -37,14 +37,14 @@ REASONS = {
 }
 
 
-def has_twin(claim: int, arm: str) -> bool:
-    """Whether the arm's steps are lengths that a theorem gives as pure numbers."""
-    of_papers = arms.parse_arm(arm).name in METHODS
-    return of_papers and not recipes.swept_step(arm) and study_of(claim) != "wire"
+def has_twin(claim: int, method: str) -> bool:
+    """Whether the method's steps are lengths that a theorem gives as pure numbers."""
+    of_papers = methods.parse_method(method).name in METHODS
+    return of_papers and not recipes.swept_step(method) and study_of(claim) != "wire"
 
 
 class OwnUnits:
-    """The twins of a study's arms; each data set is loaded once for the lengths of its models."""
+    """The twins of a study's methods; each data set is loaded once for its models' lengths."""
 
     def __init__(self, plans: Plans) -> None:
         self._plans = plans
@@ -52,7 +52,7 @@ class OwnUnits:
 
     def decide(self, claim: int, table: Table) -> Row:
         """What the claim's row says besides, once its twins are played; nothing if it has none."""
-        keys = [(where, arm) for where, arm in table if has_twin(claim, arm)]
+        keys = [(where, method) for where, method in table if has_twin(claim, method)]
         if not keys:
             return {}
         order = self._plans.order
@@ -60,18 +60,18 @@ class OwnUnits:
         swapped = {**table, **curves}
         found = words_of(judge(claim, order.scale, swapped, failures), order.scale)
         ends = [
-            {**row, "arm": row["arm"] + SUFFIX} if has_twin(claim, row["arm"]) else row
+            {**row, "method": row["method"] + SUFFIX} if has_twin(claim, row["method"]) else row
             for row in finals(swapped)
         ]
         return {"own_units": {**found, "finals": ends}, "reason": REASONS[found["verdict"]]}
 
-    def twins(self, where: str, arm: str) -> list[PlannedRun]:
-        """The arm's runs with its formulas' steps in its first model's unit of length."""
-        full = self._plans.configure(where, arm)
-        seeds = self._plans.seeds(where, arm)
-        lengths, label = self.lengths(full), arm + SUFFIX
+    def twins(self, where: str, method: str) -> list[PlannedRun]:
+        """The method's runs with its formulas' steps in its first model's unit of length."""
+        full = self._plans.configure(where, method)
+        seeds = self._plans.seeds(where, method)
+        lengths, label = self.lengths(full), method + SUFFIX
         return [
-            plan(self._plans.order.runs, label, with_seed(in_units(full, lengths[s]), s), "arm")
+            plan(self._plans.order.runs, label, with_seed(in_units(full, lengths[s]), s), "method")
             for s in seeds
         ]
 
@@ -79,7 +79,7 @@ class OwnUnits:
         """||theta0|| of each seed."""
         kind = repr((config.data.name, config.data.options, config.model))
         if kind not in self._lengths:
-            self._lengths[kind] = lengths(config, self._plans.order.arm_seeds)
+            self._lengths[kind] = lengths(config, self._plans.order.run_seeds)
         return self._lengths[kind]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from tunefree import config
 from tunefree.config import Config
-from tunefree.experiments import arms, tune
+from tunefree.experiments import methods, tune
 from tunefree.experiments.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.experiments.compare import with_seed
 from tunefree.experiments.sweep import theory_of
@@ -23,7 +23,7 @@ from tunefree.reproduce.folder import PICTURES
 from tunefree.reproduce.recipes import THEORY_ROUNDS, THEORY_SEEDS, TUNING_SEED, Scale, Setting
 from tunefree.reproduce.theory import Law
 
-Key: TypeAlias = tuple[str, str]  # setting and arm
+Key: TypeAlias = tuple[str, str]  # setting and method
 Failures: TypeAlias = list[tuple[Key, str]]
 
 
@@ -45,7 +45,7 @@ class Order(NamedTuple):
         return self.folder / PICTURES / f"{name}-{self.scale}.png"
 
     @property
-    def arm_seeds(self) -> tuple[int, ...]:
+    def run_seeds(self) -> tuple[int, ...]:
         return self.seeds or recipes.SEEDS[self.scale]
 
     @property
@@ -70,73 +70,78 @@ class Order(NamedTuple):
 
 
 def union(claims: Iterable[int]) -> list[Key]:
-    """Every arm that one of the claims needs, once."""
-    keys = ((w, arm) for claim in claims for w, each in CLAIMS[claim].needs.items() for arm in each)
+    """Every method that one of the claims needs, once."""
+    keys = (
+        (w, method)
+        for claim in claims
+        for w, each in CLAIMS[claim].needs.items()
+        for method in each
+    )
     return list(dict.fromkeys(keys))
 
 
 class Plans:
-    """What a study's arms come to: settings to be tuned, and runs."""
+    """What a study's methods come to: settings to be tuned, and runs."""
 
     def __init__(self, order: Order, needs: Sequence[Key]) -> None:
         self.order, self.needs = order, needs
         self._configs: dict[Key, Config] = {}
         self.settings = recipes.settings(order.scale)
         self.searches = {
-            (self.settings[where].tuned_in or where, arm): None
-            for where, arm in needs
-            if recipes.is_tuned(arm)
+            (self.settings[where].tuned_in or where, method): None
+            for where, method in needs
+            if recipes.is_tuned(method)
         }
 
-    def configure(self, where: str, arm: str) -> Config:
-        """The arm's settings, steps that are to be tuned left out."""
-        if (where, arm) not in self._configs:
-            self._configs[where, arm] = self._configure(where, arm)
-        return self._configs[where, arm]
+    def configure(self, where: str, method: str) -> Config:
+        """The method's settings, steps that are to be tuned left out."""
+        if (where, method) not in self._configs:
+            self._configs[where, method] = self._configure(where, method)
+        return self._configs[where, method]
 
-    def _configure(self, where: str, arm: str) -> Config:
+    def _configure(self, where: str, method: str) -> Config:
         keys = dict(self.settings[where].settings)
-        spec = arms.parse_arm(arm)
+        spec = methods.parse_method(method)
         if spec.name == "defedavg_niid":
             keys["schedule.dispatch"] = "queue"  # the method's own rule
-        if recipes.swept_step(arm):
+        if recipes.swept_step(method):
             keys["run.eval_every"] = keys["system.T"]  # only its end is looked at
-        return arms.configure(spec, config.load(None, keys))[0]
+        return methods.configure(spec, config.load(None, keys))[0]
 
-    def search(self, where: str, arm: str) -> Search:
-        """The search for an arm's steps, on samples held out, scored once at the end."""
-        full = self.configure(where, arm)
+    def search(self, where: str, method: str) -> Search:
+        """The search for a method's steps, on samples held out, scored once at the end."""
+        full = self.configure(where, method)
         trial = replace(
             full,
             data=replace(full.data, validation=tune.SHARE),
             run=replace(full.run, eval_every=full.system.T),
         )
-        grid = recipes.grid_of(arms.parse_arm(arm).name, self.order.scale)
+        grid = recipes.grid_of(methods.parse_method(method).name, self.order.scale)
         return Search(trial, grid, self.order.runs)
 
-    def seeds(self, where: str, arm: str) -> tuple[int, ...]:
+    def seeds(self, where: str, method: str) -> tuple[int, ...]:
         setting: Setting = self.settings[where]
-        few = setting.sweep_seeds if recipes.swept_step(arm) else setting.seeds
-        return self.order.arm_seeds[:few]
+        few = setting.sweep_seeds if recipes.swept_step(method) else setting.seeds
+        return self.order.run_seeds[:few]
 
     def runs(self, found: Mapping[Key, TuningResult]) -> dict[Key, list[PlannedRun]]:
-        """The runs of every arm whose steps are known."""
+        """The runs of every method whose steps are known."""
         planned: dict[Key, list[PlannedRun]] = {}
-        for where, arm in self.needs:
-            full, facts = self.configure(where, arm), dict[str, object]()
-            if recipes.is_tuned(arm):
-                tuned = found.get((self.settings[where].tuned_in or where, arm))
+        for where, method in self.needs:
+            full, facts = self.configure(where, method), dict[str, object]()
+            if recipes.is_tuned(method):
+                tuned = found.get((self.settings[where].tuned_in or where, method))
                 if tuned is None:
                     continue
                 full = replace(full, algorithm=replace(full.algorithm, options=tuned.options))
                 facts["tuning"] = tuned.bill
-            step = recipes.swept_step(arm)
+            step = recipes.swept_step(method)
             if step:
                 facts["sweep"] = sweep_fact(full, step)
-            role: Role = "sweep" if step else "arm"
-            planned[where, arm] = [
-                plan(self.order.runs, arm, with_seed(full, seed), role, facts)
-                for seed in self.seeds(where, arm)
+            role: Role = "sweep" if step else "method"
+            planned[where, method] = [
+                plan(self.order.runs, method, with_seed(full, seed), role, facts)
+                for seed in self.seeds(where, method)
             ]
         return planned
 
@@ -153,12 +158,12 @@ class Plans:
         """
         known = (run for runs in self.runs({}).values() for run in runs)
         left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
-        tuned = ((where, arm) for where, arm in self.needs if recipes.is_tuned(arm))
+        tuned = ((where, method) for where, method in self.needs if recipes.is_tuned(method))
         return left + [self.configure(*key) for key in tuned for _ in self.seeds(*key)]
 
     @property
     def size(self) -> str:
-        finals = sum(len(self.seeds(where, arm)) for where, arm in self.needs)
+        finals = sum(len(self.seeds(where, method)) for where, method in self.needs)
         return f"{len(list(self.trials()))} tuning trials or more, {finals} runs"
 
 
@@ -176,7 +181,7 @@ def run_once(runs: Iterable[PlannedRun], workers: int) -> dict[Path, Result]:
 
 
 def play(planned: Mapping[Key, Sequence[PlannedRun]], workers: int) -> tuple[Table, Failures]:
-    """The curves of all arms, and what went wrong."""
+    """The curves of all methods, and what went wrong."""
     results = run_once((run for runs in planned.values() for run in runs), workers)
     table: dict[Key, dict[int, Curve]] = {}
     failures: Failures = []

@@ -1,10 +1,10 @@
-"""The papers' experiments as settings and arms, at three sizes.
+"""The papers' experiments as settings and methods, at three sizes.
 
 smoke   digits and a tiny network: seconds, shows only that everything runs
 small   reduced so that all of it fits into an hour on two cores; `sizes` says to what
 paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` says so
 
-An arm is written as for `tunefree compare`. A method that brings a grid is tuned on held-out
+A method is written as for `tunefree compare`. A method that brings a grid is tuned on held-out
 samples unless its step size is written.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tunefree import algorithms
-from tunefree.experiments import arms
+from tunefree.experiments import methods
 from tunefree.experiments.tune import Grid
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0, 1), "small": (0, 1, 2), "paper": (0, 1)}
-TUNING_SEED = 100  # no arm is ever played with it
+TUNING_SEED = 100  # no method is ever played with it
 THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
 THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
     "smoke": (0, 1),
@@ -30,12 +30,12 @@ THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
 
 
 class Setting(NamedTuple):
-    """What the arms of one picture share."""
+    """What the methods of one picture share."""
 
     settings: Mapping[str, object]
-    seeds: int = 10**9  # arms are played with so many of the seeds at most
-    sweep_seeds: int = 2  # and arms at a written step size with so many
-    tuned_in: str = ""  # the setting in which its arms are tuned, if another one
+    seeds: int = 10**9  # methods are played with so many of the seeds at most
+    sweep_seeds: int = 2  # and methods at a written step size with so many
+    tuned_in: str = ""  # the setting in which its methods are tuned, if another one
 
 
 class Family(NamedTuple):
@@ -182,21 +182,21 @@ def grid_of(name: str, scale: Scale) -> Grid:
     return {k: v[-2:] for k, v in list(grid.items())[:1]} if scale == "smoke" else grid
 
 
-def is_tuned(arm: str) -> bool:
-    """Whether the arm's steps have to be searched for."""
-    spec = arms.parse_arm(arm)
+def is_tuned(method: str) -> bool:
+    """Whether the method's steps have to be searched for."""
+    spec = methods.parse_method(method)
     return bool(algorithms.REGISTRY[spec.name].about.grid) and "eta" not in spec.options
 
 
-def swept_step(arm: str) -> str:
-    """The step size of which the arm stands for one value of many; empty if it does not."""
-    options = arms.parse_arm(arm).options
+def swept_step(method: str) -> str:
+    """The step size of which the method stands for one value of many; empty if it does not."""
+    options = methods.parse_method(method).options
     return next((step for step in ("gamma", "eta") if step in options), "")
 
 
-def arms_at(arm: str, step: str, values: Sequence[float]) -> list[str]:
-    """The arm at each of these step sizes."""
-    name, _, options = arm.partition(":")
+def methods_at(method: str, step: str, values: Sequence[float]) -> list[str]:
+    """The method at each of these step sizes."""
+    name, _, options = method.partition(":")
     free = "" if algorithms.REGISTRY[name].about.grid else ",explicit_steps=true"
     own = f",{options}" if options else ""
     return [f"{name}:{step}={value:g}{free}{own}" for value in values]

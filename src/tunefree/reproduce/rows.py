@@ -17,7 +17,7 @@ from tunefree.reproduce.verdicts import Verdict
 
 
 def judge(claim: int, scale: Scale, table: Table, failures: Failures) -> Verdict:
-    """What the claim's check says of its arms' curves; nothing is decided where a run failed."""
+    """What the claim's check says of its methods' curves; nothing is decided where a run failed."""
     verdict = CLAIMS[claim].check(scale)(table)
     if not failures:
         return verdict
@@ -55,16 +55,16 @@ def json_value(value: float | str) -> float | str | None:
 
 
 def finals(table: Table) -> list[Row]:
-    """How every arm ended; arms at written step sizes are left to the picture."""
+    """How every method ended; methods at written step sizes are left to the picture."""
     rows = []
-    for (where, arm), curves in table.items():
+    for (where, method), curves in table.items():
         scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]
-        if scored and not recipes.swept_step(arm):
+        if scored and not recipes.swept_step(method):
             ends = [late_score(curve) for curve in scored]
             spread = stdev(ends) if len(ends) > 1 else 0.0
             lost = sum(curve.diverged for curve in scored)
             rows.append(
-                {"where": where, "arm": arm, "accuracy": round(fmean(ends), 4)}
+                {"where": where, "method": method, "accuracy": round(fmean(ends), 4)}
                 | {"spread": round(spread, 4), "diverged": lost}
             )
     return rows

@@ -30,8 +30,8 @@ def played(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
     needs: dict[str, list[str]] = {}
     for claim in CLAIMS.values():
         if claim.study == study:
-            for where, arms in claim.needs.items():
-                needs.setdefault(where, []).extend(arms)
+            for where, methods in claim.needs.items():
+                needs.setdefault(where, []).extend(methods)
     known = settings(scale)
     mine = [known[where] for where in needs]
     late = [LEVELS[scale][int(where[-1])] for where in needs if where.startswith("late-")]
@@ -79,17 +79,17 @@ def options(setting: Setting, *keys: str) -> str:
 def words_on_seeds(
     needs: Mapping[str, Sequence[str]], known: Mapping[str, Setting], asked: Sequence[int]
 ) -> str:
-    """The seeds of arms, and of those at written step sizes where these are fewer."""
-    arms, swept = set[int](), set[int]()
+    """The seeds of methods, and of those at written step sizes where these are fewer."""
+    methods, swept = set[int](), set[int]()
     for where, names in needs.items():
-        for arm in names:
-            if swept_step(arm):
+        for method in names:
+            if swept_step(method):
                 swept |= set(asked[: known[where].sweep_seeds])
             else:
-                arms |= set(asked[: known[where].seeds])
-    if not arms or not swept or arms == swept:
-        return f"seeds {list_of(sorted(arms | swept))}"
-    return f"seeds {list_of(sorted(arms))}, at written step sizes {list_of(sorted(swept))}"
+                methods |= set(asked[: known[where].seeds])
+    if not methods or not swept or methods == swept:
+        return f"seeds {list_of(sorted(methods | swept))}"
+    return f"seeds {list_of(sorted(methods))}, at written step sizes {list_of(sorted(swept))}"
 
 
 def each(words: Iterable[str]) -> str:

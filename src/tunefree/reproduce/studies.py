@@ -128,7 +128,7 @@ def in_own_units(units: OwnUnits, claim: int, table: Table, say: Say) -> Row:
         say(f"  failed: {error}")
         return {}
     if not found:
-        say("  no arm of it takes its steps from a theorem")
+        say("  no method of it takes its steps from a theorem")
     return found
 
 
@@ -149,7 +149,7 @@ def wholly(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def search(plans: Plans, say: Say) -> tuple[dict[Key, TuningResult], Failures]:
-    """Tune all arms of a study that need it, their trials side by side; and what went wrong."""
+    """Tune all methods of a study that need it, their trials side by side; and what went wrong."""
     failures: Failures = []
     searches = {key: plans.search(*key) for key in plans.searches}
     new = {key: search.points for key, search in searches.items()}
@@ -173,15 +173,15 @@ def search(plans: Plans, say: Say) -> tuple[dict[Key, TuningResult], Failures]:
 
 
 def bills(found: Mapping[Key, TuningResult], mine: set[Key], plans: Plans) -> dict[str, str]:
-    """For each tuned arm the values found and what finding them took."""
+    """For each tuned method the values found and what finding them took."""
     said = {}
-    for where, arm in sorted(mine):
+    for where, method in sorted(mine):
         source = plans.settings[where].tuned_in or where
-        if (source, arm) in found and where == source:
-            tuned = found[source, arm]
+        if (source, method) in found and where == source:
+            tuned = found[source, method]
             values = ", ".join(f"{name} = {tuned.options[name]:g}" for name in tuned.grid)
             bill = tuned.bill
-            said[f"{where} {arm}"] = (
+            said[f"{where} {method}"] = (
                 f"{values} in {bill['trials']:.0f} trials, {bill['rounds']:,.0f} rounds"
             )
     return said

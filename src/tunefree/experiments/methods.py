@@ -1,4 +1,4 @@
-"""An arm of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json.
+"""A method of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json.
 
 NAME may be `package.module:Name`: what follows a colon and has no = is part of it.
 """
@@ -19,7 +19,7 @@ from tunefree.algorithms.own import options_in
 from tunefree.config import AlgorithmSettings, Config, Schedule
 from tunefree.errors import ConfigError, unknown
 
-ARM = re.compile(
+METHOD = re.compile(
     r"(?P<name>[^@:]*(?::[A-Za-z_]\w*(?![\w=]))?)(?:@(?P<file>.+?))?"
     r"(?::(?P<options>[A-Za-z_]\w*=.*))?",
     re.DOTALL,
@@ -28,7 +28,7 @@ COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others
 NO_TASK = ("data.dir", "data.validation")  # they do not change what is learned
 
 
-class ArmSpec(NamedTuple):
+class MethodSpec(NamedTuple):
     """A method with its own settings."""
 
     name: str
@@ -41,64 +41,66 @@ class ArmSpec(NamedTuple):
         return f"{self.name}{'@tuned' if self.tuned else ''}{':' if own else ''}{own}"
 
 
-def labels(choices: Sequence[ArmSpec]) -> list[str]:
-    """A name for each arm; those tuned by several searches are told apart by their files."""
-    count = Counter(arm.label for arm in choices)
+def labels(choices: Sequence[MethodSpec]) -> list[str]:
+    """A name for each method; those tuned by several searches are told apart by their files."""
+    count = Counter(method.label for method in choices)
     return [
-        arm.label.replace("@tuned", f"@{arm.tuned}", 1) if count[arm.label] > 1 else arm.label
-        for arm in choices
+        method.label.replace("@tuned", f"@{method.tuned}", 1)
+        if count[method.label] > 1
+        else method.label
+        for method in choices
     ]
 
 
-def parse_arm(text: str) -> ArmSpec:
-    """An arm from its text; values may hold colons and commas.
+def parse_method(text: str) -> MethodSpec:
+    """A method from its text; values may hold colons and commas.
 
-    >>> parse_arm("comparfrefl:compressor=top:0.05").options
+    >>> parse_method("comparfrefl:compressor=top:0.05").options
     {'compressor': 'top:0.05'}
-    >>> parse_arm("fedavg@runs/tuned.json:s=2").label
+    >>> parse_method("fedavg@runs/tuned.json:s=2").label
     'fedavg@tuned:s=2'
     """
-    match = ARM.fullmatch(text)
+    match = METHOD.fullmatch(text)
     if match is None or match["name"].partition(":")[0] in algorithms.REGISTRY.keys() - {
         match["name"]
     }:
         raise ConfigError(
-            f"arm {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
+            f"method {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
         )
     name, file, given = match.group("name", "file", "options")
     if ":" not in name and name not in algorithms.REGISTRY:
-        raise unknown("arm", name, algorithms.REGISTRY, more="package.module:Name")
+        raise unknown("method", name, algorithms.REGISTRY, more="package.module:Name")
     algorithms.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():
         key, value = config.parse_assignment(part)
         if key == "name" or key in options:
             why = "is given twice" if key in options else "cannot be changed"
-            raise ConfigError(f"arm {text!r}: {key} {why}; leave it out")
+            raise ConfigError(f"method {text!r}: {key} {why}; leave it out")
         options[key] = value
-    return ArmSpec(name, options, Path(file) if file else None)
+    return MethodSpec(name, options, Path(file) if file else None)
 
 
-def configure(arm: ArmSpec, base: Config) -> tuple[Config, dict[str, Any]]:
-    """The arm's settings over those that all arms share, and what tuning it has cost."""
+def configure(method: MethodSpec, base: Config) -> tuple[Config, dict[str, Any]]:
+    """The method's settings over those that all methods share, and what tuning it has cost."""
     shared = base.algorithm
     if shared.options or shared.explicit_steps:
         key = next(iter(shared.options), "explicit_steps")
         raise ConfigError(
             f"algorithm.{key} cannot be set for all methods at once; write it with its own, as in "
-            f"{arm.name}:{key}=..."
+            f"{method.name}:{key}=..."
         )
-    tuned = read_tuned(arm) if arm.tuned else {}
+    tuned = read_tuned(method) if method.tuned else {}
     if tuned:
-        warn_of_other_settings(arm, tuned, base)
-    given = {**tuned.get("options", {}), **arm.options}
+        warn_of_other_settings(method, tuned, base)
+    given = {**tuned.get("options", {}), **method.options}
     schedule = choose_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
-    compresses = "C" in options_in(algorithms.find(arm.name))
+    compresses = "C" in options_in(algorithms.find(method.name))
     known = {"compressor": shared.compressor if compresses else "", "weighting": shared.weighting}
     own = (*algorithms.WRAPPED, "explicit_steps")
     known |= {key: given.pop(key) for key in own if key in given}
-    chosen: AlgorithmSettings = config.build("algorithm", {"name": arm.name, **known, **given})
-    algorithms.check(arm.name, algorithms.options_of(chosen), chosen.explicit_steps)
+    chosen: AlgorithmSettings = config.build("algorithm", {"name": method.name, **known, **given})
+    algorithms.check(method.name, algorithms.options_of(chosen), chosen.explicit_steps)
     facts = {"tuning": tuned["bill"]} if tuned else {}
     return replace(base, algorithm=chosen, schedule=schedule), facts
 
@@ -110,39 +112,40 @@ def choose_schedule(name: str, shared: Schedule) -> Schedule:
     if name == "synchronous":
         return Schedule("synchronous", delays=shared.delays, opening=shared.opening)
     raise ConfigError(
-        f"schedule = {name!r} of an arm must be 'synchronous', beside others that run buffered "
+        f"schedule = {name!r} of a method must be 'synchronous', beside others that run buffered "
         "(--schedule buffered)"
     )
 
 
-def read_tuned(arm: ArmSpec) -> dict[str, Any]:
+def read_tuned(method: MethodSpec) -> dict[str, Any]:
     """What `tunefree tune` wrote, once it is about this method."""
-    path = arm.tuned
+    path = method.tuned
     assert path is not None
     try:
         tuned: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         name, _ = tuned["algorithm"], (tuned["options"], tuned["bill"], tuned["settings"])
     except OSError as error:
         raise ConfigError(
-            f"'{path}' cannot be read ({error.strerror}); make it with `tunefree tune {arm.name}`"
+            f"'{path}' cannot be read ({error.strerror}); write it with "
+            f"`tunefree tune {method.name}`"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"'{path}' was not written by `tunefree tune`") from error
-    if name != arm.name:
-        raise ConfigError(f"'{path}' holds the tuned settings of {name}, not of {arm.name}")
+    if name != method.name:
+        raise ConfigError(f"'{path}' holds the tuned settings of {name}, not of {method.name}")
     return tuned
 
 
-def check_seeds(choices: Sequence[ArmSpec], seeds: Sequence[int]) -> None:
+def check_seeds(choices: Sequence[MethodSpec], seeds: Sequence[int]) -> None:
     """Refuse to judge a tuned method by the luck that its settings were chosen by."""
-    for arm in choices:
-        same = sorted(set(seeds) & set(read_tuned(arm).get("seeds", ()))) if arm.tuned else []
+    for method in choices:
+        same = sorted(set(seeds) & set(read_tuned(method).get("seeds", ()))) if method.tuned else []
         if same:
             word = f"seed{'s' * (len(same) > 1)} {', '.join(map(str, same))}"
-            raise ConfigError(f"{arm.name} was tuned with {word}; compare it on other seeds")
+            raise ConfigError(f"{method.name} was tuned with {word}; compare it on other seeds")
 
 
-def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config) -> None:
+def warn_of_other_settings(method: MethodSpec, tuned: Mapping[str, Any], base: Config) -> None:
     """Say it where a method was tuned for another task than it is now compared on."""
     here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]
     follows = ("system.K",) if there["system"].get("epochs") else ()
@@ -154,4 +157,4 @@ def warn_of_other_settings(arm: ArmSpec, tuned: Mapping[str, Any], base: Config)
         and (then := there[section].get(key, usual[section][key])) != value
     ]
     if other:
-        warnings.warn(f"{arm.name} was tuned with {', '.join(other)}", stacklevel=3)
+        warnings.warn(f"{method.name} was tuned with {', '.join(other)}", stacklevel=3)

@@ -1,4 +1,4 @@
-"""Runs put together: those that differ only by the seed are one arm, over one curve."""
+"""Runs put together: those that differ only by the seed are one method, over one curve."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Content: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Arm:
+class Method:
     """One line of a figure: a method with its settings, run once for each seed."""
 
     label: str
@@ -88,19 +88,19 @@ class Arm:
         return {"x": x, "y": y, "seeds_at": [len(rows) for rows in groups]}
 
 
-def group(runs: Sequence[Summary]) -> list[Arm]:
-    """The arms, in the order in which their first runs came.
+def group(runs: Sequence[Summary]) -> list[Method]:
+    """The methods, in the order in which their first runs came.
 
     Where runs under one name differ in their method's options, data, model or system, these are
     named as well, because their scores must not be averaged. Where all settings are alike, what the
     caller brought decides.
     """
     named = [name_of(run) for run in runs]
-    arms: dict[str, list[Summary]] = {}
+    methods: dict[str, list[Summary]] = {}
     for label, alike in together(runs, named, [relevant(run) for run in runs]).items():
         for own, same in together(alike, [label] * len(alike), map(own_steps, alike)).items():
-            arms |= told_apart(own, same)
-    return [Arm(*item) for item in arms.items()]
+            methods |= told_apart(own, same)
+    return [Method(*item) for item in methods.items()]
 
 
 def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
@@ -109,7 +109,7 @@ def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
     A run of the command line makes its model and deals out its data by its seed, and runs that
     somebody gave one name may do so too: there only a seed that has two of them is told apart.
     """
-    seeded = all(run.facts.door == "command" or run.facts.arm for run in runs)
+    seeded = all(run.facts.door == "command" or run.facts.label for run in runs)
     marked = [run for run in runs if brought(run)]
     distinct = {(run.facts.seed, *brought(run).items()) for run in marked}
     if seeded and len(distinct) == len({run.facts.seed for run in marked}):
@@ -148,11 +148,11 @@ def short_mark(values: Sequence[str]) -> str:
 
 def name_of(run: Summary) -> str:
     """The label that somebody chose, or else the method."""
-    return run.facts.arm or run.title
+    return run.facts.label or run.title
 
 
 def once_each(runs: Sequence[Summary]) -> list[Summary]:
-    """One run for each seed of an arm or of a swept value, however often it was played.
+    """One run for each seed of a method or of a swept value, however often it was played.
 
     That is the finished one, or else the one that came furthest. Trials were paid for each time.
     Runs of `train` are the same where model and data are too; of a deployment nobody knows.
