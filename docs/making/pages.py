@@ -45,14 +45,14 @@ def names_of(groups: Iterable[Sequence[str]]) -> list[str]:
 
 def family(entry: Entry) -> str:
     """The family of a method in the overview, from its `about`."""
-    said = entry.about
-    if said.paper.startswith("tunefree"):
+    about = entry.about
+    if about.paper.startswith("tunefree"):
         return OURS
-    if said.paper.startswith("Yan") and not said.family.startswith("ablation"):
+    if about.paper.startswith("Yan") and not about.family.startswith("ablation"):
         return SIX
-    if said.family.startswith("asynchronous"):
+    if about.family.startswith("asynchronous"):
         return ASYNCHRONOUS
-    return COMPRESSED if "compressed" in said.family else SYNCHRONOUS
+    return COMPRESSED if "compressed" in about.family else SYNCHRONOUS
 
 
 def families() -> dict[str, list[str]]:
@@ -90,14 +90,14 @@ def overview() -> str:
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    said, price = entry.about, entry.cost
+    about, price = entry.about, entry.cost
     return (
-        f"[{said.title}]({entry.name}.md)",
+        f"[{about.title}]({entry.name}.md)",
         f"`{entry.name}`",
-        ", ".join(said.grid) or "**nothing**",
+        ", ".join(about.grid) or "**nothing**",
         *(vectors(number) for number in (price.down, price.up, price.memory)),
-        said.family,
-        said.paper,
+        about.family,
+        about.paper,
     )
 
 
@@ -138,9 +138,9 @@ def commands(
     yield words, about or (top.description or ""), top
     for action in top._actions:
         if isinstance(action, argparse._SubParsersAction):
-            said = {each.dest: each.help or "" for each in action._choices_actions}
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
             for name, command in action.choices.items():
-                yield from commands(command, f"{words} {name}", said.get(name, ""))
+                yield from commands(command, f"{words} {name}", helps.get(name, ""))
 
 
 def command_line() -> str:
@@ -155,7 +155,7 @@ def command_line() -> str:
     for words, about, command in commands():
         lines += ["", f"## {words}", "", f"{about[:1].upper()}{about[1:].rstrip('.')}.", ""]
         lines += ["```", usage(words, command), "```", ""]
-        rows = [(f"`{called(a)}`", told(a)) for a in arguments(command)]
+        rows = [(f"`{called(a)}`", meaning(a)) for a in arguments(command)]
         lines += table(("argument", "meaning"), rows) if rows else []
     return "\n".join([*lines, ""])
 
@@ -189,7 +189,7 @@ def called(action: argparse.Action) -> str:
     return f"{names} {value}".strip()
 
 
-def told(action: argparse.Action) -> str:
+def meaning(action: argparse.Action) -> str:
     """What an argument means, and its default."""
     text = action.help or f"one of {', '.join(map(str, action.choices or ()))}"
     usual = action.default
