@@ -2,9 +2,9 @@
 
     python examples/against_a_tuned_baseline.py
 
-The search plays FedAvg with several step sizes, scores each on samples that the clients hold out,
-and keeps its bill: the rounds that devices would have had to train before the real training. Then
-both are trained on other seeds and scored on the test set.
+The search trains FedAvg with several step sizes, scores each on held-out samples of the clients,
+and records its tuning bill: the rounds that devices would have to train before the real training.
+Then both methods are trained on other seeds and scored on the test set.
 """
 
 import tempfile
@@ -19,10 +19,10 @@ DATA, PARTITION, GRID = "digits", "dirichlet:0.1", "eta=0.003,0.01,0.03,0.1,0.3"
 
 
 def tune(folder: Path, grid: str, sizes: dict[str, int]) -> Path:
-    """What `tunefree tune fedavg` finds, with its bill, in a file."""
+    """The file with what `tunefree tune fedavg` finds, and its tuning bill."""
     flags = [word for key, n in sizes.items() for word in (f"--{key.replace('_', '-')}", str(n))]
     where = ["--data", DATA, "--partition", PARTITION, "--out", str(folder)]
-    seeds = ["--seeds", "1000", "1001"]  # with one alone, two step sizes come out equal
+    seeds = ["--seeds", "1000", "1001"]  # with one seed, two step sizes tie
     assert command(["tune", "fedavg", "--grid", grid, *seeds, *where, *flags]) == 0
     return folder / "tuned.json"
 

@@ -4,7 +4,7 @@
     python examples/federation_on_flower.py
 
 It does what `tunefree flower new digits` and `tunefree flower up digits --tls --auth` do, loads the
-model that the federation has trained, and trains the same in the simulator: the same bits.
+trained model, and trains the same in the simulator: the two models are bit-identical.
 """
 
 import runpy
@@ -21,13 +21,13 @@ from tunefree.models import seeded
 
 
 def new_app(folder: Path) -> dict[str, Any]:
-    """A complete app in the folder; its functions that make the model and the data."""
+    """Write a complete app; return its functions that make the model and the data."""
     assert command(["flower", "new", str(folder)]) == 0
     return runpy.run_path(str(folder / folder.name / "task.py"))
 
 
 def simulated(task: dict[str, Any], nodes: int, rounds: int) -> tunefree.Run:
-    """The same federation in this process."""
+    """The same federation, simulated in this process."""
     places = [{"partition-id": i, "num-partitions": nodes} for i in range(nodes)]
     clients = [task["load_data"](SimpleNamespace(node_config=place)) for place in places]
     model = seeded(task["build_model"], seed=0)

@@ -1,11 +1,11 @@
-"""One table, a column that says whose row it is, and a score for each hospital.
+"""One table with a hospital column, and the accuracy for each hospital.
 
     pip install pandas
     python examples/hospitals.py
 
-Rows of a table about breast tumours lie in six hospitals of very different size, and each sees
-other cases: some mostly large tumours, some small ones. They train one model together, then we ask
-how well it does in each of them, and where it does worst.
+The rows of a table about breast tumours belong to six hospitals of very different size, with
+different cases: some have mostly large tumours, some small ones. They train one model together. We
+evaluate it on each hospital's own data and look for the worst.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def patients() -> pd.DataFrame:
 
 
 def main(rounds: int = 40) -> tuple[tunefree.Run, dict[str, float]]:
-    table = patients()  # of your own: pd.read_csv("patients.csv")
+    table = patients()  # with your own data: pd.read_csv("patients.csv")
     test = table.sample(frac=0.2, random_state=0)
     train = table.drop(test.index)
     hospitals = {name: rows.drop(columns="hospital") for name, rows in train.groupby("hospital")}
@@ -42,16 +42,16 @@ def main(rounds: int = 40) -> tuple[tunefree.Run, dict[str, float]]:
         list(hospitals.values()),
         test.drop(columns="hospital"),
         rounds=rounds,
-        local_epochs=1,  # everybody goes through all of its rows once in a round
+        local_epochs=1,  # a client takes one pass over its rows in a round
     )
     print(f"test accuracy {run.history[-1]['accuracy']:.3f}")
     rows = run.client_scores()
     for name, row in zip(hospitals, rows, strict=True):
         print(f"{name:7} {row['n']:4.0f} rows, accuracy {row['accuracy']:.3f}")
-    told = tunefree.spread(rows)
-    worst = list(hospitals)[int(told["worst_client"])]
-    print(f"worst: {worst} with {told['worst']:.3f}; mean {told['mean']:.3f} ± {told['std']:.3f}")
-    return run, told
+    span = tunefree.spread(rows)
+    worst = list(hospitals)[int(span["worst_client"])]
+    print(f"worst: {worst} with {span['worst']:.3f}; mean {span['mean']:.3f} ± {span['std']:.3f}")
+    return run, span
 
 
 if __name__ == "__main__":

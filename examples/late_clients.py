@@ -1,11 +1,11 @@
-"""Clients that are late: how long a training takes if nobody waits for the slow ones.
+"""Late clients: how long training takes if the server does not wait for the slow ones.
 
     python examples/late_clients.py
 
-The seconds that each client took are in a file with a line `client,seconds` for each of its jobs,
-as a log would have them; here we make one up in which every fifth client is ten times slower. On
-that clock rounds that wait for everybody are played beside a buffered schedule: 15 clients are at
-work at a time, and the server takes a step whenever five uploads have come, however old.
+A file with a line `client,seconds` per job has the training times of the clients, as a log would;
+here we make one up in which every fifth client is ten times slower. Two schedules are compared on
+this virtual clock: synchronous rounds, which wait for all, and a buffered one, where 15 clients
+train at a time and the server takes a step whenever five uploads have arrived, however old.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ CLIENTS = 30
 
 
 def write_trace(path: Path) -> None:
-    """Three measured jobs of each client."""
+    """Times of three jobs of each client."""
     rng = np.random.default_rng(0)
     usual = [10.0 if client % 5 == 0 else 1.0 for client in range(CLIENTS)] * 3
     took = [f"{i % CLIENTS},{each * rng.uniform(0.8, 1.2):.2f}" for i, each in enumerate(usual)]

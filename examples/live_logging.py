@@ -1,8 +1,8 @@
-"""A run in your own loop: log every round as it is played, stop early, go on later from the file.
+"""Your own training loop: log every round, stop early, resume later from the file.
 
     python examples/live_logging.py
 
-There are no callbacks: whoever has the loop has the rows. Here they go to rounds.csv; `log` can be
+There are no callbacks: your loop gets the rows. Here they are written to rounds.csv; `log` can be
 any other function of a row, such as `wandb.log`, or one that calls TensorBoard's `add_scalar`.
 """
 
@@ -21,7 +21,7 @@ Log = Callable[[dict[str, float]], object]  # takes the row of a round
 
 
 def to_csv(file: TextIO) -> Log:
-    """A line for each round; a score that was not due is left empty."""
+    """A line for each round; scores are empty where a round was not evaluated."""
     writer = csv.DictWriter(file, ["round", "bits_up", "accuracy", "loss"], extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -38,7 +38,7 @@ def main(log: Log, out: Path, rounds: int = 60, enough: float = 0.9) -> tunefree
         if row.get("accuracy", 0) >= enough:
             print(f"stopped after round {row['round']:.0f} with accuracy {row['accuracy']:.3f}")
             break
-    run = tunefree.Run.resume(out, *given)  # perhaps tomorrow, and in another process
+    run = tunefree.Run.resume(out, *given)  # also tomorrow, or in another process
     for row in run:
         log(row)
     print(run)
@@ -47,6 +47,6 @@ def main(log: Log, out: Path, rounds: int = 60, enough: float = 0.9) -> tunefree
 
 if __name__ == "__main__":
     out = Path("live.sqlite")
-    out.unlink(missing_ok=True)  # what an earlier start of this example left
+    out.unlink(missing_ok=True)  # from an earlier run of this example
     with Path("rounds.csv").open("w", newline="", encoding="utf-8") as file:
         main(to_csv(file), out)

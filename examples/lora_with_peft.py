@@ -1,11 +1,11 @@
-"""Fine-tune a frozen network with LoRA: clients train and send the adapters, and nothing else.
+"""Fine-tune a frozen network with LoRA: clients train and send only the adapters.
 
     pip install peft
     python examples/lora_with_peft.py
 
-A small network learns the digits 0 to 4 in one place. Then ten clients, who hold all ten digits
-very unevenly, adapt it together: `peft` freezes its weights and puts adapters of rank 4 beside
-them, and tunefree trains and sends whatever requires grad.
+A small network is trained centrally on the digits 0 to 4. Then ten clients, with all ten digits
+split very unevenly, adapt it together: `peft` freezes its weights and adds adapters of rank 4, and
+tunefree trains and sends only the parameters that require grad.
 """
 
 import torch
@@ -25,7 +25,7 @@ def data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def pretrained(x: torch.Tensor, y: torch.Tensor) -> nn.Module:
-    """A network that knows half of the digits."""
+    """A network trained on half of the digits."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
     model.append(nn.Linear(128, 10))

@@ -1,4 +1,4 @@
-"""Uploads on a metered link: what one or two bits a number save, and what they cost in accuracy.
+"""Compressed uploads: what one or two bits per number save, and what they cost in accuracy.
 
     python examples/metered_link.py
 
@@ -15,12 +15,12 @@ from torch import nn
 
 import tunefree
 
-UPLOADS = {"whole": "", "two bits": "rotated:2", "one bit": "rotated:1"}  # how it is compressed
+UPLOADS = {"whole": "", "two bits": "rotated:2", "one bit": "rotated:1"}  # name -> compressor
 MEGABYTE = 8e6  # bits
 
 
 def accuracy_for(run: tunefree.Run, megabytes: float) -> float:
-    """The last accuracy that was measured before the clients had sent so much."""
+    """The last accuracy measured within this budget of uploads."""
     rows = [row for row in run.history if "accuracy" in row]
     paid = [row["accuracy"] for row in rows if row["bits_up"] <= megabytes * MEGABYTE]
     return paid[-1]

@@ -1,8 +1,8 @@
-"""A method of your own in one file, checked and compared: FedAvg with the median of the uploads.
+"""Your own method in one file, checked and compared: FedAvg with the median of the uploads.
 
     python examples/own_algorithm.py
 
-Three of 20 clients hold negatives in other units: they move a mean, PolarFL's too, but no median.
+Three of 20 clients have inverted, rescaled images: they spoil a mean, PolarFL's too, but no median.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tunefree.core import Exchange, Oracle, Reply, System
 
 @dataclass(frozen=True)
 class MedianAvg:
-    sys: System  # N clients, S of them in a round, K local steps, T rounds
+    sys: System  # N clients, S per round, K local steps, T rounds
     eta: float = 0.1
 
     def server(self, theta0: torch.Tensor) -> Server:

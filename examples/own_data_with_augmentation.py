@@ -1,10 +1,10 @@
-"""A torch data set with random augmentation, dealt out to clients by a partition.
+"""A torch data set with random augmentation, partitioned over clients.
 
     python examples/own_data_with_augmentation.py
 
-Digits are to be read wherever they stand in the picture, but clients hold few, all centred. A data
-set that shifts each picture anew whenever it is read makes up for that. The shifts are seeded by
-the run: the same seed gives the same model to the bit.
+The model should recognise digits anywhere in the image, but clients have few images, all centred. A
+data set that shifts an image at random whenever it is read makes up for that. The shifts are seeded
+by the run: the same seed gives a bit-identical model.
 """
 
 import torch
@@ -16,7 +16,7 @@ import tunefree
 
 
 def shifted(picture: Tensor) -> Tensor:
-    """The picture, moved by at most one pixel in each direction."""
+    """The image, moved by at most one pixel in each direction."""
     down, right = torch.randint(-1, 2, (2,)).tolist()
     padded = nn.functional.pad(picture, (1, 1, 1, 1))
     return padded[:, 1 - down : 9 - down, 1 - right : 9 - right]

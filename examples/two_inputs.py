@@ -2,8 +2,8 @@
 
     python examples/two_inputs.py
 
-The title tells the topic of a made-up text, the body its tone, and the class is both together: who
-reads one of the two is right half the time. Each of the 20 clients writes mostly about one topic.
+In these synthetic texts the title shows the topic, the body the tone, and the class is both: who
+reads only one of them is right half the time. Each of the 20 clients has mostly one topic.
 """
 
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import tunefree
 
-WORDS, TITLE, BODY = 200, 6, 30  # the vocabulary, and how many words each part has
+WORDS, TITLE, BODY = 200, 6, 30  # size of the vocabulary, words per title and per body
 
 
 def texts(n: int, topics: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """Tokens of n titles and bodies, a third of which follow the topic or the tone; and classes."""
+    """n titles and bodies, a third of whose words show the topic or the tone; and the classes."""
     topic = torch.multinomial(topics, n, replacement=True)
     tone = torch.randint(2, (n,))
 

@@ -14,7 +14,7 @@ FRAGMENT = re.compile(rf"(\d*)([\w-]*)\.({'|'.join(KINDS)})\.md")
 
 
 def version(root: Path = ROOT) -> str:
-    """The version that pyproject.toml says."""
+    """The version in pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     return str(project["project"]["version"])
 
@@ -42,7 +42,7 @@ def section(title: str, root: Path = ROOT) -> str:
 
 
 def fold(root: Path, title: str) -> None:
-    """CHANGELOG.md begins with a section of all fragments, and these are gone."""
+    """Put a section of all fragments at the top of CHANGELOG.md and delete them."""
     changelog = root / "CHANGELOG.md"
     text = changelog.read_text(encoding="utf-8")
     new = section(title, root)

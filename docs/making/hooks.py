@@ -1,4 +1,4 @@
-"""What MkDocs calls: it adds the pages that are made, and leads links to the site's pages."""
+"""The hooks of MkDocs: they add the generated pages, and point links to the site's pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from docs.making import links, pages
 
 
 def on_config(config: Any) -> Any:
-    """Every method has its place in the menu, below its family."""
+    """Adds every method to the menu, below its family."""
     for entry in config.nav:
         if "Methods" in entry:
             entry["Methods"] += [

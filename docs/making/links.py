@@ -1,6 +1,6 @@
-"""Where a file of the repository stands on the site, and links that lead there.
+"""Where a file of the repository is on the site, and links to it.
 
-Pages link to files as they lie in the repository, so that they also work where it is read as it is.
+Pages link to files by their paths in the repository, so that links also work there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def on_site(path: str) -> str:
-    """The site's name of a file in the repository, or nothing if it is not there.
+    """The page of a file in the repository, or nothing if it is not on the site.
 
     >>> on_site("cards/polarfl.md"), on_site("docs/python.md"), on_site("pyproject.toml")
     ('methods/polarfl.md', 'python.md', '')
@@ -45,7 +45,7 @@ def on_site(path: str) -> str:
 
 
 def in_repository(uri: str) -> str:
-    """The file that a page of the site is made of.
+    """The file that a page of the site is made from.
 
     >>> in_repository("methods/polarfl.md"), in_repository("python.md")
     ('cards/polarfl.md', 'docs/python.md')
@@ -58,9 +58,9 @@ def in_repository(uri: str) -> str:
 
 
 def for_site(markdown: str, uri: str) -> str:
-    """The text of a page with links to files of the repository led to their pages.
+    """The text of a page with links to files of the repository pointing to their pages.
 
-    Bars in the code of a table, which are escaped elsewhere, stand as they are on the site.
+    Bars in the code of a table, which are escaped elsewhere, are not escaped on the site.
     """
     source = posixpath.dirname(in_repository(uri))
 

@@ -1,4 +1,4 @@
-"""The pages of the site that are made from the code, so that they cannot go stale."""
+"""The pages of the site that are generated from the code, so that they cannot go stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefree.conformance.cost import Entry, catalog
 
 ROOT = Path(__file__).parents[2]
 
-WIDE = ("---", "hide: [toc]", "---", "")  # what stands before a page with wide tables
+WIDE = ("---", "hide: [toc]", "---", "")  # the front matter of a page with wide tables
 OURS = "Ours, the default"
 SIX = "The papers' tuning-free and asynchronous methods"
 SYNCHRONOUS = "Synchronous baselines"
@@ -44,15 +44,15 @@ def names_of(groups: Iterable[Sequence[str]]) -> list[str]:
 
 
 def family(entry: Entry) -> str:
-    """Where a method stands in the overview, by what it says of itself."""
-    said = entry.about
-    if said.paper.startswith("tunefree"):
+    """The family of a method in the overview, from its `about`."""
+    about = entry.about
+    if about.paper.startswith("tunefree"):
         return OURS
-    if said.paper.startswith("Yan") and not said.family.startswith("ablation"):
+    if about.paper.startswith("Yan") and not about.family.startswith("ablation"):
         return SIX
-    if said.family.startswith("asynchronous"):
+    if about.family.startswith("asynchronous"):
         return ASYNCHRONOUS
-    return COMPRESSED if "compressed" in said.family else SYNCHRONOUS
+    return COMPRESSED if "compressed" in about.family else SYNCHRONOUS
 
 
 def families() -> dict[str, list[str]]:
@@ -73,31 +73,31 @@ def card(name: str) -> str:
 
 
 def overview() -> str:
-    """All methods by family: what each needs tuned and what it costs."""
+    """All methods by family: what must be tuned, and what each costs."""
     entries = {entry.name: entry for entry in catalog()}
     lines = [
         *WIDE,
         "# All methods",
         "",
-        "`tunefree algorithms` prints the same. d is the number of model parameters; what is sent "
-        "is counted from the messages of a played round, at each method's defaults.",
+        "`tunefree algorithms` prints the same. d is the number of model parameters; traffic is "
+        "counted from the messages of one round, with each method's defaults.",
     ]
     for title, names in families().items():
         lines += ["", f"## {title}", ""]
-        head = ("method", "name", "needs tuned", "down", "up", "client remembers", "kind", "paper")
+        head = ("method", "name", "to tune", "down", "up", "client state", "kind", "paper")
         lines += table(head, [row(entries[name]) for name in names])
     return "\n".join([*lines, ""])
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    said, price = entry.about, entry.cost
+    about, price = entry.about, entry.cost
     return (
-        f"[{said.title}]({entry.name}.md)",
+        f"[{about.title}]({entry.name}.md)",
         f"`{entry.name}`",
-        ", ".join(said.grid) or "**nothing**",
+        ", ".join(about.grid) or "**nothing**",
         *(vectors(number) for number in (price.down, price.up, price.memory)),
-        said.family,
-        said.paper,
+        about.family,
+        about.paper,
     )
 
 
@@ -113,7 +113,7 @@ def vectors(number: float) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; its cells may hold bars, which in code stand as they are.
+    """The lines of a table; its cells may contain bars, which are not escaped in code.
 
     >>> table(["a"], [["`x|y` or |"]])[-1]
     '| `x|y` or &#124; |'
@@ -127,7 +127,7 @@ def without_bars(cell: str) -> str:
     return "`".join(p if i % 2 else p.replace("|", "&#124;") for i, p in enumerate(parts))
 
 
-Command = tuple[str, str, argparse.ArgumentParser]  # its words, what it is about, its flags
+Command = tuple[str, str, argparse.ArgumentParser]  # its words, its help, its parser
 
 
 def commands(
@@ -138,30 +138,30 @@ def commands(
     yield words, about or (top.description or ""), top
     for action in top._actions:
         if isinstance(action, argparse._SubParsersAction):
-            said = {each.dest: each.help or "" for each in action._choices_actions}
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
             for name, command in action.choices.items():
-                yield from commands(command, f"{words} {name}", said.get(name, ""))
+                yield from commands(command, f"{words} {name}", helps.get(name, ""))
 
 
 def command_line() -> str:
-    """Every command with all that it takes."""
+    """Every command with all its arguments."""
     lines = [
         "# Command line",
         "",
-        "Results go to standard output, progress to standard error. Exit code 0 is done, 1 failed, "
-        "2 bad usage, 130 interrupted. Flags are written whole. `tunefree COMMAND --help` says the "
-        "same.",
+        "Results go to standard output, progress to standard error. Exit codes: 0 done, 1 failed, "
+        "2 bad usage, 130 interrupted. Flags cannot be abbreviated. `tunefree COMMAND --help` "
+        "prints the same.",
     ]
     for words, about, command in commands():
         lines += ["", f"## {words}", "", f"{about[:1].upper()}{about[1:].rstrip('.')}.", ""]
         lines += ["```", usage(words, command), "```", ""]
-        rows = [(f"`{called(a)}`", told(a)) for a in arguments(command)]
+        rows = [(f"`{called(a)}`", meaning(a)) for a in arguments(command)]
         lines += table(("argument", "meaning"), rows) if rows else []
     return "\n".join([*lines, ""])
 
 
 def arguments(command: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What a command takes, its help and the commands below it left out."""
+    """The arguments of a command, without its help and its subcommands."""
     kinds = (argparse._HelpAction, argparse._SubParsersAction)
     return [action for action in command._actions if not isinstance(action, kinds)]
 
@@ -189,8 +189,8 @@ def called(action: argparse.Action) -> str:
     return f"{names} {value}".strip()
 
 
-def told(action: argparse.Action) -> str:
-    """What an argument means, and what it is if it is not given."""
+def meaning(action: argparse.Action) -> str:
+    """What an argument means, and its default."""
     text = action.help or f"one of {', '.join(map(str, action.choices or ()))}"
     usual = action.default
     if "default" in text or not isinstance(usual, str | int | float) or usual in ("", False):
@@ -199,14 +199,14 @@ def told(action: argparse.Action) -> str:
 
 
 def settings() -> str:
-    """Every setting with its name at every door."""
+    """Every setting with its name at every entry point."""
     names = {key: name for name, key in config.door_keys().items()}
     lines = [
         *WIDE,
         "# Settings",
         "",
-        "One setting, the same at every door: a key of a TOML file (`tunefree run FILE.toml`) and "
-        "of `--set`, a flag, an argument of `tunefree.train` and a key of Flower's run config.",
+        "Every setting can be a key of a TOML file (`tunefree run FILE.toml`) and of `--set`, a "
+        "flag, an argument of `tunefree.train` or a key of Flower's run config.",
     ]
     for section, cls in config.SECTIONS.items():
         rows = []
@@ -237,7 +237,7 @@ def settings() -> str:
         )
         for f in fields(config.Deployment)
     ]
-    lines += ["", "## Only on Flower", "", *table(("key", "meaning", "default", "range"), own)]
+    lines += ["", "## Flower only", "", *table(("key", "meaning", "default", "range"), own)]
     return "\n".join([*lines, ""])
 
 
@@ -249,7 +249,7 @@ MORE = {
     "algorithm": "Further keys are the method's own options, such as `algorithm.eta`; its "
     "[card](methods/index.md) names them. In Python they are keywords, on Flower `option.NAME`.",
     "data": "Further keys are the data set's own options; see [your own data](data.md). In Python "
-    "data are given as they are.",
+    "data are passed directly.",
     "model": "Further keys are arguments of the function that makes the model.",
     "schedule": "In Python these are the fields of `tunefree.Schedule`.",
 }
@@ -277,34 +277,34 @@ def limits(metadata: object) -> str:
 
 
 def architecture() -> str:
-    """The map of the packages, as contributors read it and a test checks it."""
+    """The table of modules, as contributors read it and a test checks it."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     return re.sub(r"\A# .*", "# Architecture and contributing", text)
 
 
 def changes() -> str:
-    """The changelog, what is not released yet first."""
+    """The changelog, unreleased changes first."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     head, mark, older = text.partition("\n## ")
-    return f"{head.rstrip()}\n\n{changelog.section('Not yet released')}{mark}{older}"
+    return f"{head.rstrip()}\n\n{changelog.section('Unreleased')}{mark}{older}"
 
 
 DEPLOY = """\
-How they are used is told in [real federations](flower.md#commands-of-a-real-deployment). The units
-were checked with `systemd-analyze verify`; the image has not been built here, for want of a Docker
-daemon."""
+[Real federations](flower.md#commands-of-a-real-deployment) explains how to use them. The systemd
+units were checked with `systemd-analyze verify`; the image has not been built here, because there
+was no Docker daemon."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".service": "ini", "": "docker"}
 
 
 def examples() -> str:
-    """What their folder says of them, each with a link to its place below."""
+    """The table of the examples' README, with links to the sources below it."""
     text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8").partition("\n")[2]
     linked = re.sub(r"\]\((\w+)\.py\)", r"](#examples\1py)", text)
     return re.sub(r"\[(\w+\.ipynb)\]\(\1\)", r"\1", linked).strip()
 
 
 def sources(title: str, about: str, folder: str) -> str:
-    """What a folder is about and its files, each below its name; a notebook is only named."""
+    """An introduction and the files of a folder, each below its name, without notebooks."""
     lines = [f"# {title}", "", about]
     for path in sorted((ROOT / folder).iterdir()):
         if path.is_file() and path.suffix not in (".md", ".ipynb"):

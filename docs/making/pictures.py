@@ -21,7 +21,7 @@ from tunefree.schedule.delays import SpeedClasses
 from tunefree.schedule.timeline import Timeline
 
 FOLDER = Path(__file__).parents[1] / "pictures"
-MODELS = {  # name -> the shape of a sample, and classes
+MODELS = {  # name -> the shape of a sample, and the number of classes
     "mlp": ((1, 8, 8), 10),
     "cnn_mnist": ((1, 28, 28), 10),
     "cnn_emnist": ((1, 28, 28), 47),
@@ -31,7 +31,7 @@ GREY = "#8a8577"
 
 
 def draw_units() -> Any:
-    """The lengths of tensors at the start, of four of our models."""
+    """The initial lengths of the tensors of four of our models."""
     figure = new_figure(7.2, 3.0)
     axes = figure.subplots()
     for place, (name, (shape, classes)) in enumerate(MODELS.items()):
@@ -44,9 +44,7 @@ def draw_units() -> Any:
     axes.set_xscale("log")
     axes.set_yticks(range(len(MODELS)), list(MODELS))
     axes.set_ylim(-0.6, len(MODELS) - 0.2)
-    label_axes(
-        axes, "length at the start: of each tensor (dots), of the whole model (diamonds)", ""
-    )
+    label_axes(axes, "initial length of each tensor (dots) and of the whole model (diamonds)", "")
     return figure
 
 
@@ -60,7 +58,7 @@ def gradient() -> torch.Tensor:
 
 
 def draw_polar() -> Any:
-    """What a step does to directions: in the plane, and to a real gradient."""
+    """What a step does to directions, in the plane and for a real gradient."""
     figure = new_figure(8.2, 3.4)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
     angle = np.linspace(0, 2 * np.pi, 200)
@@ -98,7 +96,7 @@ def draw_polar() -> Any:
 
 
 def draw_control() -> Any:
-    """Three clients with optima apart: what one of them says alone, and beside what is known."""
+    """Three clients with different optima: one client's direction, alone and corrected."""
     figure = new_figure(6.8, 4.0)
     axes: Any = figure.subplots()
     optima = torch.tensor([[-2.0, 0.6], [1.6, 1.5], [1.3, -1.9]])
@@ -125,7 +123,7 @@ def draw_control() -> Any:
     for v, colour, style, name in (
         (now[i], COLOURS[1], (0, (4, 2)), "client 1's own direction"),
         (g, COLOURS[0], "-", "c + d_1: with the control variate"),
-        (now.mean(0), COLOURS[2], (0, (1, 1.5)), "what all three would say now"),
+        (now.mean(0), COLOURS[2], (0, (1, 1.5)), "mean direction of all three"),
     ):
         step = -1.3 * v / v.norm()
         arrow = {"arrowstyle": "-|>", "color": colour, "linestyle": style, "linewidth": 2}
@@ -174,7 +172,7 @@ def draw_schedules() -> Any:
         clock=VirtualClock(delays, seed),
         dropout=0.0,
         timeout=delays.longest,
-        fleet=cast(Fleet, None),  # nobody works: only who would, and when
+        fleet=cast(Fleet, None),  # no training: only who would train, and when
     )
     times = [0.0]
     for t, (now, tickets, *_) in enumerate(timeline):
@@ -188,12 +186,12 @@ def draw_schedules() -> Any:
         axes.set_xlim(0, end)
         axes.set_ylim(N - 0.4, -0.6)
         axes.set_yticks(range(N))
-    label_axes(top, "", "client", "synchronous: four clients a round, which waits for its slowest")
+    label_axes(top, "", "client", "synchronous: four clients a round, which waits for the slowest")
     label_axes(
         bottom,
-        "virtual seconds; a grey line is a step of the server",
+        "virtual seconds; each grey line is a server step",
         "client",
-        "buffered: four at work, a step for every two uploads; numbers are their age in steps",
+        "buffered: four clients training, a step per two uploads; numbers: age in steps",
     )
     for axes in (top, bottom):
         axes.grid(visible=False)
@@ -201,7 +199,7 @@ def draw_schedules() -> Any:
 
 
 def bar(axes: Any, client: int, start: float, took: float, used: float, text: str = "") -> None:
-    """A client's job, and the time until the server has made use of it."""
+    """A client's job, and the time until the server uses its upload."""
     late = text not in ("", "0")
     colour = COLOURS[1] if late else COLOURS[0]
     axes.barh(client, took, left=start, height=0.62, color=colour, edgecolor="white")

@@ -1,4 +1,4 @@
-"""What the reference must know of our docstrings and of names that are made at run time."""
+"""A griffe extension: our docstrings' examples, and functions that are made at run time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import griffe
 
 import tunefree.api
 
-MADE = {"train": ("Run", "__init__"), "resume": ("Run", "resume")}  # of whose arguments
+MADE = {"train": ("Run", "__init__"), "resume": ("Run", "resume")}  # whose arguments they take
 
 
 def with_examples(text: str) -> str:
-    """The docstring with its doctest, which stands at its end, in a section of its own.
+    """The docstring with its doctest, which is at its end, in a section of its own.
 
     >>> with_examples("What is true.\\n\\n>>> 1 + 1\\n2")
     'What is true.\\n\\nExamples:\\n    >>> 1 + 1\\n    2'
@@ -42,7 +42,7 @@ class Reference(griffe.Extension):
             for argument in arguments:
                 usual = inspect.signature(function).parameters[argument.name].default
                 if isinstance(usual, str | int):
-                    argument.default = repr(usual)  # the number, not where it comes from
+                    argument.default = repr(usual)  # its value, not the expression
             text = inspect.getdoc(function) or ""
             made = griffe.Function(
                 name,

@@ -39,7 +39,7 @@ def test_a_flag_that_comes_tomorrow_is_there_tomorrow() -> None:
     tomorrow = parser()
     tomorrow.add_argument("--moon", metavar="X", default=7, help="its phase")
     action = pages.arguments(tomorrow)[-1]
-    assert (pages.called(action), pages.told(action)) == ("--moon X", "its phase (default 7)")
+    assert (pages.called(action), pages.meaning(action)) == ("--moon X", "its phase (default 7)")
 
 
 def test_every_setting_is_there_with_what_it_means() -> None:
