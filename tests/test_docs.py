@@ -64,7 +64,7 @@ def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
         (
             "D = 0 * down.theta ",
             "D = down.theta.mul_(1) * 0; down.theta.add_(1) ",
-            "`work` changes what it is given",
+            "`work` changes its arguments",
         ),
         ("Exchange(Down, Up, ", "Exchange(", "`round` makes an Exchange without its messages"),
     ],

@@ -225,7 +225,7 @@ def test_a_run_with_a_class_goes_on_when_it_is_given_again(tmp_path: Path) -> No
         ({"algorithm": "own_methods:Mine", "rule": "c"}, "rule = 'c' is not known"),
         ({"algorithm": "own_methods:Mine", "eta": float("nan")}, "is not finite"),
         ({"algorithm": "own_methods:half", "eta": 1}, "half is a function of N, S, K and T and"),
-        ({"algorithm": "own_methods:Free", "weighting": "examples"}, "Free cannot weigh clients"),
+        ({"algorithm": "own_methods:Free", "weighting": "examples"}, "Free cannot weight clients"),
         ({"algorithm": "own_methods:len"}, "has no attribute 'len'"),
         ({"algorithm": "builtins:len"}, "len does not make an algorithm: it has no `sys`"),
         ({"algorithm": "fedavgg"}, "or package.module:Name for your own"),

@@ -34,7 +34,7 @@ from tunefree.record import Record
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
             {"algorithm": "padamfed", "eta": 0.1},
-            "leave it out, or set explicit_steps=True to study what other steps would do",
+            "omit it, or set explicit_steps=True to study what other steps would do",
         ),
         ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
         ({"schedule": "bufered"}, "schedule.name = 'bufered' is not known"),
@@ -94,7 +94,7 @@ def test_another_test_set_is_refused(tmp_path: Path) -> None:
         break
     x, y = TEST
     for other in (None, (x[1:], y[1:]), blobs(1, 60, seed=3)[0]):
-        with pytest.raises(ConfigError, match="its test set was .*; give what it began with"):
+        with pytest.raises(ConfigError, match="its test set was .*; give what it was started with"):
             tunefree.resume(path, model(), blobs(), other, progress=False)
     assert tunefree.resume(path, model(), blobs(), TEST, progress=False).history[-1]["round"] == 9
 

@@ -192,11 +192,11 @@ def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
 
 def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", Facts())
-    record.commit([line(0, 1.0)], {}, held={0}, new={0: b"zero"})
-    record.commit([line(1, 1.0), line(2, 1.0)], {}, held={0, 2}, new={2: b"two"})
-    assert record.held() == {0: b"zero", 2: b"two"}
-    record.commit([line(3, 1.0)], {}, held={2})
-    assert record.held() == {2: b"two"}
+    record.commit([line(0, 1.0)], {}, in_flight={0}, new={0: b"zero"})
+    record.commit([line(1, 1.0), line(2, 1.0)], {}, in_flight={0, 2}, new={2: b"two"})
+    assert record.in_flight() == {0: b"zero", 2: b"two"}
+    record.commit([line(3, 1.0)], {}, in_flight={2})
+    assert record.in_flight() == {2: b"two"}
     assert record.last() == (3, 6.0)
 
 
@@ -276,7 +276,7 @@ def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> 
 
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(ConfigError, match="exists already and is left as it is"):
+    with pytest.raises(ConfigError, match="exists already and is not overwritten"):
         Record.create(tmp_path / "precious", Facts())
     assert (tmp_path / "precious").read_text() == "mine"
 

@@ -18,7 +18,7 @@ from torch import nn
 import tunefree
 from tests.test_train import blobs
 from tunefree import ConfigError, Run
-from tunefree.record import Record, held
+from tunefree.record import Record, is_locked
 
 TEST = blobs(1, 60, seed=9)[0]
 SMALL: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_leaving_and_coming_back_changes_nothing(way: str, where: str, tmp_path:
             if seen == rows:
                 break
         assert run.record.state == "interrupted"
-        assert not held(out)
+        assert not is_locked(out)
     assert len(run.history) == 7
     run.finish()
     assert run.theta_sha256 == whole.theta_sha256
@@ -125,8 +125,8 @@ def test_what_a_user_does_to_a_row_stays_there() -> None:
 def test_a_run_that_was_only_made_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     run = begun(out=path)
-    assert "not begun" in repr(run)
-    assert not held(path)
+    assert "not started" in repr(run)
+    assert not is_locked(path)
     again = tunefree.resume(path, model(), blobs(), TEST, progress=False)  # in the same process
     assert again.theta_sha256 == begun().finish().theta_sha256
     assert list(run) == []  # another has finished it
@@ -169,8 +169,8 @@ def test_ctrl_c_ends_training_after_its_round(
         **(SMALL | {"eval_every": 1, "evaluate": Interrupts(4, 1), "out": out}),
     )
     err = capsys.readouterr().err
-    assert "ending after this round; once more to end at once" in err
-    assert err.splitlines()[-1].startswith("interrupted after round 3; go on with run.finish()")
+    assert "stopping after this round; once more to stop at once" in err
+    assert err.splitlines()[-1].startswith("interrupted after round 3; continue with run.finish()")
     assert (f"or tunefree.resume({str(out)!r}, model, clients, test)" in err) == (out is not None)
     assert "interrupted after round 3" in repr(run)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -230,7 +230,7 @@ def test_a_script_goes_on_after_ctrl_c() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "interrupted after round 3" in done.stdout
-    assert "go on with run.finish()" in done.stderr
+    assert "continue with run.finish()" in done.stderr
 
 
 def test_a_run_tells_of_itself(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_run_tells_of_itself(tmp_path: Path) -> None:
 def test_loading(tmp_path: Path) -> None:
     path, given = tmp_path / "a.sqlite", model()
     run = begun(out=path, kernels="plain")
-    with pytest.raises(ConfigError, match="holds no model yet"):
+    with pytest.raises(ConfigError, match="contains no model yet"):
         tunefree.load(path, given)
     run.finish()
     before = given.weight.clone()  # type: ignore[operator]
@@ -269,7 +269,7 @@ def test_loading(tmp_path: Path) -> None:
         tunefree.load(path, nn.Linear(4, 2))
     with pytest.raises(ConfigError, match=r"shapes \[\[5, 2\], \[5\]\].* \[\[3, 4\], \[3\]\]"):
         tunefree.load(path, nn.Linear(2, 5))  # as many parameters, in other places
-    with pytest.raises(ConfigError, match="keeps no model; give one"):
+    with pytest.raises(ConfigError, match="does not contain the module; give the one"):
         tunefree.load(path)
 
 
@@ -334,7 +334,7 @@ def test_measures_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("measured", "sentence"),
     [
         (0.5, r"evaluate returned 0.5; it must return a dict of numbers"),
-        ({"accuracy": 1.0}, "a measure called 'accuracy'; choose a name that is none of"),
+        ({"accuracy": 1.0}, "a measure called 'accuracy'; choose a name other than"),
         ({"bits_up": 1.0}, "a measure called 'bits_up'"),
         ({3: 1.0}, "a measure called 3"),
         ({"f1": "high"}, "evaluate returned f1 = 'high'; it must be a number"),

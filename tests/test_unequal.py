@@ -63,7 +63,7 @@ def test_k_is_the_mean_of_the_clients_own(tmp_path: Path) -> None:
 
 
 def test_steps_and_epochs_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot go"):
+    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot be"):
         fit(local_steps=3, local_epochs=1)
     assert main(["run", "--local-steps", "3", "--local-epochs", "1"]) == 2
     assert "give --local-steps or --local-epochs" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
     fit(algorithm="scaffold", out=path, **UNEQUAL)
     for sizes in ((3, 8, 9, 20, 33, 49), (8, 3, 9, 20, 33, 50)):
         torch.manual_seed(0)
-        with pytest.raises(ConfigError, match="cannot go on: its clients' data was"):
+        with pytest.raises(ConfigError, match="cannot be resumed: its clients' data was"):
             tunefree.resume(path, nn.Linear(4, 3), clients(sizes), rounds=9)
     torch.manual_seed(0)
     again = tunefree.resume(path, nn.Linear(4, 3), clients(), rounds=9, progress=False)
@@ -171,11 +171,14 @@ def test_weights_and_examples_are_the_same_odds(sampling: str) -> None:
     ("given", "sentence"),
     [
         ({"sampling": [1, 2]}, "sampling has 2 weights for 6 clients; give one for each"),
-        ({"sampling": [1, 2, 3, 4, 5, 0]}, "nor a positive finite weight for each client"),
+        ({"sampling": [1, 2, 3, 4, 5, 0]}, "or a positive finite weight for each client"),
         ({"sampling": "exmples"}, "did you mean 'examples'?"),
-        ({"weighting": "examples"}, "PolarFL cannot weigh clients: its c is the mean of all"),
+        ({"weighting": "examples"}, "PolarFL cannot weight clients: its c is the mean of all"),
         ({"weighting": "exmples"}, "weighting = 'exmples' is not known"),
-        ({"algorithm": "feddyn", "weighting": "examples"}, "FedDyn cannot weigh clients: its serv"),
+        (
+            {"algorithm": "feddyn", "weighting": "examples"},
+            "FedDyn cannot weight clients: its serv",
+        ),
         ({"algorithm": "fedavg", "weigthing": "examples"}, "did you mean 'weighting'?"),
         (
             {"roundz": 3, "algorithm": "fedavg"},
@@ -195,7 +198,7 @@ def test_compare_weighs_every_arm_or_says_which_cannot(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "fedavg", "polarfl", "--weighting", "examples"]) == 2
-    assert "PolarFL cannot weigh clients" in capsys.readouterr().err
+    assert "PolarFL cannot weight clients" in capsys.readouterr().err
 
 
 def test_a_report_keeps_the_seeds_of_an_arm_together(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def told(action: argparse.Action) -> str:
 
 def settings() -> str:
     """Every setting with its name at every door."""
-    names = {key: name for name, key in config.door_keys().items()}
+    names = {key: name for name, key in config.argument_keys().items()}
     lines = [
         *WIDE,
         "# Settings",

@@ -147,13 +147,13 @@ def whole(theta0: Vec) -> Any:
 WITHOUT = "makes an Exchange without its messages; write Exchange(Down, Up, down, work, up)"
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
     # check, what is wrong, what it says
-    ("contract", {"new_server": whole}, "`server` gives a list; give a NamedTuple"),
-    ("contract", {"new_client": whole}, "`client` gives a list; give a NamedTuple"),
+    ("contract", {"new_server": whole}, "`server` returns a list; return a NamedTuple"),
+    ("contract", {"new_client": whole}, "`client` returns a list; return a NamedTuple"),
     ("contract", {"new_server": Client}, "give its state a field `theta` = theta0"),
-    ("contract", {"new_server": lambda v: Server(0 * v, v)}, "does not hold the model"),
-    ("contract", {"trips": lambda e: ()}, "`round` gives no exchange; give at least one"),
-    ("contract", {"trips": lambda e: [e]}, "`round` gives no tuple of"),
-    ("contract", {"trips": lambda e: (tuple(e),)}, "`round` gives no tuple of"),
+    ("contract", {"new_server": lambda v: Server(0 * v, v)}, "does not contain the model"),
+    ("contract", {"trips": lambda e: ()}, "`round` returns no exchange; return at least one"),
+    ("contract", {"trips": lambda e: [e]}, "`round` does not return a tuple of"),
+    ("contract", {"trips": lambda e: (tuple(e),)}, "`round` does not return a tuple of"),
     ("contract", {"trips": lambda e: (Exchange(*e[2:]),)}, f"`round` {WITHOUT}"),
     (
         "contract",
@@ -172,41 +172,45 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         },
         "declares a Up as its Up; declare a",
     ),
-    ("contract", {"trips": lambda e: e.work(1)}, "it fails where it must not: Mine.local()"),
+    ("contract", {"trips": lambda e: e.work(1)}, "it raises an error: Mine.local()"),
     ("contract", {"start": lambda: (Exchange(*"abc"),)}, f"`opening` {WITHOUT}"),
     ("messages", {"send": Other}, "`work` sends a Other where the exchange declares Up; send"),
     ("messages", {"down": lambda s: Client(s.theta)}, "`down` sends a Client where the exchange"),
     ("messages", {"send": lambda v: v}, "`work` sends a Tensor; send a NamedTuple"),
-    ("messages", {"send": lambda v: Words(v.tolist())}, "field `delta` is a list, which has no"),
+    ("messages", {"send": lambda v: Words(v.tolist())}, "field `delta` is a list, which cannot be"),
     ("messages", {"send": Untyped}, "declared and sent as Vec, int, float or Compressed"),
     ("messages", {"send": lambda v: Fine(v, 0.1)}, "does not fit into 32 bits; round it first"),
     ("messages", {"down": lambda s: {"theta": s.theta}}, "`down` sends a dict"),
-    ("plays", {"move": lambda s, m, r: 1 / 0}, "it fails where it must not: division by zero"),
-    ("plays", {"delta": lambda c, g, F: g[:99] @ g[:1]}, "it fails where it must not: client"),
+    ("runs", {"move": lambda s, m, r: 1 / 0}, "it raises an error: division by zero"),
+    ("runs", {"delta": lambda c, g, F: g[:99] @ g[:1]}, "it raises an error: client"),
     ("messages", {"delta": lambda c, g, F: g / 0}, "a number is not finite"),
-    ("states", {"new_client": lambda v: Client(None)}, "`c_i` of Client begins as a NoneType"),  # type: ignore[arg-type]
+    ("states", {"new_client": lambda v: Client(None)}, "`c_i` of Client starts as a NoneType"),  # type: ignore[arg-type]
     ("states", {"move": lambda s, m, r: Server(m, 0)}, "`m` from Tensor into int"),  # type: ignore[arg-type]
-    ("states", {"keep": lambda c, g: Down(g)}, "`work` gives a Down; give a Client"),
+    ("states", {"keep": lambda c, g: Down(g)}, "`work` returns a Down; return a Client"),
     ("messages", {"delta": lambda c, g, F: g.double()}, "type 1 is not 0, torch.float32"),
     (
         "precision",
         {"keep": lambda c, g: Client(g.double())},
-        "`work` gives a vector of torch.float64",
+        "`work` returns a vector of torch.float64",
     ),
     ("precision", {"delta": lambda c, g, F: g.float()}, "where the model has torch.float64"),
     ("precision", {"keep": lambda c, g: Client(g[:2])}, "and shape (2,)"),
-    ("purity", {"keep": lambda c, g: Client(changed(c.c_i))}, "`work` changes what it is given"),
-    ("purity", {"move": lambda s, m, r: Server(changed(s.theta), m)}, "`up` changes what"),
-    ("purity", {"delta": lambda c, g, F: g + torch.rand(())}, "draw from F.rng alone"),
+    ("purity", {"keep": lambda c, g: Client(changed(c.c_i))}, "`work` changes its arguments"),
+    ("purity", {"move": lambda s, m, r: Server(changed(s.theta), m)}, "`up` changes its"),
+    ("purity", {"delta": lambda c, g, F: g + torch.rand(())}, "draw only from F.rng"),
     ("determinism", {"delta": lambda c, g, F: g + torch.rand(())}, "two runs with one seed differ"),
-    ("order", {"move": lambda s, m, r: Server(s.theta - r[0].up.delta, m)}, "heeds the order"),
+    ("order", {"move": lambda s, m, r: Server(s.theta - r[0].up.delta, m)}, "depends on the order"),
     (
         "zero gradients",
         {"move": lambda s, m, r: Server(s.theta, m / m.norm())},
-        "`up` makes `m` something",
+        "`up` makes `m` not finite",
     ),
-    ("zero gradients", {"keep": lambda c, g: Client(g / g.norm())}, "`work` makes `c_i` something"),
-    ("replies", {"move": lambda s, m, r: Server(s.theta / (len(r) - 1), m)}, "one reply alone"),
+    (
+        "zero gradients",
+        {"keep": lambda c, g: Client(g / g.norm())},
+        "`work` makes `c_i` not finite",
+    ),
+    ("replies", {"move": lambda s, m, r: Server(s.theta / (len(r) - 1), m)}, "a single reply"),
     ("replies", {"move": lambda s, m, r: Server(s.theta / (r[0].tau - 2), m)}, "late replies"),
 ]
 
@@ -227,7 +231,7 @@ def test_the_other_checks_do_not_mind() -> None:
 def test_a_field_that_weighs_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.conformance.check.field_bits", lambda value: 8)
     complaint = dict(findings(Mine(SYS)))["bits"]
-    assert "`down` sends a field `theta` of 160 bits that says it has 8; let" in complaint
+    assert "`down` sends a field `theta` of 160 bits that claims 8; let" in complaint
 
 
 def test_what_hides_beside_the_states_is_found() -> None:
@@ -292,8 +296,10 @@ class Counting(Mine):
 
 def test_what_an_algorithm_keeps_in_itself_is_found() -> None:
     complaints = dict(findings(Counting))
-    assert "`up` changes the algorithm; keep what lasts in its two states" in complaints["purity"]
-    assert "taken up again differs" in complaints["resuming"]
+    assert (
+        "`up` changes the algorithm; store lasting values in its two states" in complaints["purity"]
+    )
+    assert "a resumed run differs" in complaints["resuming"]
 
 
 def test_what_no_record_holds_is_found() -> None:
@@ -303,7 +309,7 @@ def test_what_no_record_holds_is_found() -> None:
         return times * grad
 
     complaints = dict(findings(replace(Mine(SYS), delta=delta)))
-    assert "a run that is taken up again differs; keep all" in complaints["resuming"]
+    assert "a resumed run differs; store all" in complaints["resuming"]
 
 
 def test_a_field_that_no_record_can_hold_is_found() -> None:
@@ -316,7 +322,7 @@ def test_a_field_that_no_record_can_hold_is_found() -> None:
         new_server=lambda v: Odd(v, "x"),
         move=lambda s, m, r: s._replace(theta=s.theta - m),
     )
-    assert "`name` of Odd begins as a str; begin with a vector" in "".join(check_algorithm(wrong))
+    assert "`name` of Odd starts as a str; start with a vector" in "".join(check_algorithm(wrong))
 
 
 @dataclass(frozen=True)
@@ -334,8 +340,8 @@ class Forgetful(Mine):
 
 
 def test_theory_looks_at_the_system_only() -> None:
-    assert "asks for more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
-    assert "make its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
+    assert "needs more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
+    assert "take its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
     with pytest.raises(ConfigError, match="cannot be made from the system constants alone"):
         check_algorithm(Greedy)
 
@@ -385,7 +391,7 @@ def test_command(
     monkeypatch.chdir(tmp_path)
     Path("stranger_of_test_check.py").write_text(STRANGER)
     assert command("stranger_of_test_check:wrong") == 1
-    assert "order: `up` heeds the order of the replies; treat" in capsys.readouterr().out
+    assert "order: `up` depends on the order of the replies; treat" in capsys.readouterr().out
     assert command("stranger_of_test_check:wrong", "--format", "json") == 1
     rows = {row["check"]: row["complaint"] for row in json.loads(capsys.readouterr().out)}
     assert rows.keys() == CHECKS.keys()

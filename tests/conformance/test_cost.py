@@ -27,12 +27,12 @@ def test_the_bits_of_a_large_model_are_those_of_a_played_step(
     d = sum(map(prod, SHAPES))
     played = cost.costs(algo, d)
     monkeypatch.setattr(cost, "LARGE", 1)
-    play, lengths = cost.played, list[int]()
+    play, lengths = cost.measured, list[int]()
 
     def noted(algo: Algorithm, d: int) -> list[int]:
         lengths.append(d)
         return play(algo, d)
 
-    monkeypatch.setattr(cost, "played", noted)
+    monkeypatch.setattr(cost, "measured", noted)
     assert cost.costs(algo, d) == played
     assert max(lengths) < 10

@@ -77,21 +77,21 @@ class Decaying(Mine):
 
 def test_what_is_not_said_is_found_by_the_check() -> None:
     (complaint,) = check_algorithm(Decaying)
-    assert "it heeds T, and no formula of its `about.steps` has T in it" in complaint
+    assert "it depends on T, but no formula of its `about.steps` contains T" in complaint
     assert check_algorithm(told(SYS, About("Mine", "", ""))) == []
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (Mine, "Mine has no `about`, so nothing says that its steps do not depend on T"),
-        (lambda sys: FedAvg(sys, eta=1 / sys.T), "FedAvg was made with another eta for another T"),
+        (Mine, "Mine has no `about`, so it is not known whether its steps depend on T"),
+        (lambda sys: FedAvg(sys, eta=1 / sys.T), "FedAvg has another eta for another T"),
         (PAdaMFed.theory, r"PAdaMFed's steps depend on T \(eta = 1 / \(K sqrt\(T\)\), gamma = "),
     ],
 )
 def test_other_rounds_are_refused(make: Any, sentence: str) -> None:
     check_rounds(make(SYS), make(SYS))
-    end = ": a run of 8 rounds cannot become one of 16; begin a new run, or use a method without a"
+    end = ": a run of 8 rounds cannot become one of 16; start a new run, or use a method without a"
     with pytest.raises(ConfigError, match=f"^{sentence}.*{end}"):
         check_rounds(make(SYS), make(TWICE))
 

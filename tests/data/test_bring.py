@@ -118,7 +118,9 @@ def test_reading_uses_up_nobodys_random_numbers() -> None:
 
 
 def test_a_generator_of_its_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match="client 1 gives other values.*seed its own generator in"):
+    with pytest.raises(
+        ConfigError, match="client 1 gives different values.*seed its own generator in"
+    ):
         federation_from([Pictures(), Pictures(how="own")])
 
 

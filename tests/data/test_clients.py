@@ -139,15 +139,18 @@ BAD: list[tuple[Any, str]] = [
     ([DataLoader(TensorDataset(X, Y))], "client 0 is a DataLoader.*give its .dataset"),
     ([Endless()], "client 0 is of type Endless"),
     ([7], "client 0 is of type int"),
-    ([(X, 3)], "client 0 holds one number where a list of samples is expected"),
-    ([Columns(text=["good", "bad"], label=[1, 0])], "client 0, column 'text' holds values of type"),
+    ([(X, 3)], "client 0 is one number where a list of samples is expected"),
+    (
+        [Columns(text=["good", "bad"], label=[1, 0])],
+        "client 0, column 'text' contains values of type",
+    ),
     ([Columns(a=[1], b=[2], label=[0])], "client 0 has the columns a, b, label; name the target"),
     ([Columns(image=[1], other=[2])], "name the target column one of label"),
     (
         [(np.array(["a", "b"]), [0, 1])],
-        "client 0 holds values of type ndarray that are not numbers",
+        "client 0 contains values of type ndarray that are not numbers",
     ),
-    ((GOOD, iid(range(9), 3)), "speaks of sample 8, but the data set has 6"),
+    ((GOOD, iid(range(9), 3)), "refers to sample 8, but the data set has 6"),
     ([(X * float("nan"), Y)], "client 0, sample 0 has a non-finite input"),
 ]
 

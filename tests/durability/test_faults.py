@@ -134,7 +134,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
     assert process.returncode == 1
     (sentence,) = [line for line in err.splitlines() if not line.startswith("round")]
     assert sentence.startswith(f"tunefree: '{path}' can no longer be written (")
-    assert sentence.endswith(f"is still in it; go on with: tunefree run --resume {path}")
+    assert sentence.endswith(f"is still in it; resume with: tunefree run --resume {path}")
     check_integrity(path)
     assert 0 < steps_done(path) < 61
     finish("--resume", str(path))
@@ -151,7 +151,7 @@ def test_asked_to_stop_it_ends_its_step_and_says_how_to_go_on(number: int, tmp_p
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "ending after this round; once more to end at once" in err
+    assert "stopping after this round; once more to stop at once" in err
     assert f"go on with: tunefree run --resume {path}" in err
     assert Record.open(path).state == "interrupted"
     process = start("--resume", str(path))

@@ -61,7 +61,7 @@ def assert_same(ours: str, theirs: str, ended: int) -> None:
         rows[ended] = {key: rows[ended][key] for key in others[ended]}
     assert rows == others
     with closing(Record.open(Path(ours))) as a, closing(Record.open(Path(theirs))) as b:
-        assert a.held() == b.held()
+        assert a.in_flight() == b.in_flight()
         for owner in range(-1, 8):
             mine, yours = a.vectors(owner), b.vectors(owner)
             assert mine.keys() == yours.keys()
@@ -161,10 +161,14 @@ def test_an_interrupted_run_may_end_earlier(tmp_path: Path) -> None:
     ("algorithm", "rounds", "sentence"),
     [
         ("padamfed", "9", "PAdaMFed's steps depend on T (eta = 1 / (K sqrt(T)), gamma = (S K)^("),
-        ("padamfed", "9", "): a run of 4 rounds cannot become one of 9; begin a new run, or use a"),
+        ("padamfed", "9", "): a run of 4 rounds cannot become one of 9; start a new run, or use a"),
         ("padamfed", "3", "PAdaMFed's steps depend on T"),
         ("masfl", "9", "MasFL's steps depend on T (beta = min(1, sqrt(S K / T))): a run of 4"),
-        ("fedavg", "3", "rounds = 3 is too small: 'a.sqlite' has played 4 of its 4 rounds already"),
+        (
+            "fedavg",
+            "3",
+            "rounds = 3 is too small: 'a.sqlite' has finished 4 of its 4 rounds already",
+        ),
         ("fedavg", "0", "system.T = 0 is too small; it must be at least 1"),
     ],
 )
@@ -185,7 +189,7 @@ def test_rounds_that_are_done_are_too_few_for_an_interrupted_run(tmp_path: Path)
     path = tmp_path / "a.sqlite"
     stop(prepare(settings(path, algorithm__name="fedavg")), 4)
     for rounds in (2, 3):
-        with pytest.raises(ConfigError, match="has played 3 of its 7 rounds already; give more"):
+        with pytest.raises(ConfigError, match="has finished 3 of its 7 rounds already; give more"):
             resume_command(path, rounds=rounds)
 
 

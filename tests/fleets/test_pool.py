@@ -16,7 +16,7 @@ from tests.problem import Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
-from tunefree.fleet.deal import TRIES
+from tunefree.fleet.distribute import TRIES
 from tunefree.fleet.job import Job
 from tunefree.fleet.pool import Pool
 from tunefree.schedule.exchange import Step
@@ -96,7 +96,7 @@ def test_a_client_that_ends_every_worker_is_named(
     """Not the one that was handed out together with it."""
     problem, algo = quadratic(), build("padamfed", SYS)
     pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
-    with pytest.raises(FleetError, match=f"client {client} ended {TRIES} worker processes"):
+    with pytest.raises(FleetError, match=f"client {client} killed {TRIES} worker processes"):
         play(pool, algo, problem)
 
 

@@ -130,5 +130,5 @@ def test_local_sgd_c_refuses_to_correct_a_model_that_is_not_there() -> None:
         return replies[:-1] if t == 3 else replies
 
     steps = by_hand(LocalSGDC(FULL, eta=0.05), quadratic(N=FULL.N), accept=one_is_lost)
-    with pytest.raises(WireError, match="corrects the model of step 4.* holds that of step 3"):
+    with pytest.raises(WireError, match="corrects the model of step 4.* has that of step 3"):
         list(steps)

@@ -165,7 +165,7 @@ BAD: list[tuple[Callable[[], nn.Module], list[torch.Tensor], Any, str]] = [
     (one, REAL, lambda out, y: ((out - y) ** 2).sum(), "the loss mixes samples"),
     (lambda: nn.Linear(3, 2), both(torch.Tensor.float, LABELS), None, "has label 2, but the 2"),
     (three, LABELS, nn.CrossEntropyLoss, r"loss is the class CrossEntropyLoss; give loss=Cross"),
-    (three, LABELS, "cross_entropy", "loss = 'cross_entropy' is no function; give one"),
+    (three, LABELS, "cross_entropy", "loss = 'cross_entropy' is not a function; give one"),
     (three, LABELS, Learned(), "loss = Learned has trainable parameters"),
     (lambda: nn.Sequential(three(), nn.Flatten(0)), LABELS, None, "first axis must be the sam"),
 ]
@@ -182,5 +182,5 @@ def test_what_could_mean_two_things_is_said_before_training(
 
 def test_a_test_set_that_means_something_else_is_refused() -> None:
     clients = [(x, y.float()) for x, y in zip(X, LABELS, strict=True)]
-    with pytest.raises(ConfigError, match=r"the targets are labels, but for 2.5; give whole"):
+    with pytest.raises(ConfigError, match=r"the targets are labels, except 2.5; give only"):
         tunefree.train(three(), clients, (X[0], LABELS[0] + 0.5), progress=False)

@@ -50,8 +50,8 @@ class Harmless:
 @pytest.mark.parametrize(
     ("held", "sentence"),
     [
-        ({"epoch": 3, "model": {}}, "holds no state dict"),
-        ([torch.zeros(1)], "holds no state dict"),
+        ({"epoch": 3, "model": {}}, "contains no state dict"),
+        ([torch.zeros(1)], "contains no state dict"),
         ({"weight": Harmless()}, "cannot be read as .pt"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_late_client_works_with_the_step_of_the_round_it_was_sent() -> None:
 
 @pytest.mark.parametrize("name", ["polarfl", "padamfed", "delta_sgd"])
 def test_a_method_without_a_step_of_its_own_has_none_to_decay(name: str) -> None:
-    with pytest.raises(ConfigError, match="has no step of its own to decay; leave it out"):
+    with pytest.raises(ConfigError, match="has no step of its own to decay; omit it"):
         build(name, SYS, {"decay": "linear"})
 
 

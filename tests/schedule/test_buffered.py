@@ -101,9 +101,11 @@ def test_worker_processes_change_nothing() -> None:
         pool.close()
     for mine, theirs in zip(steps, expected, strict=True):
         assert equal(mine.server, theirs.server)
-        assert mine.held.keys() == theirs.held.keys()
-        assert all(equal(mine.held[t], theirs.held[t]) for t in theirs.held)
-        assert mine._replace(server=None, held={}) == theirs._replace(server=None, held={})
+        assert mine.in_flight.keys() == theirs.in_flight.keys()
+        assert all(equal(mine.in_flight[t], theirs.in_flight[t]) for t in theirs.in_flight)
+        assert mine._replace(server=None, in_flight={}) == theirs._replace(
+            server=None, in_flight={}
+        )
 
 
 class Watched:
@@ -198,7 +200,7 @@ def test_two_exchanges_a_round_are_refused() -> None:
         ({"dropout": -0.1}, "schedule.dropout = -0.1 is too small; it must be at least 0$"),
         ({"timeout": -1.0}, "schedule.timeout = -1.0 is too small"),
         ({"timeout": float("inf")}, "schedule.timeout = inf is too large"),
-        ({"timeout": 0.5}, "1000 jobs in a row went unanswered for dropout = 0 and timeout = 0.5"),
+        ({"timeout": 0.5}, "1000 jobs in a row got no reply with dropout = 0 and timeout = 0.5"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(setting: dict[str, Any], message: str) -> None:

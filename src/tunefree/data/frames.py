@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tunefree.data.tensors import LABELS, tensor_of
 from tunefree.errors import ConfigError
 
-TARGET_CURE = "number the classes from 0, alike for all clients, for example with Series.map"
+TARGET_CURE = "number the classes from 0, the same for all clients, for example with Series.map"
 FEATURE_CURE = (
     "turn it into numbers, for example with pandas.get_dummies over all clients, or drop it"
 )
@@ -76,7 +76,7 @@ def column_of(frame: Any, name: str) -> Any:
 
 
 def numbers_of(column: Any, who: str, cure: str) -> NDArray[Any]:
-    """A column as plain numbers; what is missing is NaN."""
+    """A column as numbers; missing values are NaN."""
     array = np.asarray(column)
     if array.dtype.kind in "biuf":
         return array
@@ -87,7 +87,7 @@ def numbers_of(column: Any, who: str, cure: str) -> NDArray[Any]:
         return np.array(
             [np.nan if gone else float(v) for v, gone in zip(values, missing, strict=True)]
         )
-    raise ConfigError(f"{who} holds {' and '.join(sorted(kinds))}, not numbers; {cure}")
+    raise ConfigError(f"{who} contains {' and '.join(sorted(kinds))}, not numbers; {cure}")
 
 
 NUMBERS = {"int", "float", "bool", "bool_", "Decimal"} | {
@@ -96,7 +96,7 @@ NUMBERS = {"int", "float", "bool", "bool_", "Decimal"} | {
 
 
 def same_rows(x: Any, y: Any, who: str) -> None:
-    """Nothing, unless two of pandas' indices say that the same rows come in another order."""
+    """Refuse pandas indices that contain the same rows in a different order."""
     if not all(hasattr(getattr(each, "index", None), "equals") for each in (x, y)):
         return
     if not x.index.equals(y.index) and set(x.index) == set(y.index):
