@@ -1,4 +1,4 @@
-"""What the README tells people to type really works, and what the project points to is there."""
+"""The README's commands work, and the project's links lead somewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSIONS = [commands for commands in map(COMMAND.findall, BLOCKS) if commands]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 FEW = ["--per-round", "2", "--local-steps", "1", "--rounds", "12", "--workers", "1"]
-SHORTER = {  # what makes a command quick, by how it begins; a longer beginning wins
+SHORTER = {  # what makes a command quick, by its prefix; a longer prefix wins
     "run": ["--rounds", "21", "--local-steps", "1", "--fleet", "serial"],
     "run --local-epochs": ["--rounds", "21", "--fleet", "serial"],
     "run --fleet pool": ["--rounds", "12", "--local-steps", "1"],
@@ -32,8 +32,8 @@ SHORTER = {  # what makes a command quick, by how it begins; a longer beginning 
     "reproduce": ["--scale", "smoke", "--workers", "1"],
     "challenge": ["--scale", "smoke", "--only", "polarfl", "fedavg", "--seeds", "0"],
 }
-# No end, or too long, or played by tests of their own: only read.
-NOT_PLAYED = ("flower up",)
+# Endless, too long, or run by other tests: only read.
+NOT_RUN = ("flower up",)
 
 
 def shorter(command: str) -> list[str]:
@@ -43,13 +43,13 @@ def shorter(command: str) -> list[str]:
 
 @pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: f"tunefree {commands[0]}"[:30])
 def test_commands(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a block in one folder: later ones use what earlier ones have left there."""
+    """Those of a block run in one folder: later ones use the files of earlier ones."""
     monkeypatch.chdir(tmp_path)
-    if "runs" in commands:  # it lists what the first block has left
+    if "runs" in commands:  # it lists the runs of the first block
         assert main(["run", *SHORTER["run"]]) == 0
     for command in commands:
         words = [*shlex.split(command), *shorter(command)]
-        if command.startswith(NOT_PLAYED):
+        if command.startswith(NOT_RUN):
             parser().parse_args(words)
         else:
             assert main(words) == 0, command

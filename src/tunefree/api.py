@@ -162,7 +162,7 @@ class Run(Training):
         federation: Federation,
         make: MakeAlgorithm | None,
         loss: Loss | None,
-        begun: Config | None,
+        earlier: Config | None,
         evaluate: Measure | None,
         facts: Mapping[str, Any],
     ) -> None:
@@ -177,7 +177,7 @@ class Run(Training):
         federation = check_federation(task.of(federation))
         objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
         facts = {"door": "train", **facts}
-        self._set_up(settings, objective, federation, facts, make, begun, evaluate)
+        self._set_up(settings, objective, federation, facts, make, earlier, evaluate)
 
     def _set_up(
         self,
@@ -186,7 +186,7 @@ class Run(Training):
         federation: Federation,
         facts: Mapping[str, Any],
         make: MakeAlgorithm | None,
-        begun: Config | None,
+        earlier: Config | None,
         evaluate: Measure | None,
     ) -> None:
         """Everything checked and ready, in this process and its workers; nothing trained yet."""
@@ -205,8 +205,8 @@ class Run(Training):
             )
 
         shared = None
-        if begun is not None:
-            before = algorithms.configure(with_sizes(begun, sizes), objective.shapes, make)
+        if earlier is not None:
+            before = algorithms.configure(with_sizes(earlier, sizes), objective.shapes, make)
             algorithms.check_rounds(before, algo)
             shared = identity(before)
         clients = DataClients(
@@ -298,15 +298,15 @@ class Run(Training):
                     f"the algorithm of '{path}' was a function, which is not stored in it; give it "
                     "again: tunefree.resume(path, model, clients, algorithm=...)"
                 )
-            begun = with_fleet(config_from(facts.config), path, fleet, workers)
-            settings = with_rounds(begun, rounds)
+            earlier = with_fleet(config_from(facts.config), path, fleet, workers)
+            settings = with_rounds(earlier, rounds)
             federation = federation_from(clients, test)
             if len(federation) != settings.system.N:
                 raise ConfigError(
                     f"'{path}' was started with {settings.system.N} clients, and now there are "
                     f"{len(federation)}; give the ones it was started with"
                 )
-            run = own_data(settings, model, federation, algorithm, loss, begun, evaluate)
+            run = own_data(settings, model, federation, algorithm, loss, earlier, evaluate)
             run._progress = progress
             return run
 
@@ -496,8 +496,8 @@ def resume_command(
             f"'{path}' was made by tunefree.train; resume it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    begun = with_fleet(config_from(facts.config), path, fleet, workers)
-    return prepare(with_rounds(begun, rounds), begun=begun, evaluate=evaluate)
+    earlier = with_fleet(config_from(facts.config), path, fleet, workers)
+    return prepare(with_rounds(earlier, rounds), earlier=earlier, evaluate=evaluate)
 
 
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
@@ -510,31 +510,31 @@ def own_data(
     federation: Federation,
     make: MakeAlgorithm | None,
     loss: Loss | None,
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
     facts: Mapping[str, Any] = {},
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
     run = Run.__new__(Run)
-    run._own(settings, model, federation, make, loss, begun, evaluate, facts)
+    run._own(settings, model, federation, make, loss, earlier, evaluate, facts)
     return run
 
 
 def prepare(
     settings: Config,
     facts: Mapping[str, Any] = {},
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
     """Everything a configured run needs, loaded and checked; nothing is trained yet.
 
-    `facts` are stored in the run file beside the settings; `begun` are the settings of an existing
-    run to resume.
+    `facts` are stored in the run file beside the settings; `earlier` are the settings of a run
+    to resume.
     """
     settings, objective, federation = configured(settings)
     out = settings.run.out or str(new_path(settings))
     settings = replace(settings, run=replace(settings.run, out=out))
-    return simulation(settings, objective, federation, facts, begun=begun, evaluate=evaluate)
+    return simulation(settings, objective, federation, facts, earlier=earlier, evaluate=evaluate)
 
 
 def configured(settings: Config) -> tuple[Config, Objective, Federation]:
@@ -614,12 +614,12 @@ def simulation(
     federation: Federation,
     facts: Mapping[str, Any],
     make: MakeAlgorithm | None = None,
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
     """The run of these settings in this process and its workers, on named or given data."""
     run = Run.__new__(Run)
-    run._set_up(settings, objective, federation, facts, make, begun, evaluate)
+    run._set_up(settings, objective, federation, facts, make, earlier, evaluate)
     return run
 
 

@@ -90,14 +90,14 @@ class Evaluator:
         )
 
 
-def own_scores(told: object) -> dict[str, float]:
+def own_scores(returned: object) -> dict[str, float]:
     """What a user's function returned, after checking names and numbers."""
-    if not isinstance(told, Mapping):
+    if not isinstance(returned, Mapping):
         raise ConfigError(
-            f"evaluate returned {told!r:.80}; it must return a dict of numbers, such as "
+            f"evaluate returned {returned!r:.80}; it must return a dict of numbers, such as "
             "{'recall': 0.9}"
         )
-    for name, value in told.items():
+    for name, value in returned.items():
         if not isinstance(name, str) or name in TAKEN:
             raise ConfigError(
                 f"evaluate returned a measure called {name!r}; choose a name other than "
@@ -106,7 +106,7 @@ def own_scores(told: object) -> dict[str, float]:
         single = isinstance(value, torch.Tensor) and value.numel() == 1
         if not single and not isinstance(value, numbers.Real):
             raise ConfigError(f"evaluate returned {name} = {value!r:.80}; it must be a number")
-    return {name: float(value) for name, value in told.items()}
+    return {name: float(value) for name, value in returned.items()}
 
 
 def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
@@ -138,10 +138,10 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
     by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
     values = [row[score] for row in rows]
-    told = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    summary = {"mean": float(np.mean(values)), "std": float(np.std(values))}
     for which, row in (("worst", by_value[0]), ("best", by_value[-1])):
-        told |= {which: row[score], f"{which}_client": row["client"]}
-    return told
+        summary |= {which: row[score], f"{which}_client": row["client"]}
+    return summary
 
 
 def training_sample(federation: Federation, seed: int) -> list[Index]:

@@ -70,14 +70,14 @@ def polar_directions(v: Vec, shapes: Shapes) -> Vec:
     tensor([ True, False, False,  True])
     """
     result = directions(v, shapes)
-    alike: dict[tuple[int, int], list[Vec]] = {}
+    by_shape: dict[tuple[int, int], list[Vec]] = {}
     for shape, u in zip(shapes or (), split(result, shapes), strict=shapes is not None):
         rows = shape[0] if shape else 1
         if min(rows, u.numel() // max(rows, 1)) > 1:
             matrix = u.view(rows, -1)
             matrix = matrix if rows <= matrix.shape[1] else matrix.T  # on its short side
-            alike.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
-    for matrices in alike.values():
+            by_shape.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
+    for matrices in by_shape.values():
         X = torch.stack(matrices) if len(matrices) > 1 else matrices[0].unsqueeze(0)
         for matrix, factor in zip(matrices, newton_schulz(X), strict=True):
             length = norm(factor)

@@ -109,12 +109,12 @@ class Training:
         history, steps = self.history, self._loop(fleet, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
-            began = time.perf_counter()
+            started = time.perf_counter()
             with one_thread():  # for the server too: more threads would only slow down the workers
                 step = next(steps, None)
             if step is None:
                 return
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             silent = 0 if step.clients or step.t < 0 else silent + 1
             if silent == SILENT_STEPS:
                 raise self.members.silence(step, silent)
@@ -223,21 +223,21 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
 
 
 def open_record(
-    path: Path | None, facts: Facts, T: int, begun: Mapping[str, str] | None = None
+    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
 ) -> Record:
     """A new run file, or an existing one after checking that this run can resume it.
 
-    `begun` is the identity that an existing one must have: that of these facts, except for its T.
+    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
     """
-    if path is None or begun is None:
+    if path is None or earlier is None:
         return Record.create(path, replace(facts, state="running"))
-    before = check_resumable(path, T, begun)
+    before = check_resumable(path, T, earlier)
     if before.system.get("T", T) == T:
         return Record.resume(path)
     return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
 
 
-def check_resumable(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
+def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
     """The facts of a run file, after checking that this run can resume it up to T rounds."""
     with closing(Record.open(path)) as reader:
         before, state, last = reader.facts(), reader.state, reader.last()
@@ -248,7 +248,7 @@ def check_resumable(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
             f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
             "resume; it can still be read: start a new run"
         )
-    for what, value in begun.items():
+    for what, value in earlier.items():
         if (old := before.identity.get(what, value)) != value:  # older files store less
             raise ConfigError(
                 f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "

@@ -1,4 +1,4 @@
-"""The public suite passes all of ours, and names every way in which a stranger's can go wrong."""
+"""The public suite passes all of ours, and names every mistake that a user's own can make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_registered_algorithm_passes_on_the_pool(name: str) -> None:
 
 
 class Late(Serial):
-    """Stands for a pool whose workers do not know what has been done before."""
+    """A pool whose workers do not know the previous states."""
 
     def __init__(self, *given: Any, workers: int) -> None:
         super().__init__(*given)
@@ -66,7 +66,7 @@ class Up(NamedTuple):
 
 @dataclass(frozen=True)
 class Mine:
-    """A stranger's method, without `about`; tests replace one part at a time by a wrong one."""
+    """A user's own method, without `about`; tests replace one part at a time by a wrong one."""
 
     sys: System
     new_server: Callable[[Vec], Any] = lambda theta0: Server(theta0, 0 * theta0)
@@ -101,7 +101,7 @@ class Mine:
         return self.move(s, mean(r.up.delta for r in replies), replies)
 
 
-def test_a_strangers_algorithm_passes() -> None:
+def test_a_users_own_algorithm_passes() -> None:
     for subject in (Mine, Mine(SYS), lambda sys: Mine(sys), partial(Mine), f"{__name__}:Mine"):
         assert check_algorithm(subject) == []
 
@@ -115,7 +115,7 @@ class Untyped(NamedTuple):
 
 
 class Other(NamedTuple):
-    """What it sends has the fields that were declared, and another name."""
+    """Has the fields that were declared, and another name."""
 
     delta: Vec
 
@@ -126,7 +126,7 @@ class Fine(NamedTuple):
 
 
 class Aside:
-    """What an algorithm must not have: something beside its two states."""
+    """What an algorithm must not have: state beside its two states."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -146,7 +146,7 @@ def whole(theta0: Vec) -> Any:
 
 WITHOUT = "makes an Exchange without its messages; write Exchange(Down, Up, down, work, up)"
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
-    # check, what is wrong, what it says
+    # check, what is wrong, the complaint
     ("contract", {"new_server": whole}, "`server` returns a list; return a NamedTuple"),
     ("contract", {"new_client": whole}, "`client` returns a list; return a NamedTuple"),
     ("contract", {"new_server": Client}, "give its state a field `theta` = theta0"),
@@ -216,25 +216,25 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("check", "wrong", "sentence"), BROKEN, ids=lambda v: str(v)[:30])
-def test_each_way_to_go_wrong_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
+def test_each_mistake_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
     complaints = dict(findings(replace(Mine(SYS), **wrong)))
     assert sentence in complaints[check]
     assert all("\n" not in complaint for complaint in complaints.values())
 
 
-def test_the_other_checks_do_not_mind() -> None:
-    """A wrong order is no matter of purity, bytes or states: one fault, one sentence."""
+def test_the_other_checks_pass() -> None:
+    """A wrong order does not concern purity, bytes or states: one fault, one complaint."""
     wrong = replace(Mine(SYS), move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
     assert len(check_algorithm(wrong)) == 1
 
 
-def test_a_field_that_weighs_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_with_more_bits_than_it_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.conformance.check.field_bits", lambda value: 8)
     complaint = dict(findings(Mine(SYS)))["bits"]
     assert "`down` sends a field `theta` of 160 bits that claims 8; let" in complaint
 
 
-def test_what_hides_beside_the_states_is_found() -> None:
+def test_hidden_state_is_found() -> None:
     aside = Aside()
     complaints = dict(findings(replace(Mine(SYS), delta=lambda c, g, F: aside.count(g))))
     for check in ("purity", "determinism", "bytes", "resuming"):
@@ -243,7 +243,7 @@ def test_what_hides_beside_the_states_is_found() -> None:
 
 @dataclass(unsafe_hash=True)
 class Thawed:
-    """All that is asked for, and it can be changed."""
+    """Everything that is required, but mutable."""
 
     sys: System
     server: Any = Mine(SYS).server
@@ -294,7 +294,7 @@ class Counting(Mine):
         return super().aggregate(s, replies)._replace(m=0 * s.m + self.__dict__["t"])
 
 
-def test_what_an_algorithm_keeps_in_itself_is_found() -> None:
+def test_state_inside_the_algorithm_is_found() -> None:
     complaints = dict(findings(Counting))
     assert (
         "`up` changes the algorithm; store lasting values in its two states" in complaints["purity"]
@@ -302,7 +302,7 @@ def test_what_an_algorithm_keeps_in_itself_is_found() -> None:
     assert "a resumed run differs" in complaints["resuming"]
 
 
-def test_what_no_record_holds_is_found() -> None:
+def test_state_that_no_record_stores_is_found() -> None:
     def delta(client: Client, grad: Vec, F: Oracle) -> Vec:
         times: int = 1 + getattr(client.c_i, "times", 0)
         grad.times = times  # type: ignore[attr-defined]
@@ -312,7 +312,7 @@ def test_what_no_record_holds_is_found() -> None:
     assert "a resumed run differs; store all" in complaints["resuming"]
 
 
-def test_a_field_that_no_record_can_hold_is_found() -> None:
+def test_a_field_that_no_record_can_store_is_found() -> None:
     class Odd(NamedTuple):
         theta: Vec
         name: str
@@ -339,14 +339,14 @@ class Forgetful(Mine):
         return cls(SYS)
 
 
-def test_theory_looks_at_the_system_only() -> None:
+def test_theory_uses_the_system_only() -> None:
     assert "needs more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
     assert "take its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
     with pytest.raises(ConfigError, match="cannot be made from the system constants alone"):
         check_algorithm(Greedy)
 
 
-def test_what_is_no_algorithm_at_all() -> None:
+def test_other_objects_are_refused() -> None:
     assert check_algorithm(object()) == [  # type: ignore[arg-type]
         "it has no `sys`; an algorithm has sys, server, client, opening, round"
     ]
@@ -357,7 +357,7 @@ def test_what_is_no_algorithm_at_all() -> None:
             check_algorithm(path)
 
 
-def test_a_fault_at_full_participation_says_so() -> None:
+def test_a_fault_at_full_participation_is_reported_as_such() -> None:
     def move(s: Server, m: Vec, replies: Sequence[Reply]) -> Server:
         return Server(s.theta * (np.nan if len(replies) == 6 else 1), m)
 

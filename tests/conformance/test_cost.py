@@ -1,4 +1,4 @@
-"""What a method costs is counted on short vectors for a large model, to the same bits."""
+"""The cost of a method for a large model is counted on short vectors, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [(name, "") for name in REGISTRY] + [
 
 
 @pytest.mark.parametrize(("name", "compressor"), CASES)
-def test_the_bits_of_a_large_model_are_those_of_a_played_step(
+def test_the_bits_of_a_large_model_are_those_of_a_real_step(
     name: str, compressor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algo = build(name, SYS, {"compressor": compressor} if compressor else {}, shapes=SHAPES)

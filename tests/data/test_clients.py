@@ -1,4 +1,4 @@
-"""Whatever a PyTorch user has becomes a federation, or one clear sentence."""
+"""Any data of a PyTorch user becomes a federation, or one clear error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Items(Dataset[Any]):
 
 
 class Columns:
-    """What a Hugging Face data set shows of itself."""
+    """The interface of a Hugging Face data set."""
 
     def __init__(self, **columns: Any) -> None:
         self.columns = columns
@@ -156,7 +156,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("clients", "sentence"), BAD)
-def test_mistakes_give_one_sentence(clients: Any, sentence: str) -> None:
+def test_mistakes_give_a_clear_error(clients: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as error:
         federation_from(clients)
     assert "\n" not in str(error.value)
@@ -169,7 +169,7 @@ def test_labels_and_test_set_are_checked() -> None:
         federation_from([GOOD], test=(X[:, :2], Y))
 
 
-def test_samples_keep_their_own_way_of_making_batches() -> None:
+def test_samples_keep_their_own_prepare_function() -> None:
     digits = load("digits")
     parts = iid(digits.train.y, clients=4)
     federation = federation_from((digits.train, parts), digits.test, classes=10)

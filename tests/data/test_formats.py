@@ -1,4 +1,4 @@
-"""The real formats, read from tiny files; every kind of bad file gives one clear sentence."""
+"""The real formats, read from tiny files; every kind of bad file gives one clear error."""
 
 from __future__ import annotations
 

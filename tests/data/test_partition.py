@@ -131,7 +131,7 @@ def test_beta_keeps_balance_and_follows_the_drawn_shares() -> None:
     assert 150 < (ones < 0.5).sum() < 250
 
 
-def test_beta_literal_leaves_out_what_does_not_fit() -> None:
+def test_beta_literal_drops_what_does_not_fit() -> None:
     y = np.repeat([0, 1], 10_000)
     parts = from_spec("beta-literal:2,5", y, 100, 0)
     assert np.ptp(parts.sizes) == 0
@@ -179,7 +179,7 @@ def test_natural_clients() -> None:
         ("dirichlet:0.1", 101, "100 samples cannot be split across 101 clients"),
     ],
 )
-def test_mistakes_give_one_sentence(spec: str, clients: int, sentence: str) -> None:
+def test_mistakes_give_a_clear_error(spec: str, clients: int, sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         from_spec(spec, np.arange(100) % 10, clients, 0)
     assert sentence in str(error.value)

@@ -1,4 +1,4 @@
-"""Delay laws, traces, and what is said of a trace that cannot be used."""
+"""Delay laws, traces, and the errors of a trace that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: bit-identical there and back, and every lie is refused by name."""
+"""Messages as bytes: bit-identical there and back, and malformed ones are refused by field."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ LIES: list[Any] = [
 
 
 @pytest.mark.parametrize(("data", "kind", "field", "reason"), LIES, ids=range(len(LIES)))
-def test_lies(data: bytes, kind: type, field: str, reason: str) -> None:
+def test_malformed_messages(data: bytes, kind: type, field: str, reason: str) -> None:
     for client, sender in ((17, "client 17"), (None, "the server")):
         with pytest.raises(WireError, match=f"^{sender} sent an unusable `{field}`: .*({reason})"):
             decode(data, kind, like=LIKE, client=client)
@@ -275,7 +275,7 @@ def test_every_shorter_message_is_refused(spec: str) -> None:
             decode(data[:end], Squeezed, like=LIKE)
 
 
-def test_precision_is_the_receivers_to_know() -> None:
+def test_the_receiver_knows_the_precision() -> None:
     with pytest.raises(WireError, match=r"type 0 is not 1, torch.float64"):
         decode(GOOD, Vector, like=LIKE.double())
 

@@ -88,17 +88,17 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
         turns: dict[str, Iterator[None]] = {}
         times = {}
         for name, start in contestants.items():
-            began = time.perf_counter()
+            started = time.perf_counter()
             turns[name] = start()
             next(turns[name])
-            times[name] = Times(name, time.perf_counter() - began, [])
+            times[name] = Times(name, time.perf_counter() - started, [])
         for _ in range(repetitions):
             for name, turn in turns.items():
                 next(turn)  # warm the caches after the others' turns
                 for _ in range(rounds):
-                    began = time.perf_counter()
+                    started = time.perf_counter()
                     next(turn)
-                    times[name].rounds.append(time.perf_counter() - began)
+                    times[name].rounds.append(time.perf_counter() - started)
         for turn in turns.values():
             turn.close()  # type: ignore[attr-defined]
     return list(times.values())
@@ -111,9 +111,9 @@ def polar_seconds(w: Workload) -> float:
     times = []
     with one_thread():
         for _ in range(4):
-            began = time.perf_counter()
+            started = time.perf_counter()
             polar_directions(objective.theta0, objective.shapes)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - started)
     return min(times)
 
 
@@ -171,9 +171,9 @@ def shares(w: Workload, rounds: int) -> Shares:
 
         def timed(name: str, function: Callable[..., Any]) -> Any:
             def timing(*args: Any, **more: Any) -> Any:
-                began = time.perf_counter()
+                started = time.perf_counter()
                 result = function(*args, **more)
-                clock[name] += time.perf_counter() - began
+                clock[name] += time.perf_counter() - started
                 return result
 
             return timing
@@ -186,10 +186,10 @@ def shares(w: Workload, rounds: int) -> Shares:
             next(steps)
             next(steps)
             clock.update(dict.fromkeys(clock, 0.0))
-            began = time.perf_counter()
+            started = time.perf_counter()
             for _ in range(rounds):
                 next(steps)
-            whole = time.perf_counter() - began
+            whole = time.perf_counter() - started
             steps.close()
         finally:
             Samples.batch = batch  # type: ignore[method-assign]
@@ -221,9 +221,9 @@ def scale_at(N: int, rounds: int) -> Scale:
         steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, opening="zero"))
         next(steps)
         for _ in range(rounds):
-            began = time.perf_counter()
+            started = time.perf_counter()
             next(steps)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - started)
         steps.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Scale(N, statistics.median(times), peak)

@@ -80,13 +80,13 @@ def federation_from(
             pairs.append(pair_of(data, f"client {i}", room))
             room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs])
-        pairs = alike(pairs, [f"client {i}" for i in range(len(pairs))])
+        pairs = consistent(pairs, [f"client {i}" for i in range(len(pairs))])
         parts = Partition([])
         parts.starts = starts_of([len(pair.y) for pair in pairs])
         parts.order = np.arange(parts.starts[-1], dtype=np.int64)
     first = pairs[0]
     if test is not None:
-        _, tested = alike(
+        _, tested = consistent(
             [first, pair_of(test, "the test set")], ["the training data", "the test set"]
         )
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
@@ -231,7 +231,7 @@ def column_names(data: Data) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list | tuple | dict) else []
 
 
-def alike(pairs: Sequence[Pair], who: Sequence[str]) -> list[Pair]:
+def consistent(pairs: Sequence[Pair], who: Sequence[str]) -> list[Pair]:
     """The pairs, frames' columns in the first one's order; refuse different shapes or types."""
     first, result = pairs[0], []
     for whose, pair in zip(who, pairs, strict=True):

@@ -71,14 +71,14 @@ class Items:
         """Whether a sample differs from one reading to the next, depending on random numbers."""
         tried = range(min(TRIED, len(self)))
         first, other, again = (self._at_seed(seed, tried) for seed in (0, 1, 0))
-        if not alike(first, again):
+        if not equal(first, again):
             raise ConfigError(
                 f"{self.who} gives different values for a sample at every reading, although the "
                 "random numbers of torch, numpy.random and random are seeded, so no run could be "
                 "repeated; draw from these, or seed its own generator in __getitem__ with "
                 "int(torch.randint(2**31, ()))"
             )
-        return not alike(first, other)
+        return not equal(first, other)
 
     def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
         with seeded(seed):
@@ -92,7 +92,7 @@ class Items:
         if listed is not None and len(listed) == len(self):
             y = tensor_of(listed, self.who)
             y = y if y.is_floating_point() else y.long()
-            if alike((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
+            if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
                 return y
         with seeded(0):
             targets = [item_parts(self.data[i], i, self.who)[1] for i in range(len(self))]
@@ -100,7 +100,7 @@ class Items:
         return y if y.is_floating_point() else y.long()
 
 
-def alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+def equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
     """Whether these are the same numbers; NaN equals NaN."""
     return all(
         a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
@@ -126,14 +126,14 @@ class LazySamples(Samples):
 
     x: tuple[Samples | Items, ...]
     starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
-    anew: bool = True  # whether some differ at every reading
+    varying: bool = True  # whether some differ at every reading
     targets: Targets = identity
 
     lazy: ClassVar[bool] = True
 
     @property
     def random(self) -> bool:
-        return self.anew
+        return self.varying
 
     def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
         if isinstance(index, slice):

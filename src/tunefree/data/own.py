@@ -127,15 +127,15 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
     train = federation.train
     if groups is not None and (groups < 0).any():  # a partition may exclude samples
         train, groups = chosen(train, np.flatnonzero(groups >= 0)), groups[groups >= 0]
-    held = federation.test
-    if held is None:
+    test = federation.test
+    if test is None:
         if not isinstance(train.x, torch.Tensor):
             raise ConfigError(f"data.name = {name!r} must also return a test set: (data, test)")
         left, aside = split(len(train), groups, share)
-        held, train = chosen(train, aside), chosen(train, left)
+        test, train = chosen(train, aside), chosen(train, left)
         groups = None if groups is None else groups[left]
-    train, held = (with_columns(samples) for samples in (train, held))
-    return Dataset(name, train, held, classes_in(train, held), MODEL, groups=groups)
+    train, test = (with_columns(samples) for samples in (train, test))
+    return Dataset(name, train, test, classes_in(train, test), MODEL, groups=groups)
 
 
 def is_one(data: Any) -> bool:

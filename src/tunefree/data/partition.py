@@ -2,7 +2,7 @@
 
 Every rule is seeded and gives each sample to one client; all cover the whole set, except
 `beta_literal`, which must drop samples. Rules by label decide a client-by-class count matrix;
-`deal` then fills it with shuffled samples.
+`assign` then fills it with shuffled samples.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dirichlet(
         counts = cut_classes(totals, rng.dirichlet(np.full(clients, alpha), size=len(totals)))
         if counts.sum(axis=1).min() >= enough:
             break
-    return deal(labels, counts, rng, enough)
+    return assign(labels, counts, rng, enough)
 
 
 def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
@@ -98,7 +98,7 @@ def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> 
             got = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
             counts[client] += got
             left -= got
-    return deal(labels, counts, rng)
+    return assign(labels, counts, rng)
 
 
 def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
@@ -129,7 +129,7 @@ def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Parti
         ones = sizes / (1 + np.exp(-(logit + middle)))
         low, high = (middle, high) if ones.sum() < totals[1] else (low, middle)
     first = whole_numbers(ones, int(totals[1]), sizes)
-    return deal(labels, np.stack([sizes - first, first], axis=1), rng)
+    return assign(labels, np.stack([sizes - first, first], axis=1), rng)
 
 
 def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
@@ -155,7 +155,7 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
     while size > 0:
         first = np.rint(size * share).astype(np.int64)
         if first.sum() <= totals[1] and clients * size - first.sum() <= totals[0]:
-            return deal(labels, np.stack([size - first, first], axis=1), rng)
+            return assign(labels, np.stack([size - first, first], axis=1), rng)
         size -= 1
     raise ConfigError(
         f"data.partition = 'beta-literal:{a:g},{b:g}' leaves {clients} clients without a sample; "
@@ -178,7 +178,7 @@ def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) ->
     """
     labels, totals, weights, rng = binary_draw("beta-split", y, clients, a, b, seed, classes=2)
     counts = cut_classes(totals, weights / weights.sum(axis=1, keepdims=True))
-    return deal(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
+    return assign(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
 
 
 def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
@@ -270,7 +270,7 @@ def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     return Partition.by_owner(owner.astype(np.int64), clients)
 
 
-def deal(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Partition:
+def assign(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Partition:
     """Shuffled samples in the numbers of a client-by-class matrix, then evened out."""
     clients, classes = counts.shape
     owner = np.full(len(labels), -1, dtype=np.int64)
@@ -411,7 +411,7 @@ def positive(name: str, value: float, most: float = 1e6) -> float:
 class Rule(NamedTuple):
     """A partition rule as a setting names it."""
 
-    deal: Callable[..., Partition]
+    split: Callable[..., Partition]
     numbers: int
     example: str
 
@@ -454,7 +454,7 @@ def from_spec(
             f"data.partition = {spec!r} has {len(numbers)} numbers; write it like {rule.example!r}"
         )
     if name != "natural":
-        return rule.deal(y, clients, *numbers, seed=seed)
+        return rule.split(y, clients, *numbers, seed=seed)
     if groups is None:
         raise ConfigError(
             "data.partition = 'natural' needs data that names its clients, and this data set does "

@@ -77,8 +77,8 @@ def shortest(work: Callable[[], object], clock: Callable[[], float] = time.perf_
 
     The first ones warm up. If the choice is close, both fleets take about as long.
     """
-    began, times = clock(), list[float]()
-    while len(times) < TIMED and (len(times) < 2 or clock() - began < ENOUGH_SECONDS):
+    started, times = clock(), list[float]()
+    while len(times) < TIMED and (len(times) < 2 or clock() - started < ENOUGH_SECONDS):
         before = clock()
         work()
         times.append(clock() - before)

@@ -56,7 +56,7 @@ class Objective:
         self._set_training(True)
         refuse_running_statistics(self.module, self._modes)
         self.loss = loss
-        self._tells_labels = loss is loss_of_model and takes_labels(self.module)
+        self._gives_labels = loss is loss_of_model and takes_labels(self.module)
         self.device = torch.device(device)
         self.stochastic = stochastic  # unless `check` finds otherwise
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
@@ -127,8 +127,8 @@ class Objective:
 
     def _answer(self, x: Inputs, y: torch.Tensor | None = None) -> Answer:
         x = self._enter(x)
-        told = self._tells_labels and y is not None
-        return call(self.module, x, labels=y) if told else call(self.module, x)
+        with_labels = self._gives_labels and y is not None
+        return call(self.module, x, labels=y) if with_labels else call(self.module, x)
 
     def loss_and_grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> tuple[Vec, Vec]:
         """F and ∇F on one batch; `seed` fixes dropout masks, so one xi gives one function."""
@@ -253,8 +253,8 @@ def training_modes(module: nn.Module) -> list[tuple[nn.Module, bool]]:
 def is_frozen(layer: nn.Module) -> bool:
     """Whether a layer has numbers and none of them is trained."""
     parameters = list(layer.parameters())
-    holds = bool(parameters) or any(True for _ in layer.buffers())
-    return holds and not any(p.requires_grad for p in parameters)
+    has_numbers = bool(parameters) or any(True for _ in layer.buffers())
+    return has_numbers and not any(p.requires_grad for p in parameters)
 
 
 def full(values: torch.Tensor) -> torch.Tensor:

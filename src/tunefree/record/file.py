@@ -99,7 +99,7 @@ class Record:
         self._store = Store(connection, str(path))
         self._log = LEAST_LOG  # pages
         self._writing: Future[None] | None = None
-        self._began, self._took = 0.0, 0.0  # the last commit, in seconds
+        self._started, self._took = 0.0, 0.0  # the last commit, in seconds
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -257,7 +257,7 @@ class Record:
         """Whether one more commit now would take a small share of the time since the last."""
         if self._writing is not None and not self._writing.done():
             return False
-        return time.perf_counter() - self._began >= self._took / SHARE
+        return time.perf_counter() - self._started >= self._took / SHARE
 
     def _commit(
         self,
@@ -266,7 +266,7 @@ class Record:
         in_flight: Collection[int],
         new: Mapping[int, bytes],
     ) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         db, last = self._connection, lines[-1].t
         with self._store.transaction():
             for line in lines:
@@ -276,7 +276,7 @@ class Record:
             gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in in_flight]
             db.executemany("DELETE FROM held WHERE t = ?", gone)
             db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
-        self._took = time.perf_counter() - self._began
+        self._took = time.perf_counter() - self._started
 
     def _lengthen_log(self, size: int) -> None:
         pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)

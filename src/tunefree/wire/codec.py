@@ -207,11 +207,11 @@ def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
     bits = unpack(reader.take(-(-wanted // 8)))
     if bits[wanted:].any():
         reader.refuse("the padding bits of its last byte are not zero")
-    parts, at, begin = [], 0, 0
+    parts, at, start = [], 0, 0
     for (kind, d, parameter), (n, extra) in zip(heads, sizes, strict=True):
-        own, beside = numbers[at : at + n], bits[begin : begin + extra]
+        own, beside = numbers[at : at + n], bits[start : start + extra]
         parts.append(decoded_part(reader, kind, d, parameter, own, beside))
-        at, begin = at + n, begin + extra
+        at, start = at + n, start + extra
     return Compressed(tuple(parts))
 
 

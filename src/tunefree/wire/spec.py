@@ -57,18 +57,18 @@ def few_bits(spec: str, text: str) -> int:
     return int(text)
 
 
-def nothing(spec: str, text: str) -> None:
+def no_number(spec: str, text: str) -> None:
     if text:
         name = spec.split(":")[0]
         raise ConfigError(f"{KEY} = {spec!r} takes no number; write '{name}'")
 
 
 RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str, str], Any]]] = {
-    "identity": (Identity, nothing),
+    "identity": (Identity, no_number),
     "top": (Top, fraction),
     "rand": (Rand, fraction),
     "rand-unbiased": (partial(Rand, unbiased=True), fraction),
-    "sign": (Sign, nothing),
+    "sign": (Sign, no_number),
     "rotated": (Rotated, few_bits),
     "qsgd": (Qsgd, levels),
     "qsgd-contractive": (partial(Qsgd, unbiased=False), levels),

@@ -44,14 +44,14 @@ class FileSet:
 def at_hand(files: FileSet, data_dir: str | Path | None = None) -> bool:
     """Whether the data set can be loaded without the network."""
     return arrays_folder(files).is_dir() or any(
-        look(files, folders) for folders in local_folders(files, data_dir).values()
+        find_form(files, folders) for folders in local_folders(files, data_dir).values()
     )
 
 
 def arrays_of(files: FileSet, data_dir: str | Path | None = None) -> Arrays:
     """The data set's arrays: from the user's folder, the cache, a system package or the network."""
     folder, places = arrays_folder(files), local_folders(files, data_dir)
-    own = look(files, places["data_dir"])
+    own = find_form(files, places["data_dir"])
     if own:
         form, local_files = own
         marker = (
@@ -65,7 +65,7 @@ def arrays_of(files: FileSet, data_dir: str | Path | None = None) -> Arrays:
     else:
         arrays = open_arrays(folder)
         if arrays is None:
-            here = look(files, places["cache"] + places["system"])
+            here = find_form(files, places["cache"] + places["system"])
             form, local_files = here or fetch_any(files, places)
             save_arrays(folder, official_only(files, form.read(local_files), local_files))
             arrays = open_arrays(folder)
@@ -88,7 +88,7 @@ def local_folders(files: FileSet, data_dir: str | Path | None) -> dict[str, list
     }
 
 
-def look(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]] | None:
+def find_form(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]] | None:
     """The first form whose files are all in one of the folders."""
     for form in files.forms:
         if local_files := fetch.find(form.files, folders):

@@ -1,4 +1,4 @@
-"""The same call through any door is the same run: one owner of keys, defaults and ranges."""
+"""The same settings in Python, on the command line and on Flower give the same run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_same_bits_from_the_command_line_and_from_python(
         ("kernels", "fast", "run.kernels = 'fast' is not known"),
     ],
 )
-def test_every_door_has_the_same_sentences(name: str, value: object, sentence: str) -> None:
+def test_all_entry_points_have_the_same_errors(name: str, value: object, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load(None, {argument_keys()[name]: value})
     with pytest.raises(ConfigError, match=sentence.replace(argument_keys()[name], name, 1)):
