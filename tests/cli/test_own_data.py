@@ -130,7 +130,7 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
         ("y,z\n1,0\n", ["--target", "y", "--set", "data.drop=z"], "no column to learn from"),
         ("a,y\n1,0\n", ["--target", "y", "--set", "data.tset=0.1"], "did you mean 'test'?"),
         ("a,y\n1,0\n", ["--target", "y", "--set", "data.test=2.0"], "between 0 and 1"),
-        ("a,y\n1,b\n2,c\n", ["--target", "y", "--set", "data.task=regression"], "'b', which is no"),
+        ("a,y\n1,b\n2,c\n", ["--target", "y", "--set", "data.task=regression"], "'b', which is not"),
         ("a,y\n1,0\n", ["--target", "y", "--data-dir", "x"], "is for named data sets"),
         (
             "a,y\n" + "".join(f"1,{i}\n" for i in range(40)),
@@ -280,7 +280,7 @@ def test_samples_that_differ_every_time_are_noticed(
     result(capsys, "run", *argv, "--out", "run.sqlite")
     own.given_by.cache_clear()
     said = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "a function that gives the same samples every time" in said
+    assert "a function that returns the same samples every time" in said
 
 
 def test_settings_may_stand_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:

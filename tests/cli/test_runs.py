@@ -205,7 +205,7 @@ def test_show_clients_of_a_run_without_their_data(
     clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
     tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
     assert main(["show", str(path), "--clients"]) == 2
-    assert "does not keep its clients' data" in capsys.readouterr().err
+    assert "does not contain its clients' data" in capsys.readouterr().err
     Record.create(tmp_path / "empty.sqlite", Facts()).close()
     assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
     assert "contains no model yet" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def distribute(workers: Workers, jobs: Sequence[Job], states: States) -> list[Do
                 waiting.extendleft(reversed(few))
                 deaths.update(job.key for job in few)
                 if deaths[few[0].key] == TRIES:
-                    failure = failure or deadly(few[0])
+                    failure = failure or too_many_deaths(few[0])
             elif isinstance(answer, str):
                 failure = failure or answer
             else:
@@ -74,7 +74,7 @@ def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[J
     return few
 
 
-def deadly(job: Job) -> str:
+def too_many_deaths(job: Job) -> str:
     return (
         f"client {job.client} killed {TRIES} worker processes in {job}, perhaps out of memory; use "
         " fewer workers or a smaller model"

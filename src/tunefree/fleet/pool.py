@@ -74,10 +74,10 @@ class Pool:
                 "run.fleet = 'pool' cannot send model, data and algorithm to its workers "
                 f"({str(error).splitlines()[0]}); open files in __getitem__, or use 'serial'"
             ) from error
-        self._workers = [self._hire() for _ in range(workers or cores())]
+        self._workers = [self._start_worker() for _ in range(workers or cores())]
         keep_memory()
 
-    def _hire(self) -> Worker:
+    def _start_worker(self) -> Worker:
         return Worker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
@@ -97,7 +97,7 @@ class Pool:
 
     def replace(self, dead: Worker) -> Worker:
         dead.close()
-        worker = self._hire()
+        worker = self._start_worker()
         self._workers[self._workers.index(dead)] = worker
         return worker
 

@@ -57,9 +57,9 @@ class Ray:
         cluster: Any = ray
         count = workers or int(cluster.cluster_resources().get("CPU", 1))
         self._algo, self._setup = algo, ray.put(oracle_of)
-        self._actors = [self._hire() for _ in range(count)]
+        self._actors = [self._start_worker() for _ in range(count)]
 
-    def _hire(self) -> Any:
+    def _start_worker(self) -> Any:
         actor: Any = ray.remote(num_cpus=1)(Worker)
         return actor.remote(self._algo, self._setup)
 
@@ -84,7 +84,7 @@ class Ray:
         return answer
 
     def replace(self, dead: Any) -> Any:
-        worker = self._hire()
+        worker = self._start_worker()
         self._actors[self._actors.index(dead)] = worker
         return worker
 

@@ -20,7 +20,7 @@ class Delays(Protocol):
 
     @property
     def longest(self) -> float:
-        """An upper bound on the seconds of a job."""
+        """The most seconds that a job is expected to take."""
 
     def duration(self, seed: int, client: int, number: int) -> float:
         """The seconds of a client's job, its jobs being numbered from 0."""

@@ -86,7 +86,9 @@ def check_messages(algo: Algorithm) -> None:
     """Refuse an algorithm that does not declare its messages."""
     try:
         kinds = [kind for e in (*algo.opening(), *algo.round()) for kind in (e.Down, e.Up)]
-        why = next((f"{kind!r} is none" for kind in kinds if not hasattr(kind, "_fields")), "")
+        why = next(
+            (f"{kind!r} is not a NamedTuple" for kind in kinds if not hasattr(kind, "_fields")), ""
+        )
     except TypeError as error:
         why = str(error)
     if why:
