@@ -1,4 +1,4 @@
-"""Settings from TOML, flags and --set; every mistake gets one sentence that says what to do."""
+"""Settings from TOML, flags and --set; every mistake gets one error that says what to do."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SYS = System(N=7, S=1, K=4, T=20)
 
 
 def script(*blocks: str) -> dict[str, Any]:
-    """What a reader's own script with these lines has made."""
+    """The variables of a script with these lines."""
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile("".join(blocks), "page", "exec", dont_inherit=True), names)
     return names
@@ -64,7 +64,7 @@ def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
         (
             "D = 0 * down.theta ",
             "D = down.theta.mul_(1) * 0; down.theta.add_(1) ",
-            "`work` changes what it is given",
+            "`work` changes its arguments",
         ),
         ("Exchange(Down, Up, ", "Exchange(", "`round` makes an Exchange without its messages"),
     ],
@@ -97,7 +97,7 @@ IN_HANDS = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 LIVE = {"torch.utils.tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
 
-def test_the_page_on_runs_in_hands_runs(
+def test_the_page_on_the_python_api_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those that send rows elsewhere have a stand-in for what is not installed."""

@@ -24,7 +24,7 @@ from tunefree.geometry import (
     units,
 )
 
-BAND = (0.68, 1.14)  # of singular values that began at 0.01 of the norm or more
+BAND = (0.68, 1.14)  # of singular values that started at 0.01 of the norm or more
 MIXED = ((2, 3), (4,), (), (3, 2), (2, 1, 2, 2), (1, 5), (1,), (5, 1))
 
 
@@ -91,7 +91,7 @@ def test_every_direction_has_length_one_or_is_zero(case: Any) -> None:
 @settings(deadline=None)
 @given(case=cases(), power=st.integers(-30, 30))
 def test_the_unit_of_the_vector_is_not_seen(case: Any, power: int) -> None:
-    """To the bit: nothing is added to a norm."""
+    """Bit for bit: nothing is added to a norm."""
     v, shapes = case
     for direction in (directions, polar_directions):
         assert torch.equal(direction(2.0**power * v, shapes), direction(v, shapes))
@@ -216,7 +216,7 @@ def test_tall_is_the_transpose_of_wide() -> None:
 
 
 def test_products_are_those_of_the_short_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An embedding's are of 4 by 4, not of 900 by 900; and what is alike goes together."""
+    """An embedding's are of 4 by 4, not of 900 by 900; and equal shapes are batched."""
     seen: list[tuple[int, ...]] = []
 
     def watched(X: torch.Tensor) -> torch.Tensor:
@@ -230,7 +230,7 @@ def test_products_are_those_of_the_short_side(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_alike_together_are_as_they_are_alone(dtype: torch.dtype) -> None:
+def test_batched_tensors_give_the_same_as_single_ones(dtype: torch.dtype) -> None:
     shapes = ((4, 9), (5,), (9, 4), (4, 9), (4, 3, 3))
     v = normal(total(shapes)).to(dtype)
     for u, shape, part in zip(

@@ -1,4 +1,4 @@
-"""Run files as earlier versions wrote them still open, tell the same, and are reported."""
+"""Run files as earlier versions wrote them still open, have the same facts, and are reported."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_whoever_made_it_the_settings_are_one_tree(door: str, run: Summary) -> N
         assert (facts.names, facts.federation, facts.fleet) == (["p0", "p1"], "f00d", "flower")
 
 
-def test_what_it_cost_and_came_to(run: Summary) -> None:
+def test_its_costs_and_scores(run: Summary) -> None:
     told = run.as_dict()
     assert [row["samples"] for row in run.rows] == [40, 50, 60]
     assert [row["absent"] for row in run.rows] == [0, 1, 0]
@@ -147,7 +147,7 @@ def test_what_it_cost_and_came_to(run: Summary) -> None:
         **{"rounds": 2, "state": "done", "accuracy": 0.75, "loss": 1.0, "train_loss": None},
         **{"samples": 60, "virtual_seconds": 2.5, "seconds": pytest.approx(2.8), "absent": 1},
         **{"bits_up": 104, "bits_down": 64, "value_bits_up": 68, "staleness": {0: 2, 1: 1}},
-        **{"uploads": [1, 2], "seconds_per_round": pytest.approx(0.4)},  # the opening left out
+        **{"uploads": [1, 2], "seconds_per_round": pytest.approx(0.4)},  # without the opening
     }.items():
         assert told[key] == value, key
 
@@ -175,9 +175,9 @@ def test_every_command_reads_it(
     )
 
 
-def test_how_it_goes_on(door: str, tmp_path: Path) -> None:
+def test_how_it_is_resumed(door: str, tmp_path: Path) -> None:
     run = summarise(write(tmp_path / "a.sqlite", **{**DOORS[door], "state": "running"}))
-    assert run.state == "interrupted"  # nobody writes it
+    assert run.state == "interrupted"  # no process is writing it
     assert run.facts.how_to_resume(Path("a.sqlite")) == {
         "command": "tunefree run --resume a.sqlite",
         "train": "tunefree.resume('a.sqlite', model, clients)",
@@ -185,7 +185,7 @@ def test_how_it_goes_on(door: str, tmp_path: Path) -> None:
     }[door]  # fmt: skip
 
 
-def test_facts_of_another_shape_are_left_out(tmp_path: Path) -> None:
+def test_facts_of_another_shape_are_ignored(tmp_path: Path) -> None:
     odd = {"title": 3, "steps": [1], "config": {"data": 1, "run": {"seed": "x"}}, "mine": 7}
     run = summarise(write(tmp_path / "a.sqlite", **odd, label_counts=[[]]))
     assert (run.title, run.facts.steps, run.facts.data, run.facts.seed) == ("a", {}, "", None)

@@ -1,4 +1,4 @@
-"""A method of one's own stands wherever the name of one of ours does."""
+"""A user's own method can be used wherever one of ours can."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ TINY = (*SMALL, "--local-steps", "2")
 
 @pytest.fixture(autouse=True)
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A file beside which somebody works."""
+    """A module in the user's working folder."""
     (tmp_path / "own_methods.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -127,7 +127,7 @@ def fit(**settings: Any) -> Any:
     return tunefree.train(nn.Linear(4, 3), clients, **(usual | settings))
 
 
-def test_the_command_line_runs_it_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_runs_and_resumes_it(capsys: pytest.CaptureFixture[str]) -> None:
     mine = told(capsys, "run", *TINY, "--algorithm", "own_methods:Mine", "--out", "a.sqlite")
     ours = told(capsys, "run", *TINY, "--algorithm", "fedavg", "--out", "b.sqlite")
     assert mine["theta_sha256"] == ours["theta_sha256"]
@@ -183,7 +183,7 @@ def test_compare_tune_and_sweep_take_it(capsys: pytest.CaptureFixture[str]) -> N
     assert swept["theory"] == 0.5
 
 
-def test_check_looks_at_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "own_methods:Mine"]) == 0
     assert main(["check", "own_methods:Partial"]) == 1
     assert "it has no `server`" in capsys.readouterr().out
@@ -197,10 +197,10 @@ def test_in_python_by_name_by_class_and_on_a_pool() -> None:
     pool = fit(algorithm="own_methods:Mine", eta=0.2, fleet="pool", workers=1)
     assert pool.theta_sha256 == named.theta_sha256
     weighed = fit(algorithm=Mine, eta=0.2, weighting="examples")
-    assert torch.allclose(weighed.theta, named.theta, rtol=1e-4)  # all hold 20
+    assert torch.allclose(weighed.theta, named.theta, rtol=1e-4)  # all have 20
 
 
-def test_a_run_with_a_class_goes_on_when_it_is_given_again(tmp_path: Path) -> None:
+def test_a_run_with_a_class_resumes_when_it_is_given_again(tmp_path: Path) -> None:
     sys.path.append(str(tmp_path))
     Mine = importlib.import_module("own_methods").Mine
     torch.manual_seed(0)
@@ -230,13 +230,13 @@ def test_a_run_with_a_class_goes_on_when_it_is_given_again(tmp_path: Path) -> No
         ({"algorithm": "own_methods:Mine", "rule": "c"}, "rule = 'c' is not known"),
         ({"algorithm": "own_methods:Mine", "eta": float("nan")}, "is not finite"),
         ({"algorithm": "own_methods:half", "eta": 1}, "half is a function of N, S, K and T and"),
-        ({"algorithm": "own_methods:Free", "weighting": "examples"}, "Free cannot weigh clients"),
+        ({"algorithm": "own_methods:Free", "weighting": "examples"}, "Free cannot weight clients"),
         ({"algorithm": "own_methods:len"}, "has no attribute 'len'"),
         ({"algorithm": "builtins:len"}, "len does not make an algorithm: it has no `sys`"),
         ({"algorithm": "fedavgg"}, "or package.module:Name for your own"),
     ],
 )
-def test_errors_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_errors_are_clear(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         fit(**given)
     assert sentence in str(error.value)

@@ -19,7 +19,7 @@ from tunefree.record import Row
 
 
 class Rows:
-    """A run that has happened already."""
+    """A finished run."""
 
     algo = SimpleNamespace(sys=System(4, 2, 1, 4))
 
@@ -49,7 +49,7 @@ def test_lines_for_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-@pytest.mark.parametrize("first", [-1, 1])  # from the opening, or gone on with
+@pytest.mark.parametrize("first", [-1, 1])  # from the opening, or resumed
 def test_the_speed_is_that_of_the_rounds_alone(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     out = shown(first, True, monkeypatch)
     assert "2.0 rounds/s" in out

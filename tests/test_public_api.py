@@ -1,4 +1,4 @@
-"""The library's names and what each says of itself: a change here is a change for users."""
+"""The library's names and their docstrings: a change here is a change for users."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_these_are_the_names() -> None:
 
 
 def test_the_rules_are_those_of_the_command_line() -> None:
-    named = [rule.deal.__name__ for rule in tunefree.partition.RULES.values()]
+    named = [rule.split.__name__ for rule in tunefree.partition.RULES.values()]
     assert sorted(named) == sorted(RULES)
 
 

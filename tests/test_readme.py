@@ -1,4 +1,4 @@
-"""What the README tells people to type really works, and what the project points to is there."""
+"""The README's commands work, and the project's links lead somewhere."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ COMMAND = re.compile(r"^tunefree (.+?)(?: {2,}#.*)?$", flags=re.MULTILINE)
 SESSIONS = [commands for commands in map(COMMAND.findall, BLOCKS) if commands]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
-# No end, or too long, or played by tests of their own: only read.
-NOT_PLAYED = ("flower up",)
+# Endless, too long, or run by other tests: only parsed.
+NOT_RUN = ("flower up",)
 
 
 @pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: f"tunefree {commands[0]}"[:30])
 def test_commands(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a block in one folder: later ones use what earlier ones have left there."""
+    """Those of a block run in one folder: later ones use the files of earlier ones."""
     monkeypatch.chdir(tmp_path)
-    if "runs" in commands:  # it lists what the first block has left
+    if "runs" in commands:  # it lists the runs of the first block
         assert main(["run", *SHORTER["run"]]) == 0
     for command in commands:
         words = [*shlex.split(command), *shorter(command)]
-        if command.startswith(NOT_PLAYED):
+        if command.startswith(NOT_RUN):
             parser().parse_args(words)
         else:
             assert main(words) == 0, command

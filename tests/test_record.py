@@ -1,4 +1,4 @@
-"""A run file keeps what was committed, whole steps only, and tells when it is damaged."""
+"""A run file has what was committed, whole steps only, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("resumed_at", range(len(LINES)))
-def test_a_row_is_told_at_once_as_the_history_will_tell_it(resumed_at: int) -> None:
+def test_a_row_is_the_same_at_once_as_in_the_history(resumed_at: int) -> None:
     record = Record.create(None, Facts())
     record.commit(LINES[:resumed_at], {})
     told: list[Row] = record.history()
@@ -127,7 +127,7 @@ def test_a_step_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
     assert record.absences() == [(1, 0, 5, "too long")]
 
 
-def test_whoever_reads_waits_for_what_was_committed(tmp_path: Path) -> None:
+def test_reading_waits_for_what_was_committed(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", Facts())
     for t in range(20):
         theta = np.full(200_000, t, np.float32)
@@ -158,7 +158,7 @@ def test_commits_take_a_twentieth_of_the_time(
         assert record.costs_little() == due
 
 
-def test_the_log_holds_a_few_commits_but_never_grows_without_bound(
+def test_the_log_contains_a_few_commits_but_never_grows_without_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tunefree.record.file.MOST_LOG", 1_500)
@@ -190,24 +190,24 @@ def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
     assert [row["t"] for row in reader.history()] == [0, 1]
 
 
-def test_downloads_are_kept_as_long_as_they_are_held(tmp_path: Path) -> None:
+def test_downloads_are_stored_while_in_flight(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", Facts())
-    record.commit([line(0, 1.0)], {}, held={0}, new={0: b"zero"})
-    record.commit([line(1, 1.0), line(2, 1.0)], {}, held={0, 2}, new={2: b"two"})
-    assert record.held() == {0: b"zero", 2: b"two"}
-    record.commit([line(3, 1.0)], {}, held={2})
-    assert record.held() == {2: b"two"}
+    record.commit([line(0, 1.0)], {}, in_flight={0}, new={0: b"zero"})
+    record.commit([line(1, 1.0), line(2, 1.0)], {}, in_flight={0, 2}, new={2: b"two"})
+    assert record.in_flight() == {0: b"zero", 2: b"two"}
+    record.commit([line(3, 1.0)], {}, in_flight={2})
+    assert record.in_flight() == {2: b"two"}
     assert record.last() == (3, 6.0)
 
 
-def test_one_process_writes_and_the_second_is_told_who_does(tmp_path: Path) -> None:
+def test_one_process_writes_and_the_second_learns_which(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     record = Record.create(path, Facts(state="running"))
     assert Record.open(path).state == "running"
     with pytest.raises(ConfigError, match=f"is being written by process {os.getpid()} on"):
         Record.resume(path)
     record.release()
-    assert Record.open(path).state == "interrupted"  # nobody writes it
+    assert Record.open(path).state == "interrupted"  # no process is writing it
     Record.resume(path).close()
 
 
@@ -230,7 +230,7 @@ time.sleep(60)
 """
 
 
-def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
+def test_a_killed_writer_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     command = [sys.executable, "-c", WRITER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -276,7 +276,7 @@ def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> 
 
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(ConfigError, match="exists already and is left as it is"):
+    with pytest.raises(ConfigError, match="exists already and is not overwritten"):
         Record.create(tmp_path / "precious", Facts())
     assert (tmp_path / "precious").read_text() == "mine"
 
@@ -293,7 +293,7 @@ def test_a_damaged_vector_is_noticed(tmp_path: Path) -> None:
         Record.open(tmp_path / "run.sqlite").vectors()
 
 
-def test_what_is_no_run_file_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run file"):
         Record.open(tmp_path / "absent")
     (tmp_path / "text").write_text("hello, this is not a data base" * 100)

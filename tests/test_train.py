@@ -1,4 +1,4 @@
-"""The front door of the library: bring a model and clients, get a trained model back."""
+"""`tunefree.train`: from a model and clients to a trained model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Clients = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def blobs(clients: int = 6, n: int = 30, seed: int = 0) -> Clients:
-    """Three Gaussian classes, dealt out so that every client misses one."""
+    """Three Gaussian classes, split so that every client misses one."""
     rng = torch.Generator().manual_seed(seed)
     centres = 3 * torch.eye(3, 4)
     result = []
@@ -141,7 +141,7 @@ def test_an_algorithm_as_a_function_of_the_constants() -> None:
         fit(algorithm=PAdaMFed.theory, eta=0.1)
 
 
-def test_out_keeps_the_run_with_every_state(tmp_path: Path) -> None:
+def test_out_stores_the_run_with_every_state(tmp_path: Path) -> None:
     run = fit(rounds=20, out=tmp_path / "run.sqlite")
     record = Record.open(tmp_path / "run.sqlite")
     assert record.facts().state == "done"
@@ -151,7 +151,7 @@ def test_out_keeps_the_run_with_every_state(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.mean(c_i, axis=0), record.vectors()["c"], atol=1e-6)
 
 
-def test_divergence_names_client_field_and_step_and_keeps_what_came_before(tmp_path: Path) -> None:
+def test_divergence_names_client_field_and_step_and_keeps_earlier_steps(tmp_path: Path) -> None:
     with pytest.raises(WireError, match=r"client \d at t = \d+: `delta` is not finite"):
         fit(algorithm="fedavg", eta=3e38, out=tmp_path / "run.sqlite")
     record = Record.open(tmp_path / "run.sqlite")
@@ -168,7 +168,7 @@ class Fragile(nn.Linear):
 
 
 class Undeclared(PAdaMFed):
-    """Says Exchange(down, work, up), without its messages."""
+    """Writes Exchange(down, work, up), without its messages."""
 
     def round(self) -> tuple[Exchange, ...]:
         return (Exchange(self.broadcast, self.local, self.aggregate),)  # type: ignore[call-arg, arg-type]
@@ -181,7 +181,7 @@ def test_messages_must_be_declared(tmp_path: Path) -> None:
     assert not (tmp_path / "a.sqlite").exists()
 
 
-def test_a_failing_client_names_itself() -> None:
+def test_a_failing_client_is_named() -> None:
     clients = blobs()
     clients[4][0][7] = 99.0
     words = "client 4 failed in exchange 0 of the opening at t = -1: sensor out of range"
@@ -221,7 +221,7 @@ def bad(client: int, sample: int, x: float | None = None, y: int | None = None) 
         ({"device": "warp"}, "device = 'warp' cannot be used here"),
     ],
 )
-def test_bad_input_gets_one_sentence(settings: dict[str, object], sentence: str) -> None:
+def test_bad_input_gets_a_clear_error(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         fit(**settings)
     assert sentence in str(error.value)

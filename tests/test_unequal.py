@@ -1,4 +1,4 @@
-"""Clients that hold unequal amounts of data: local epochs, weights and odds, at every door."""
+"""Clients with unequal amounts of data: local epochs, weights and odds."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def test_k_is_the_mean_of_the_clients_own(tmp_path: Path) -> None:
     assert run.algo.sys.K == round(sum(steps) / 6) == 6
     facts = Record.open(tmp_path / "a.sqlite").facts()
     assert facts.system["K"] == 6
-    assert "K" not in facts.config["system"]  # seeds may deal out the data in another way
+    assert "K" not in facts.config["system"]  # seeds may split the data differently
     assert facts.config["system"]["epochs"] == 2
 
 
-def test_steps_and_epochs_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot go"):
+def test_steps_and_epochs_cannot_be_combined(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot be"):
         fit(local_steps=3, local_epochs=1)
     assert main(["run", "--local-steps", "3", "--local-epochs", "1"]) == 2
     assert "give --local-steps or --local-epochs" in capsys.readouterr().err
 
 
-# The same bits whoever does the work.
+# The same bits on every fleet.
 
 UNEQUAL: dict[str, Any] = {"local_epochs": 1, "sampling": "examples"}
 BUFFERED = tunefree.Schedule("buffered", concurrency=4)
@@ -102,7 +102,7 @@ KEYS: dict[str, Any] = {
     ],
     ids=["polarfl", "late", "weighted"],
 )
-def test_a_stopped_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_bit_for_bit(more: dict[str, Any], tmp_path: Path) -> None:
     whole, cut = (
         prepare(config.load(None, KEYS | more | {"run.out": str(tmp_path / name)}))
         for name in ("whole.sqlite", "cut.sqlite")
@@ -117,29 +117,29 @@ def test_a_stopped_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: 
     assert rest.theta_sha256 == whole.theta_sha256
 
 
-def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     fit(algorithm="scaffold", out=path, **UNEQUAL)
     for sizes in ((3, 8, 9, 20, 33, 49), (8, 3, 9, 20, 33, 50)):
         torch.manual_seed(0)
-        with pytest.raises(ConfigError, match="cannot go on: its clients' data was"):
+        with pytest.raises(ConfigError, match="cannot be resumed: its clients' data was"):
             tunefree.resume(path, nn.Linear(4, 3), clients(sizes), rounds=9)
     torch.manual_seed(0)
     again = tunefree.resume(path, nn.Linear(4, 3), clients(), rounds=9, progress=False)
     assert again.theta_sha256 == fit(algorithm="scaffold", rounds=9, **UNEQUAL).theta_sha256
 
 
-# Who is drawn.
+# Which clients are sampled.
 
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
-def test_late_clients_are_drawn_with_the_odds_too(dispatch: Any) -> None:
+def test_late_clients_are_sampled_by_the_odds_too(dispatch: Any) -> None:
     schedule = tunefree.Schedule("buffered", concurrency=3, dispatch=dispatch)
     choices: dict[str, Any] = {"algorithm": "fedavg", "local_steps": 1, "rounds": 60}
     weights = [1, 1, 1, 1, 1, 30]
-    heard = fit(schedule=schedule, per_round=2, sampling=weights, **choices).record.uploads()
+    uploads = fit(schedule=schedule, per_round=2, sampling=weights, **choices).record.uploads()
     usual = fit(schedule=schedule, per_round=2, **choices).record.uploads()
-    assert heard[5] > 1.3 * usual[5]  # it is often busy, and then cannot be drawn
+    assert uploads[5] > 1.3 * usual[5]  # it is often busy, and then cannot be drawn
 
 
 def test_uniform_sampling_is_what_it_was() -> None:
@@ -171,11 +171,14 @@ def test_weights_and_examples_are_the_same_odds(sampling: str) -> None:
     ("given", "sentence"),
     [
         ({"sampling": [1, 2]}, "sampling has 2 weights for 6 clients; give one for each"),
-        ({"sampling": [1, 2, 3, 4, 5, 0]}, "nor a positive finite weight for each client"),
+        ({"sampling": [1, 2, 3, 4, 5, 0]}, "or a positive finite weight for each client"),
         ({"sampling": "exmples"}, "did you mean 'examples'?"),
-        ({"weighting": "examples"}, "PolarFL cannot weigh clients: its c is the mean of all"),
+        ({"weighting": "examples"}, "PolarFL cannot weight clients: its c is the mean of all"),
         ({"weighting": "exmples"}, "weighting = 'exmples' is not known"),
-        ({"algorithm": "feddyn", "weighting": "examples"}, "FedDyn cannot weigh clients: its serv"),
+        (
+            {"algorithm": "feddyn", "weighting": "examples"},
+            "FedDyn cannot weight clients: its serv",
+        ),
         ({"algorithm": "fedavg", "weigthing": "examples"}, "did you mean 'weighting'?"),
         (
             {"roundz": 3, "algorithm": "fedavg"},
@@ -184,22 +187,22 @@ def test_weights_and_examples_are_the_same_odds(sampling: str) -> None:
         ({"local_epochs": -1}, "local_epochs = -1 is too small"),
     ],
 )
-def test_bad_input_gets_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_bad_input_gets_a_clear_error(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         fit(**given)
     assert sentence in str(error.value)
 
 
-def test_compare_weighs_every_method_or_says_which_cannot(
+def test_compare_weights_every_method_or_says_which_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "fedavg", "polarfl", "--weighting", "examples"]) == 2
-    assert "PolarFL cannot weigh clients" in capsys.readouterr().err
+    assert "PolarFL cannot weight clients" in capsys.readouterr().err
 
 
 def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
-    """Each seed deals out the data anew, so K differs; and older files know none of these keys."""
+    """Each seed splits the data differently, so K differs; older files have none of these keys."""
     from tunefree.record import summarise
     from tunefree.report.methods import group
 
@@ -220,8 +223,8 @@ def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
     assert not later & {f"{section}.{key}" for section, own in kept.items() for key in own}
 
 
-def test_what_a_run_is_tells_its_epochs_and_odds(tmp_path: Path) -> None:
-    """Two that differ in nothing else are not taken for each other; older ones told neither."""
+def test_the_identity_of_a_run_has_its_epochs_and_odds(tmp_path: Path) -> None:
+    """Two that differ in nothing else are distinguished; older ones stored neither."""
     data = clients((8, 8, 8, 8, 8, 8))  # one step is one epoch
 
     def identity(name: str, **settings: Any) -> dict[str, str]:

@@ -200,7 +200,7 @@ def meaning(action: argparse.Action) -> str:
 
 def settings() -> str:
     """Every setting with its name at every entry point."""
-    names = {key: name for name, key in config.door_keys().items()}
+    names = {key: name for name, key in config.argument_keys().items()}
     lines = [
         *WIDE,
         "# Settings",

@@ -69,10 +69,10 @@ HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import torch only when something is asked for that needs it."""
+        """Import torch only when a name that needs it is used."""
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("tunefree")
         if name == "partition":

@@ -1,4 +1,4 @@
-"""The front doors: from settings, or from a model and clients, to a run."""
+"""The Python API: from settings, or from a model and clients, to a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import tunefree.models
-from tunefree import algorithms, arguments, evaluate, words
+from tunefree import algorithms, arguments, evaluate
 from tunefree.config import (
     AlgorithmSettings,
     Config,
@@ -31,8 +31,8 @@ from tunefree.config import (
     Sampling,
     Schedule,
     SystemSettings,
-    at_door,
     config_from,
+    from_arguments,
     probabilities,
     with_rounds,
     with_sizes,
@@ -42,6 +42,7 @@ from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, check_federation
 from tunefree.data.validation import held_out
+from tunefree.describe import introduction, one_line, progress_of, state_of
 from tunefree.errors import ConfigError
 from tunefree.evaluate import Evaluator, Measure
 from tunefree.fleet import choice
@@ -63,35 +64,35 @@ P = ParamSpec("P")
 
 
 class Run(Training):
-    """A training in your hands: iterate it for a row per round, stop, look at it, go on.
+    """A training run: iterate it for a row per round, stop, inspect it, continue.
 
     Args:
         model: Any module; it is copied and left as it is.
         clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
-        test: Held-out samples for the scores, in the form of one client's.
+        test: Held-out samples for the scores, in the same form as one client's.
         algorithm: A name from `tunefree algorithms`, `package.module:Name`, a class, or a function
             of the system constants.
-        rounds: T, how many server steps there are.
-        per_round: S, clients in a round; by default 10, or all if there are fewer. 0 is all.
-        local_steps: K, mini-batch steps of a client in a round; by default 10.
+        rounds: T, the number of server steps.
+        per_round: S, clients per round; by default 10, or all if there are fewer. 0 is all.
+        local_steps: K, mini-batch steps of a client per round; by default 10.
         local_epochs: Instead of steps, passes of a client over its own samples.
-        sampling: "uniform"; "examples" draws clients by the samples they hold, a sequence by a
-            weight for each.
-        batch_size: Samples in a mini-batch.
-        seed: The same seed gives the same bits; None draws one, which the run keeps.
+        sampling: "uniform"; "examples" samples clients with more data more often; or a sequence
+            with a weight for each client.
+        batch_size: Samples per mini-batch.
+        seed: The same seed gives the same bits; None draws one, which the run stores.
         eval_every: Rounds between evaluations.
-        evaluate: A function of the model that gives further scores as a dict of numbers.
-        loss: By default the model's own, cross-entropy for labels, mean squares for real targets.
+        evaluate: A function of the model that returns further scores as a dict of numbers.
+        loss: By default the model's own, else cross-entropy for labels, MSE for real targets.
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
         grad_norm: Whether evaluations also measure the norm of the full gradient.
         device: "cpu", or "cuda" where there is a GPU.
-        fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": what is quicker.
+        fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": the faster one.
         workers: Processes of the pool; 0 is one per core.
-        kernels: How gradients are computed; "plain" leaves all to torch.
-        commit_every: Rounds between commits to the file; 0 is as often as it costs little.
-        name: What the run is called in reports.
-        out: The file that keeps the whole run, also when it fails; `resume` goes on with it.
-        progress: Whether `finish` and `train` show how far they are.
+        kernels: How gradients are computed; "plain" uses torch only.
+        commit_every: Rounds between commits to the file; 0 commits whenever it costs little.
+        name: The name of the run in reports.
+        out: The file that stores the whole run, also if it fails; `resume` continues it.
+        progress: Whether `finish` and `train` show progress.
         options: The algorithm's own options, such as `compressor="sign"`.
 
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
@@ -148,7 +149,7 @@ class Run(Training):
                 {key: arguments.plain(value) for key, value in each.items()}
                 for each in (given, options)
             )
-            settings = at_door(given, len(federation), options)
+            settings = from_arguments(given, len(federation), options)
             settings = replace(settings, schedule=arguments.schedule_of(schedule))
             make = None if isinstance(algorithm, str) else algorithm
             self._own(settings, model, federation, make, loss, None, evaluate, {"label": str(name)})
@@ -161,31 +162,31 @@ class Run(Training):
         federation: Federation,
         make: MakeAlgorithm | None,
         loss: Loss | None,
-        begun: Config | None,
+        earlier: Config | None,
         evaluate: Measure | None,
         facts: Mapping[str, Any],
     ) -> None:
-        """Begin, with the user's own model and data, once they are checked."""
+        """Set up the run with the user's own model and data, after checking them."""
         if settings.model.start or settings.model.lora:
             key = "start" if settings.model.start else "lora"
             raise ConfigError(
                 f"model.{key} is for models by name; give your own with its weights and adapters "
-                "in it, and leave this out"
+                "in it, and omit this"
             )
         task = task_of(model, federation.train, loss)
         federation = check_federation(task.of(federation))
         objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
         facts = {"door": "train", **facts}
-        self._begin(settings, objective, federation, facts, make, begun, evaluate)
+        self._set_up(settings, objective, federation, facts, make, earlier, evaluate)
 
-    def _begin(
+    def _set_up(
         self,
         settings: Config,
         objective: Objective,
         federation: Federation,
         facts: Mapping[str, Any],
         make: MakeAlgorithm | None,
-        begun: Config | None,
+        earlier: Config | None,
         evaluate: Measure | None,
     ) -> None:
         """Everything checked and ready, in this process and its workers; nothing trained yet."""
@@ -204,8 +205,8 @@ class Run(Training):
             )
 
         shared = None
-        if begun is not None:
-            before = algorithms.configure(with_sizes(begun, sizes), objective.shapes, make)
+        if earlier is not None:
+            before = algorithms.configure(with_sizes(earlier, sizes), objective.shapes, make)
             algorithms.check_rounds(before, algo)
             shared = identity(before)
         clients = DataClients(
@@ -216,7 +217,7 @@ class Run(Training):
         self._evaluator = Evaluator(objective, federation, run.seed, run.grad_norm, evaluate)
         said = replace(
             describe(algo, objective, federation),
-            config=settings.told_apart(),
+            config=settings.canonical(),
             identity=identity(algo),
             fleet=chosen,
             **facts,
@@ -252,24 +253,24 @@ class Run(Training):
         workers: int = RunSettings.workers,
         progress: bool = True,
     ) -> Run:
-        """The run in a file, ready to go on to the same bits as if it had never stopped.
+        """The run in a file, ready to continue bit for bit as if it had never stopped.
 
-        A run of the command line needs its file only. One of `train` needs again what a file cannot
-        keep: model, data and functions. All other settings are the run's own, but for `rounds`.
+        A run of the command line needs only its file. One of `train` also needs what a file cannot
+        store: model, data and functions. All other settings are the run's own, except `rounds`.
 
         Args:
             path: The run file.
-            model: The module as it was first given.
+            model: The module as it was given at the start.
             clients: The clients' data, the same as before.
             test: The test set, the same as before.
             algorithm: The class or function, if the algorithm was one.
             loss: The function, if a loss was given.
-            evaluate: The function, if there are measures of one's own.
-            rounds: Also a finished run goes on to so many, as if begun with them, if no step of
-                its method depends on T.
-            fleet: Where clients run now, which may differ.
+            evaluate: The function, if there are measures of your own.
+            rounds: A new T, also for a finished run: as if started with it, if no step of its
+                method depends on T.
+            fleet: Where clients run now; may differ from before.
             workers: Processes of the pool; 0 is one per core.
-            progress: Whether `finish` shows how far it is.
+            progress: Whether `finish` shows progress.
 
         >>> from tempfile import TemporaryDirectory
         >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
@@ -289,30 +290,30 @@ class Run(Training):
                 return run
             if model is None or clients is None or facts.door != "train":
                 raise ConfigError(
-                    f"'{path}' was made by tunefree.train, and model and data are not kept in it; "
+                    f"'{path}' was made by tunefree.train and does not contain model and data; "
                     "give them again: tunefree.resume(path, model, clients)"
                 )
             if not facts.algorithm and algorithm is None:
                 raise ConfigError(
-                    f"the algorithm of '{path}' was a function, which is not kept in it; give it "
+                    f"the algorithm of '{path}' was a function, which is not stored in it; give it "
                     "again: tunefree.resume(path, model, clients, algorithm=...)"
                 )
-            begun = with_fleet(config_from(facts.config), path, fleet, workers)
-            settings = with_rounds(begun, rounds)
+            earlier = with_fleet(config_from(facts.config), path, fleet, workers)
+            settings = with_rounds(earlier, rounds)
             federation = federation_from(clients, test)
             if len(federation) != settings.system.N:
                 raise ConfigError(
-                    f"'{path}' was begun with {settings.system.N} clients, and now there are "
-                    f"{len(federation)}; give those it began with"
+                    f"'{path}' was started with {settings.system.N} clients, and now there are "
+                    f"{len(federation)}; give the ones it was started with"
                 )
-            run = own_data(settings, model, federation, algorithm, loss, begun, evaluate)
+            run = own_data(settings, model, federation, algorithm, loss, earlier, evaluate)
             run._progress = progress
             return run
 
     def finish(self) -> Run:
-        """Train to the end, as `train` does, and give the run back.
+        """Train to the end, as `train` does, and return the run.
 
-        Ctrl-C ends it after its round, with a word on how to go on, and twice at once.
+        Ctrl-C stops it after the current round and prints how to resume; twice stops it at once.
         """
         handler = signal.getsignal(signal.SIGINT)
         stop = Stop(*([signal.SIGINT] if handler is signal.default_int_handler else ()))
@@ -323,35 +324,35 @@ class Run(Training):
         if stop.asked and self.record.state != "done":
             path = self.record.path
             file = f", or {self.record.facts().how_to_resume(path)}" if path else ""
-            sys.stderr.write(f"{words.state_of(self)}; go on with run.finish(){file}\n")
+            sys.stderr.write(f"{state_of(self)}; continue with run.finish(){file}\n")
         return self
 
     def summary(self) -> str:
-        """The run in words: every step size and its formula, and how far it has come."""
-        return f"{words.introduction(self)}\n  {words.progress_of(self)}"
+        """The run as text: every step size and its formula, and its progress."""
+        return f"{introduction(self)}\n  {progress_of(self)}"
 
     def client_scores(self) -> list[Row]:
         """The model's scores on each client's own training data; see `tunefree.spread`."""
         return self._evaluator.clients(self.theta)
 
     def __repr__(self) -> str:
-        return words.in_a_line(self)
+        return one_line(self)
 
 
-def played(make: Callable[P, Run], name: str, doc: str, example: str) -> Callable[P, Run]:
+def to_the_end(make: Callable[P, Run], name: str, doc: str, example: str) -> Callable[P, Run]:
     """The function of the same arguments that also trains to the end."""
     arguments = (inspect.getdoc(make) or "").partition("\n\n")[2].partition("\n\n>>>")[0]
 
-    def play(*given: P.args, **settings: P.kwargs) -> Run:
+    def run_to_the_end(*given: P.args, **settings: P.kwargs) -> Run:
         return make(*given, **settings).finish()
 
-    play.__name__ = play.__qualname__ = name
-    play.__doc__ = f"{doc}\n\n{arguments}\n\n{example}"
-    play.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
-    return play
+    run_to_the_end.__name__ = run_to_the_end.__qualname__ = name
+    run_to_the_end.__doc__ = f"{doc}\n\n{arguments}\n\n{example}"
+    run_to_the_end.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return run_to_the_end
 
 
-train = played(
+train = to_the_end(
     Run,
     "train",
     "Train the model on the clients' data to the end and return the run.",
@@ -362,10 +363,10 @@ train = played(
 (5, Linear(in_features=4, out_features=3, bias=True))
 """,
 )
-resume = played(
+resume = to_the_end(
     Run.resume,
     "resume",
-    "Go on with the run in a file, to its end, and return the run.",
+    "Resume the run in a file, train it to the end and return it.",
     """\
 >>> from tempfile import TemporaryDirectory
 >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
@@ -384,8 +385,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     Args:
         path: The run file.
-        model: The module that the run was given: what is not trained is not in the file. A run of
-            the command line knows its own.
+        model: The module that the run was given, as the file contains only what was trained. Not
+            needed for a run of the command line.
 
     >>> from tempfile import TemporaryDirectory
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
@@ -399,11 +400,11 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     with closing(Record.open(path)) as record:
         facts, vectors = record.facts(), record.vectors()
     if "theta" not in vectors:
-        raise ConfigError(f"'{path}' holds no model yet: no round was committed")
+        raise ConfigError(f"'{path}' contains no model yet: no round was committed")
     if model is None:
         if facts.door != "command":
             raise ConfigError(
-                f"'{path}' keeps no model; give one like that it has trained: "
+                f"'{path}' does not contain the module; give the one it has trained: "
                 "tunefree.load(path, model)"
             )
         model = configured(config_from(facts.config))[1].module
@@ -422,20 +423,20 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
 
 
 def state_dict(record: Record) -> dict[str, NDArray[Any]]:
-    """Name -> tensor of the model as trained so far, also what was not trained of a named model."""
+    """Name -> tensor of the model trained so far, including untrained tensors of a named model."""
     facts, theta = record.facts(), record.vectors().get("theta")
     if theta is None:
-        raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
+        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
     with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
     if not facts.tensors:
         raise ConfigError(
-            f"'{record.path}' was made by an earlier tunefree, which did not keep the names of the "
-            f"model's tensors; {with_model}"
+            f"'{record.path}' was made by an earlier tunefree, which did not store the names of "
+            f"the model's tensors; {with_model}"
         )
     fixed = [name for name, _, place in facts.tensors if place < 0]
     if fixed and facts.door != "command":
         raise ConfigError(
-            f"{fixed[0]!r} of the model was not trained, and '{record.path}' keeps only what was; "
+            f"{fixed[0]!r} of the model was not trained, and '{record.path}' has only what was; "
             f"{with_model}"
         )
     others = untrained(facts, record) if fixed else {}
@@ -448,29 +449,29 @@ def state_dict(record: Record) -> dict[str, NDArray[Any]]:
 
 
 def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
-    """Frozen parameters and buffers of a model that has a name, which is built again."""
+    """Frozen parameters and buffers of a named model, which is built again."""
     settings = config_from(facts.config)
     data = settings.data
     objective = named_objective(settings, sources.load(data.name, data.dir or None, **data.options))
     if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
         raise ConfigError(
-            f"model.name = {facts.model!r} now makes another model than when '{record.path}' was "
-            "begun; give it back the model that it began with"
+            f"model.name = {facts.model!r} now builds another model than when '{record.path}' was "
+            "started; restore the model that it was started with"
         )
     return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
 
 
 def client_scores(path: Path) -> list[Row]:
-    """The scores on each client's training data of a run of the command line, as last committed."""
+    """Scores on each client's training data, for a run of the command line as last committed."""
     with closing(Record.open(path)) as record:
         facts, vectors = record.facts(), record.vectors()
     if facts.door != "command":
         raise ConfigError(
-            f"'{path}' does not keep its clients' data; in Python: "
+            f"'{path}' does not contain its clients' data; in Python: "
             "tunefree.Run.resume(path, model, clients).client_scores()"
         )
     if "theta" not in vectors:
-        raise ConfigError(f"'{path}' holds no model yet: no round was committed")
+        raise ConfigError(f"'{path}' contains no model yet: no round was committed")
     _, objective, federation = configured(config_from(facts.config))
     theta = torch.from_numpy(vectors["theta"]).to(objective.theta0)
     return evaluate.client_scores(objective, theta, federation)
@@ -488,15 +489,15 @@ def resume_command(
     rounds: int | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
-    """A run of the command line as its file left it, ready to go on, perhaps to other rounds."""
+    """A run of the command line as stored in its file, ready to continue, perhaps to another T."""
     facts = facts_of(path)
     if facts.door != "command":
         raise ConfigError(
-            f"'{path}' was made by tunefree.train; go on with it in Python: "
+            f"'{path}' was made by tunefree.train; resume it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    begun = with_fleet(config_from(facts.config), path, fleet, workers)
-    return prepare(with_rounds(begun, rounds), begun=begun, evaluate=evaluate)
+    earlier = with_fleet(config_from(facts.config), path, fleet, workers)
+    return prepare(with_rounds(earlier, rounds), earlier=earlier, evaluate=evaluate)
 
 
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
@@ -509,35 +510,35 @@ def own_data(
     federation: Federation,
     make: MakeAlgorithm | None,
     loss: Loss | None,
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
     facts: Mapping[str, Any] = {},
 ) -> Run:
     """The run of a user's own model and data, checked; nothing is trained yet."""
     run = Run.__new__(Run)
-    run._own(settings, model, federation, make, loss, begun, evaluate, facts)
+    run._own(settings, model, federation, make, loss, earlier, evaluate, facts)
     return run
 
 
 def prepare(
     settings: Config,
     facts: Mapping[str, Any] = {},
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
-    """Everything a configured run needs, found and checked; nothing is trained yet.
+    """Everything a configured run needs, loaded and checked; nothing is trained yet.
 
-    `facts` are kept in the run file beside the settings; `begun` are the settings of a run that
-    exists and goes on.
+    `facts` are stored in the run file beside the settings; `earlier` are the settings of a run
+    to resume.
     """
     settings, objective, federation = configured(settings)
     out = settings.run.out or str(new_path(settings))
     settings = replace(settings, run=replace(settings.run, out=out))
-    return simulation(settings, objective, federation, facts, begun=begun, evaluate=evaluate)
+    return simulation(settings, objective, federation, facts, earlier=earlier, evaluate=evaluate)
 
 
 def configured(settings: Config) -> tuple[Config, Objective, Federation]:
-    """The data and the model that the settings name; in those given back the model has a name."""
+    """The data and the model that the settings name; in those returned the model has a name."""
     chosen = settings.algorithm
     algorithms.check(chosen.name, algorithms.options_of(chosen), chosen.explicit_steps)
     dataset, federation = named_data(settings)
@@ -547,7 +548,7 @@ def configured(settings: Config) -> tuple[Config, Objective, Federation]:
 
 
 def named_data(settings: Config) -> tuple[Dataset, Federation]:
-    """The data set that the settings name, and how it is dealt out."""
+    """The data set that the settings name, and its split across clients."""
     data, seed = settings.data, settings.run.seed
     dataset = sources.load(data.name, data.dir or None, **data.options)
     parts = partition.from_spec(
@@ -577,7 +578,7 @@ def named_objective(settings: Config, dataset: Dataset) -> Objective:
 def with_start(settings: Config) -> Config:
     """The settings with the fingerprint of the weights that they start from.
 
-    So no run goes on, or counts as played, with others.
+    So no run is resumed, or counts as finished, with other weights.
     """
     model = settings.model
     if not model.start or model.fingerprint:
@@ -602,7 +603,7 @@ def start_of(model: ModelSettings) -> weights.State:
     if wanted and (found := weights.fingerprint(state)) != wanted:
         raise ConfigError(
             f"model.start = '{path}' has changed: its weights had the fingerprint {wanted}, and "
-            f"now it is {found}; give them as they were, or begin a new run"
+            f"now it is {found}; give them as they were, or start a new run"
         )
     return state
 
@@ -613,17 +614,17 @@ def simulation(
     federation: Federation,
     facts: Mapping[str, Any],
     make: MakeAlgorithm | None = None,
-    begun: Config | None = None,
+    earlier: Config | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
-    """The run of these settings in this process and its workers, whoever brought the data."""
+    """The run of these settings in this process and its workers, on named or given data."""
     run = Run.__new__(Run)
-    run._begin(settings, objective, federation, facts, make, begun, evaluate)
+    run._set_up(settings, objective, federation, facts, make, earlier, evaluate)
     return run
 
 
 def usable(device: str) -> torch.device:
-    """The device, once a tensor could be put there."""
+    """The device, after checking that it can store a tensor."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -637,7 +638,7 @@ def usable(device: str) -> torch.device:
 def new_path(settings: Config) -> Path:
     """The first free name in runs/."""
     method, data = (
-        re.sub(r"[^\w.=+-]+", "_", Path(name).name)  # an own one may lie anywhere
+        re.sub(r"[^\w.=+-]+", "_", Path(name).name)  # a user's own may be anywhere
         for name in (settings.algorithm.name, settings.data.name)
     )
     stem = f"{method}-{data}-seed{settings.run.seed}"

@@ -1,4 +1,4 @@
-"""The door in Python: arguments as people write them, and errors that name them so."""
+"""The Python API: its arguments as users write them, and errors that name these arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from tunefree.algorithms import LEARNING_RATES, WRAPPED, find
 from tunefree.algorithms.own import Maker, about_of, options_in
-from tunefree.config import SECTIONS, Schedule, build, door_keys
+from tunefree.config import SECTIONS, Schedule, argument_keys, build
 from tunefree.errors import ConfigError
 
 KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
@@ -23,7 +23,7 @@ ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a clie
 
 
 def plain(value: object) -> object:
-    """The value as settings keep it: NumPy's numbers, torch's devices and paths are taken too.
+    """The value as settings store it: NumPy numbers, torch devices and paths are accepted too.
 
     >>> plain(np.int64(20)), plain(torch.device("cpu"))
     (20, 'cpu')
@@ -43,7 +43,7 @@ def check_options(
 ) -> None:
     """Refuse a keyword that is neither an argument of `train` nor an option of the method.
 
-    A step size for a method that takes none is left to the method, which says why.
+    A step size for a method that takes none is refused later, with the reason.
     """
     maker = find(algorithm) if isinstance(algorithm, str) else algorithm
     said = about_of(maker)
@@ -68,7 +68,7 @@ def no_argument(function: str, key: str, known: Collection[str]) -> ConfigError:
 
 @contextmanager
 def named() -> Iterator[None]:
-    """Errors name the arguments of this door in place of the keys and flags of others."""
+    """Errors name Python arguments instead of settings keys and command-line flags."""
     try:
         yield
     except ConfigError as error:
@@ -83,7 +83,7 @@ def in_python(sentence: str) -> str:
     >>> in_python("set algorithm.explicit_steps = true; see 'run.out'")
     "set explicit_steps=True; see 'run.out'"
     """
-    names = {key: name for name, key in door_keys().items()}
+    names = {key: name for name, key in argument_keys().items()}
     keys = {f"{section}.{f.name}" for section, cls in SECTIONS.items() for f in fields(cls)}
 
     def argument(match: re.Match[str]) -> str:
@@ -92,7 +92,7 @@ def in_python(sentence: str) -> str:
 
     def flag(match: re.Match[str]) -> str:
         name = match[1].replace("-", "_")
-        return name if name in door_keys() else match[0]
+        return name if name in argument_keys() else match[0]
 
     sentence = sentence.replace("algorithm.explicit_steps = true", "explicit_steps=True")
     return FLAG.sub(flag, KEY.sub(argument, sentence))

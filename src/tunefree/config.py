@@ -1,8 +1,8 @@
-"""Settings: every key, its default, its range, and the sentence for a value that is none.
+"""Settings: every key, its default, its range, its help, and the errors for values out of range.
 
-All doors derive from here. A setting's flag (`--per-round`) is also its argument in Python
-(`per_round`) and its key in Flower's run config (`per-round`); its key here (`system.S`) is that of
-the TOML file, of `--set` and of the run file.
+The command line, the Python API and Flower apps derive from here. A setting's flag (`--per-round`)
+is also its argument in Python (`per_round`) and its key in Flower's run config (`per-round`); its
+key here (`system.S`) is the one in TOML files, `--set` and run files.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def setting(
     below: float = math.inf,
     later: bool = False,
 ) -> Any:
-    """A field with its flag, its help and the values that make sense: from `least` to `below`.
+    """A field with its flag, its help and its range: at least `least`, less than `below`.
 
-    One that came `later` is left out where settings are told apart, while it is at its default.
+    One that was added `later` is not part of `Config.canonical` while it is at its default.
     """
     limits = {"least": least, "below": below}
     return field(default=default, metadata={"flag": flag, "help": help, "later": later, **limits})
@@ -62,43 +62,43 @@ class SystemSettings:
     S: int = setting(
         10,
         "--per-round --buffer",
-        "S, clients in a round, or uploads in a buffer; 0, or fewer clients than that: all",
+        "S, clients per round, or uploads per buffer; 0 is all; the default never exceeds N",
         least=0,
     )
-    K: int = setting(10, "--local-steps", "K, mini-batch steps of a client in a round", least=1)
+    K: int = setting(10, "--local-steps", "K, mini-batch steps of a client per round", least=1)
     T: int = setting(400, "--rounds", "T, rounds", least=1)
     epochs: int = setting(
         0,
         "--local-epochs",
-        "instead of steps: passes over its own samples that a client makes in a round",
+        "instead of local steps: passes of a client over its own samples per round",
         least=0,
         later=True,
     )
     sampling: Sampling = setting(
         "uniform",
         "--sampling",
-        "whom a round draws: uniform, or examples: more often who holds more",
+        "how clients are sampled: uniform, or examples (more often if they have more samples)",
         later=True,
     )
 
 
 @dataclass(frozen=True)
 class AlgorithmSettings:
-    name: str = setting("polarfl", "--algorithm", "see `tunefree algorithms`")
+    name: str = setting("polarfl", "--algorithm", "the method; see `tunefree algorithms`")
     compressor: str = setting(
-        "", "--compressor", "of methods that compress: rotated:2, top:0.05, ..."
+        "", "--compressor", "for methods that compress: rotated:2, top:0.05, ..."
     )
     decay: Decay = setting(
-        "none", "--decay", "of tuned methods: none, or linear to 0 at the last round", later=True
+        "none", "--decay", "for tuned methods: none, or linear to 0 at the last round", later=True
     )
     weighting: Weighting = setting(
         "uniform",
         "--weighting",
-        "of methods that average: clients count equally, or by their examples",
+        "for methods that average: uniform, or examples (weight clients by their samples)",
         later=True,
     )
     explicit_steps: bool = setting(
-        False, help="give a tuning-free method other steps, to study what they would do"
+        False, help="allow other step sizes for a tuning-free method, to study their effect"
     )
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -109,12 +109,18 @@ class DataSettings:
         "digits", "--data", "see `tunefree data list`; or your own: X.csv, package.module:function"
     )
     partition: str = setting(
-        "dirichlet:0.1", "--partition", "how samples are dealt out: iid, dirichlet:0.1, ..."
+        "dirichlet:0.1",
+        "--partition",
+        "how samples are split across clients: iid, dirichlet:0.1, ...",
     )
-    batch_size: int = setting(16, "--batch-size", "samples in a mini-batch", least=1)
-    dir: str = setting("", "--data-dir", "where the data files are, if not in the usual places")
+    batch_size: int = setting(16, "--batch-size", "samples per mini-batch", least=1)
+    dir: str = setting(
+        "", "--data-dir", "folder of the data files, if not one of the default folders"
+    )
     validation: float = setting(
-        0.0, help="score on this share of the clients' data, held out, not on the test set", least=0
+        0.0,
+        help="evaluate on this share of the clients' data, held out, instead of the test set",
+        least=0,
     )
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -125,16 +131,16 @@ class ModelSettings:
     start: str = setting(
         "",
         "--start",
-        "begin with the weights in this file: a run, .safetensors or .pt",
+        "start from the weights in this file: a run file, .safetensors or .pt",
         later=True,
     )
     fingerprint: str = setting(
-        "", help="of the weights in `start`, so that no other ones are taken for them", later=True
+        "", help="of the weights in `start`, to notice when that file has changed", later=True
     )
     lora: int = setting(
         0,
         "--lora",
-        "train and send only adapters of this rank beside the frozen layers; 0 is all weights",
+        "train and send only adapters of this rank beside frozen layers; 0 trains all weights",
         least=0,
         later=True,
     )
@@ -143,19 +149,19 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Synchronous rounds or buffered steps; zero and empty stand for what is usual.
+    """Synchronous rounds or buffered steps; zero and empty mean the default.
 
     Args:
-        name: "synchronous", or "buffered": a step whenever S uploads have come.
-        concurrency: Buffered: how many clients work at a time; 0 is S.
-        dispatch: Buffered: who gets a model when: after each step S clients that are free
-            ("flush"), after each upload one of them ("immediate"), or after each step S of all,
-            of whom a busy one takes its jobs in turn ("queue").
+        name: "synchronous", or "buffered": a step whenever S uploads have arrived.
+        concurrency: Buffered: how many jobs are in flight at a time; 0 is S.
+        dispatch: Buffered: who gets the new model: S idle clients after each step ("flush"), one
+            idle client after each upload ("immediate"), or S of all clients after each step, where
+            a busy one queues its jobs ("queue").
         delays: How long clients take on a virtual clock: "mild", "large", "half-normal", or the
             path of a CSV file of client,seconds.
-        dropout: Buffered: the chance that a job is never answered.
+        dropout: Buffered: the probability that a job gets no reply.
         timeout: Buffered: virtual seconds until such a job is given up.
-        opening: The first pass over all clients ("gradients"), or states that start at zero.
+        opening: A first pass over all clients ("gradients"), or states that start at zero ("zero").
 
     >>> Schedule("buffered", concurrency=20, delays="mild").dispatch
     'flush'
@@ -164,16 +170,20 @@ class Schedule:
     name: Literal["synchronous", "buffered"] = setting(
         "synchronous", "--schedule", "synchronous or buffered (asynchronous)"
     )
-    concurrency: int = setting(0, "--concurrency", "buffered: jobs out at a time; 0 is S", least=0)
-    dispatch: Dispatch = setting("flush", "--dispatch", "buffered: who gets a model when")
+    concurrency: int = setting(
+        0, "--concurrency", "buffered: jobs in flight at a time; 0 is S", least=0
+    )
+    dispatch: Dispatch = setting(
+        "flush", "--dispatch", "buffered: who gets the new model, and when"
+    )
     delays: str = setting(
         "", "--delays", "virtual clock: mild, large, half-normal or a CSV of client,seconds"
     )
     dropout: float = setting(
-        0.0, "--dropout", "buffered: chance that a job is never answered", least=0, below=1
+        0.0, "--dropout", "buffered: probability that a job gets no reply", least=0, below=1
     )
     timeout: float = setting(
-        0.0, "--timeout", "buffered: virtual seconds until it is given up", least=0
+        0.0, "--timeout", "buffered: virtual seconds until such a job is given up", least=0
     )
     opening: Opening = setting(
         "gradients", "--opening", "first pass over all clients, or states that start at zero"
@@ -182,21 +192,23 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RunSettings:
-    seed: int = setting(0, "--seed", "names every random stream of the run", least=0)
+    seed: int = setting(0, "--seed", "seed of all random streams of the run", least=0)
     eval_every: int = setting(10, "--eval-every", "rounds between evaluations", least=1)
     grad_norm: bool = setting(False, "--grad-norm", "also measure the full gradient norm")
     device: str = setting("cpu", "--device", "cpu or cuda")
     fleet: FleetName = setting(
-        "auto", "--fleet", "where clients run: serial, pool (all cores), ray, or what is quicker"
+        "auto",
+        "--fleet",
+        "where clients run: serial, pool (all cores), ray, or auto: the faster one",
     )
     workers: int = setting(0, "--workers", "processes of the pool; 0 is one per core", least=0)
     kernels: Kernels = setting(
-        "auto", "--kernels", "how gradients are computed: plain leaves all to torch"
+        "auto", "--kernels", "how gradients are computed; plain uses torch only"
     )
     commit_every: int = setting(
         0,
         "--commit-every",
-        "rounds between commits, of which a killed run loses the last; 0 is when it costs little",
+        "rounds between commits; a killed run resumes from the last one; 0: when it costs little",
         least=0,
     )
     out: str = setting("", "--out", "the run file; by default a new one in runs/")
@@ -204,13 +216,15 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What only a federation of real machines has: further keys of Flower's run config."""
+    """Settings of real federations only: further keys of Flower's run config."""
 
-    clients: int = setting(1, help="so many must be there before the first round", least=1)
-    wait: float = setting(600.0, help="seconds for them to be there", least=0.001)
-    deadline: float = setting(300.0, help="seconds that a client has for its reply", least=0.001)
-    at_least: int = setting(1, help="replies without which no step is taken", least=1)
-    evaluate_on_clients: bool = setting(False, help="ask clients for their own scores too")
+    clients: int = setting(1, help="clients that must be connected before the first round", least=1)
+    wait: float = setting(600.0, help="seconds to wait for them", least=0.001)
+    deadline: float = setting(300.0, help="seconds that a client has to reply", least=0.001)
+    at_least: int = setting(1, help="replies that a step needs", least=1)
+    evaluate_on_clients: bool = setting(
+        False, help="also collect scores that clients compute on their own data"
+    )
 
 
 @dataclass(frozen=True)
@@ -224,14 +238,14 @@ class Config:
 
     @property
     def constants(self) -> System:
-        """N, S, K and T as the algorithms know them."""
+        """N, S, K and T as algorithms see them."""
         from tunefree.core import System
 
         check_system(self.system)
         if not self.system.K:
             raise ConfigError(
-                f"system.epochs = {self.system.epochs}: K follows from how many samples the "
-                "clients hold, which nobody knows here; give the steps instead: --local-steps"
+                f"system.epochs = {self.system.epochs}: K follows from the clients' numbers "
+                "of samples, which are not known here; give --local-steps instead"
             )
         N, S, K, T = (getattr(self.system, name) for name in System._fields)
         return System(N, S or N, K, T)
@@ -239,27 +253,27 @@ class Config:
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def told_apart(self) -> dict[str, Any]:
-        """The same, as it was before settings that are at their default came to be."""
+    def canonical(self) -> dict[str, Any]:
+        """The same without `later` settings at their default, to keep old fingerprints valid."""
         tree = self.asdict()
         for section, cls in SECTIONS.items():
             for f in fields(cls):
                 if f.metadata.get("later") and tree[section][f.name] == f.default:
                     del tree[section][f.name]
         if self.system.epochs:
-            del tree["system"]["K"]  # it follows from the data, and these may differ by the seed
+            del tree["system"]["K"]  # it follows from the data, which may differ by the seed
         return tree
 
 
 SECTIONS = {f.name: cast("type[Any]", f.default_factory) for f in fields(Config)}
-WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights
-DEPLOYED = (  # what a run config may say of it beside Deployment; all else is the app's own
+WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights, from 0 to 1
+DEPLOYED = (  # what a run config may set besides Deployment; all other keys are the app's own
     *("algorithm.name", "algorithm.compressor", "algorithm.decay", "algorithm.weighting"),
     *("system.T", "system.S", "system.K", "system.epochs", "system.sampling"),
     *("data.batch_size", "schedule.name", "schedule.concurrency", "schedule.opening"),
     *("run.seed", "run.eval_every", "run.kernels", "run.out"),
 )
-OPTION = "option."  # run config keys that begin so belong to the algorithm
+OPTION = "option."  # the prefix of the algorithm's options in a run config
 
 
 def flags() -> Iterable[tuple[str, str, Field[Any]]]:
@@ -296,7 +310,7 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
     if E := config.system.epochs:
         if "K" in tree["system"]:
             raise ConfigError(
-                f"system.K = {config.system.K} steps and system.epochs = {E} cannot go together; "
+                f"system.K = {config.system.K} steps and system.epochs = {E} cannot be combined; "
                 "give --local-steps or --local-epochs"
             )
         config = replace(config, system=replace(config.system, K=0))  # until `with_sizes`
@@ -305,7 +319,7 @@ def load(path: Path | None, settings: Mapping[str, object]) -> Config:
 
 
 def check_system(system: SystemSettings) -> None:
-    """Refuse a round that needs more clients than there are."""
+    """Refuse rounds that need more clients than there are."""
     if system.S > system.N:
         raise ConfigError(
             f"system.S = {system.S} exceeds system.N = {system.N}; lower the clients per round "
@@ -323,9 +337,9 @@ def local_steps(samples: int, batch_size: int, epochs: int) -> int:
 
 
 def with_sizes(settings: Config, sizes: Iterable[int]) -> Config:
-    """The settings once it is known how many samples each client holds.
+    """The settings, given how many samples each client has.
 
-    With local epochs K is the mean of the K_i, which the formulas of step sizes then use.
+    With local epochs, K is the mean of the K_i; the formulas of step sizes use it.
     """
     system, batch_size = settings.system, settings.data.batch_size
     if not system.epochs:
@@ -335,7 +349,7 @@ def with_sizes(settings: Config, sizes: Iterable[int]) -> Config:
 
 
 def probabilities(sampling: Sampling, sizes: Sequence[int]) -> list[float] | None:
-    """How likely each client is drawn, or none if all are alike."""
+    """Each client's sampling probability, or None if all are equal."""
     if sampling == "uniform":
         return None
     weights = [float(n) for n in sizes] if sampling == "examples" else list(map(float, sampling))
@@ -348,33 +362,37 @@ def probabilities(sampling: Sampling, sizes: Sequence[int]) -> list[float] | Non
     return [weight / total for weight in weights]
 
 
-def door_keys() -> dict[str, str]:
-    """A setting's name at the doors -> its key.
+def argument_keys() -> dict[str, str]:
+    """A setting's argument name -> its key.
 
-    >>> door_keys()["per_round"], door_keys()["seed"]
+    >>> argument_keys()["per_round"], argument_keys()["seed"]
     ('system.S', 'run.seed')
     """
     return {f.metadata["flag"].split()[0][2:].replace("-", "_"): key for key, _, f in flags()}
 
 
-def at_door(given: Mapping[str, object], N: int, options: Mapping[str, object] = {}) -> Config:
-    """The settings of N clients by their names at the doors, and an algorithm's options.
+def from_arguments(
+    given: Mapping[str, object], N: int, options: Mapping[str, object] = {}
+) -> Config:
+    """The settings of N clients, given by argument names, and an algorithm's options.
 
-    None is as if it were not given.
+    None counts as not given.
     """
-    keys = door_keys()
+    keys = argument_keys()
     by_key = {keys[name]: value for name, value in given.items() if value is not None}
     own = {f"algorithm.{name}": value for name, value in options.items()}
     return load(None, {**own, **by_key, "system.N": N})
 
 
 def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployment]:
-    """What Flower's run config says, by key; other keys of it are the app's own.
+    """The settings in Flower's run config, by key; its other keys are the app's own.
 
     >>> deployed({"rounds": 7, "at-least": 2, "option.eta": 0.1, "own": 1})[0]
     {'system.T': 7, 'algorithm.eta': 0.1}
     """
-    names = {name.replace("_", "-"): key for name, key in door_keys().items() if key in DEPLOYED}
+    names = {
+        name.replace("_", "-"): key for name, key in argument_keys().items() if key in DEPLOYED
+    }
     given = {key: run_config[name] for name, key in names.items() if name in run_config}
     given |= {
         f"algorithm.{name.removeprefix(OPTION)}": value
@@ -390,7 +408,7 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
 
 
 def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The settings that `Config.told_apart` or `asdict` gave, as a run file keeps them."""
+    """The settings that `Config.canonical` or `asdict` gave, as a run file stores them."""
     given = {name: dict(tree.get(name, {})) for name in SECTIONS}
     if given["system"].get("epochs"):
         given["system"]["K"] = 0  # until `with_sizes`
@@ -398,12 +416,13 @@ def config_from(tree: Mapping[str, Mapping[str, Any]]) -> Config:
         return Config(**{name: cls(**given[name]) for name, cls in SECTIONS.items()})
     except TypeError as error:
         raise ConfigError(
-            f"the run was made with a setting that this tunefree does not know ({error})"
+            f"the run was made with a setting that this tunefree does not know ({error}); "
+            "install a newer tunefree"
         ) from error
 
 
 def with_rounds(settings: Config, rounds: int | None) -> Config:
-    """The same settings for so many rounds; None leaves them as they are."""
+    """The same settings with this number of rounds; None leaves them as they are."""
     if rounds is None:
         return settings
     T = build("system", {"T": rounds}).T
@@ -422,7 +441,7 @@ def read(path: Path | None) -> dict[str, Any]:
 
 
 def build(section: str, values: Mapping[str, object]) -> Any:
-    """A section's dataclass; keys it does not know are options, where it takes any."""
+    """A section's dataclass; keys it does not know are options, if it has any."""
     cls = SECTIONS[section]
     hints = get_type_hints(cls)
     known = {f.name: f for f in fields(cls) if f.name != "options"}
@@ -438,7 +457,7 @@ def build(section: str, values: Mapping[str, object]) -> Any:
 
 
 def checked(key: str, value: object, hint: object, limits: Mapping[str, Any] = {}) -> object:
-    """The value, once its type and range are right."""
+    """The value, after checking its type and range."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise unknown(key, str(value), get_args(hint))
@@ -467,14 +486,14 @@ def checked_weights(key: str, value: object) -> tuple[float, ...]:
         weights = ()
     if not weights or not all(0 < weight < math.inf for weight in weights):
         raise ConfigError(
-            f"{key} = {value!r} is neither uniform nor examples, nor a positive finite weight for "
-            "each client; a client that is never drawn is better left out"
+            f"{key} = {value!r} must be uniform, examples, or a positive finite weight for each "
+            "client; exclude clients that are never to be sampled"
         )
     return weights
 
 
 def check_option(key: str, value: object, hint: object) -> None:
-    """Refuse an algorithm's option that is none of its choices, or no positive finite number."""
+    """Refuse an option that is not one of its choices, or not a positive finite number."""
     if get_origin(hint) is Literal:
         checked(key, value, hint)
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -482,11 +501,11 @@ def check_option(key: str, value: object, hint: object) -> None:
     elif not 0 < value < math.inf:
         raise ConfigError(f"{key} = {value!r} is out of range; give a positive finite number")
     elif key.removeprefix("algorithm.") in WEIGHTS and value > 1:
-        raise ConfigError(f"{key} = {value!r} is out of range; a weight lies between 0 and 1")
+        raise ConfigError(f"{key} = {value!r} is out of range; a weight is at most 1")
 
 
 def check_own_option(key: str, value: object, hint: object) -> None:
-    """Refuse a value that is not of the type that a stranger's field has, or is not finite."""
+    """Refuse a value that is not finite, or not of the type of a user-defined method's field."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key} = {value!r} is not finite; give a finite number")
     if get_origin(hint) is Literal or hint in (int, float, str, bool):
@@ -494,7 +513,7 @@ def check_own_option(key: str, value: object, hint: object) -> None:
 
 
 def import_name(key: str, path: str) -> Any:
-    """What `package.module:name` names; modules in the current folder are found too."""
+    """The object that `package.module:name` names; modules in the current folder count too."""
     module, _, name = path.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
@@ -503,12 +522,12 @@ def import_name(key: str, path: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{key} = {path!r} could not be imported: {error}; write it as package.module:name and "
-            "start where the package can be imported"
+            "run where the package can be imported"
         ) from error
 
 
 def parse_assignment(assignment: str) -> tuple[str, object]:
-    """`key=value` with the value in TOML, or as plain text.
+    """`key=value` with the value in TOML, or as text.
 
     >>> parse_assignment("algorithm.eta=0.1"), parse_assignment("data.partition=iid")
     (('algorithm.eta', 0.1), ('data.partition', 'iid'))

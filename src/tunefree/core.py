@@ -1,4 +1,4 @@
-"""The contract: what an algorithm may see, and what it must give.
+"""The contract: what an algorithm may see, and what it must provide.
 
 A vector is a flat tensor of length d. States and messages are NamedTuples of vectors and scalars.
 An algorithm is a frozen value with pure functions; it never sees a clock, a file or an engine.
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 Vec: TypeAlias = torch.Tensor
 Generator: TypeAlias = np.random.Generator
-Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are kept
-Numbers: TypeAlias = tuple[float, ...]  # a few of them, such as one for each tensor of a model
+Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are stored
+Numbers: TypeAlias = tuple[float, ...]  # a few numbers, such as one per tensor of a model
 Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
@@ -31,7 +31,7 @@ HORIZON = re.compile(r"(?<![A-Za-z_])T(?![A-Za-z_0-9])")  # in a formula
 
 
 class System(NamedTuple):
-    """The only constants a tuning-free method may look at.
+    """The only constants a tuning-free method may use.
 
     Attributes:
         N: Clients.
@@ -50,7 +50,7 @@ class System(NamedTuple):
 
 
 class Oracle(Protocol):
-    """A client's only door to its data; it counts what it hands out.
+    """A client's only access to its data; it counts the samples used.
 
     >>> def local(theta: Vec, F: Oracle, K: int, eta: float) -> Vec:
     ...     for _ in range(K):
@@ -60,7 +60,7 @@ class Oracle(Protocol):
 
     @property
     def n(self) -> int:
-        """Samples held."""
+        """Number of samples."""
 
     @property
     def rng(self) -> Generator:
@@ -79,17 +79,17 @@ class Oracle(Protocol):
         """(1/K) Σ_k ∇F(theta; xi_k) at one point."""
 
     def full_grad(self, theta: Vec) -> Vec:
-        """∇f_i(theta) over all samples held."""
+        """∇f_i(theta) over all of its samples."""
 
 
 class Reply(NamedTuple):
     """One upload as the server receives it.
 
     Attributes:
-        client: Whose it is.
-        n: Samples the client holds.
+        client: Who sent it.
+        n: Samples the client has.
         tau: Server steps since its download.
-        up: What it has sent.
+        up: The message.
 
     >>> replies = [Reply(client=3, n=40, tau=0, up=1.0), Reply(client=5, n=10, tau=2, up=4.0)]
     >>> sum(reply.up for reply in replies) / len(replies)
@@ -103,16 +103,16 @@ class Reply(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """One trip over the wire: the server speaks, clients work, the server listens.
+    """One trip over the wire: the server sends, clients work and reply, the server aggregates.
 
-    The two kinds of message are declared, so that whoever receives one knows what to expect.
+    The two kinds of message are declared, so that a receiver knows what to expect.
 
     Attributes:
         Down: The NamedTuple that the server sends.
         Up: The NamedTuple that a client sends.
-        down: What the server says: its state -> a `Down`.
+        down: What the server sends: its state -> a `Down`.
         work: What a client does: its state, the `Down` and its oracle -> its new state and an `Up`.
-        up: What the server makes of the replies: its state and they -> its new state.
+        up: How the server aggregates: its state and the replies -> its new state.
 
     >>> exchange = gradient_opening(System(N=5, S=2, K=3, T=10), lambda c_i: (c_i,), lambda s, c: s)
     >>> exchange.Down.__name__, exchange.Up._fields
@@ -129,7 +129,7 @@ class Exchange(NamedTuple):
 class Algorithm(Protocol):
     """A frozen dataclass: hyper-parameters plus pure functions.
 
-    A tuning-free method also has `theory(sys)`; one that tells of itself has `about`.
+    A tuning-free method also has `theory(sys)`; one that describes itself has `about`.
 
     >>> from tunefree.algorithms import build
     >>> algo = build("fedavg", System(N=5, S=2, K=3, T=10), {"eta": 0.1})
@@ -150,14 +150,14 @@ class Algorithm(Protocol):
         """A client's state before the opening, all fields present."""
 
     def opening(self) -> tuple[Exchange, ...]:
-        """Exchanges played once by all N clients: the papers' "Require" line."""
+        """Exchanges that all N clients run once, first: the papers' "Require" line."""
 
     def round(self) -> tuple[Exchange, ...]:
         """The exchanges of one server step, usually one."""
 
 
 class About(NamedTuple):
-    """What an algorithm says of itself, beside its mathematics.
+    """An algorithm's description of itself, beside its mathematics.
 
     Attributes:
         title: The name as the paper prints it.
@@ -167,11 +167,11 @@ class About(NamedTuple):
         grid: Each parameter that is tuned, and the values to search.
         bounds: The largest norm that a field of an upload can have.
         means: A server's field that is the mean of a field of all N clients.
-        weights: Clients may be weighed: "mean" if its server only takes means of uploads, "own" if
-            its `up` takes the weights itself as a third argument.
+        weights: How clients can be weighted: "mean" if its server only averages uploads, "own" if
+            its `up` takes the weights as a third argument.
 
-    >>> said = About("Clipped FedAvg", "averaging, clipped", "us", grid={"eta": (0.01, 0.1)})
-    >>> said.title, list(said.grid), said.constant
+    >>> about = About("Clipped FedAvg", "averaging, clipped", "us", grid={"eta": (0.01, 0.1)})
+    >>> about.title, list(about.grid), about.constant
     ('Clipped FedAvg', ['eta'], False)
     """
 
@@ -192,7 +192,7 @@ class About(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """What is true of the steps of a tuning-free method."""
+        """Where the steps of a tuning-free method come from."""
         if self.constant:
             return "are constants of its paper"
         known = any(map(HORIZON.search, self.steps.values()))
@@ -200,7 +200,7 @@ class About(NamedTuple):
 
 
 def about(algo: Algorithm) -> About:
-    """What the algorithm says of itself; a stranger's may say nothing but its class's name."""
+    """The algorithm's `about`; without one, just the name of its class."""
     found: About = getattr(algo, "about", About(type(algo).__name__, "", ""))
     return found
 
@@ -211,14 +211,14 @@ def at(algo: Algorithm, t: int) -> Algorithm:
     return algo if then is None else then(t)
 
 
-def bare(algo: Algorithm) -> Algorithm:
-    """The method itself, without what was put around it."""
+def unwrapped(algo: Algorithm) -> Algorithm:
+    """The method itself, without its wrappers (decay, weighting)."""
     inner: Algorithm | None = getattr(algo, "inner", None)
-    return algo if inner is None else bare(inner)
+    return algo if inner is None else unwrapped(inner)
 
 
 def with_system(algo: Algorithm, sys: System) -> Algorithm:
-    """The same steps with other constants."""
+    """The same step sizes with other constants."""
     inner: Algorithm | None = getattr(algo, "inner", None)
     if inner is None:
         return replace(algo, sys=sys)
@@ -226,12 +226,12 @@ def with_system(algo: Algorithm, sys: System) -> Algorithm:
 
 
 def horizon_steps(algo: Algorithm) -> dict[str, str]:
-    """The steps that depend on how many rounds there will be, each with its formula, as it says.
+    """The steps whose formula contains T, the number of rounds, each with that formula.
 
-    A step that was given by hand does not, whatever its formula is.
+    A step that was given by hand does not depend on T, whatever its formula is.
     """
-    if algo is not bare(algo):
-        return {**horizon_steps(bare(algo)), **getattr(algo, "formulas", {})}
+    if algo is not unwrapped(algo):
+        return {**horizon_steps(unwrapped(algo)), **getattr(algo, "formulas", {})}
     formulas = {name: text for name, text in about(algo).steps.items() if HORIZON.search(text)}
     theory = getattr(algo, "theory", None)
     if not formulas or theory is None:
@@ -306,8 +306,8 @@ def gradient_opening(
 ) -> Exchange:
     """The papers' "Require" line: every client sends the mean of K mini-batch gradients at θ^0.
 
-    `client(c_i)` is what a client then remembers, `server(s, c)` what the server makes of
-    c = (1/N) Σ c_i. A client whose reply is lost counts as c_i = 0, which is what it remembers.
+    `client(c_i)` is the client's state afterwards, `server(s, c)` the server's, with
+    c = (1/N) Σ c_i. A client whose reply is lost counts as c_i = 0, which stays its state too.
     """
 
     def work(_: Client, down: OpeningDown, F: Oracle) -> tuple[Client, OpeningUp]:

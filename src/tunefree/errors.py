@@ -1,4 +1,4 @@
-"""What can go wrong, each said in one sentence that helps; the command line exits with its code."""
+"""All errors: each message is one sentence that says what went wrong and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TunefreeError(Exception):
-    """Anything that tunefree says has gone wrong.
+    """The base class of tunefree's errors.
 
     >>> import tunefree
     >>> try:
@@ -24,7 +24,7 @@ class ConfigError(TunefreeError, ValueError):
     >>> import tunefree
     >>> tunefree.partition.iid([0, 1, 1], clients=4)
     Traceback (most recent call last):
-    tunefree.errors.ConfigError: 3 samples cannot be dealt out to 4 clients; lower the number of ...
+    tunefree.errors.ConfigError: 3 samples cannot be split across 4 clients; lower the number of ...
     """
 
 
@@ -59,7 +59,7 @@ class FleetError(TunefreeError, RuntimeError):
 
 
 class RecordError(TunefreeError, RuntimeError):
-    """A run file that can no longer be written: says why, and how to go on.
+    """A run file that can no longer be written: says why, and how to resume.
 
     >>> issubclass(RecordError, TunefreeError)
     True
@@ -76,7 +76,7 @@ def unknown(key: str, value: str, allowed: Iterable[str], more: str = "") -> Con
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """The one of these that was perhaps meant.
+    """The allowed name that was probably meant, or an empty string.
 
     >>> nearest("Etta", ["eta", "gamma"]), nearest("x", ["eta", "gamma"])
     ('eta', '')

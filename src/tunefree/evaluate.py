@@ -1,4 +1,4 @@
-"""theta -> scores: on the test set, on the clients' samples, and whatever a user measures."""
+"""theta -> scores: on the test set, on the clients' samples, and a user's own measures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tunefree.record.summary import TAKEN
 
 Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
 
-TRAINING_SAMPLES = 5_000  # the training loss looks at about so many samples, the same every time
-LAZY_SAMPLES = 500  # and at so many where each must be read for it
+TRAINING_SAMPLES = 5_000  # the training loss uses about so many samples, the same every time
+LAZY_SAMPLES = 500  # and so many if each must be read for it
 
 
 class Evaluator:
@@ -39,7 +39,7 @@ class Evaluator:
         grad_norm: bool = False,
         own: Measure | None = None,
     ) -> None:
-        """`own` is tried at once on the first model: better before the training than after."""
+        """`own` is tried at once on the first model: better to fail before training than after."""
         self._objective, self._federation, self._grad_norm = objective, federation, grad_norm
         self._own = own
         self._looked_at = training_sample(federation, seed)
@@ -69,7 +69,7 @@ class Evaluator:
         return scores
 
     def _measured(self, theta: Vec) -> dict[str, float]:
-        """The user's own measures of a model of their own; one that is not finite is left out."""
+        """The user's own measures on a copy of the model; non-finite values are skipped."""
         if self._own is None:
             return {}
         with torch.no_grad():
@@ -90,23 +90,23 @@ class Evaluator:
         )
 
 
-def own_scores(told: object) -> dict[str, float]:
-    """What a user's function told, once it is numbers with names of their own."""
-    if not isinstance(told, Mapping):
+def own_scores(returned: object) -> dict[str, float]:
+    """What a user's function returned, after checking names and numbers."""
+    if not isinstance(returned, Mapping):
         raise ConfigError(
-            f"evaluate returned {told!r:.80}; it must return a dict of numbers, such as "
+            f"evaluate returned {returned!r:.80}; it must return a dict of numbers, such as "
             "{'recall': 0.9}"
         )
-    for name, value in told.items():
+    for name, value in returned.items():
         if not isinstance(name, str) or name in TAKEN:
             raise ConfigError(
-                f"evaluate returned a measure called {name!r}; choose a name that is none of "
+                f"evaluate returned a measure called {name!r}; choose a name other than "
                 f"{', '.join(TAKEN)}"
             )
         single = isinstance(value, torch.Tensor) and value.numel() == 1
         if not single and not isinstance(value, numbers.Real):
             raise ConfigError(f"evaluate returned {name} = {value!r:.80}; it must be a number")
-    return {name: float(value) for name, value in told.items()}
+    return {name: float(value) for name, value in returned.items()}
 
 
 def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
@@ -115,7 +115,7 @@ def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Ten
 
 
 def client_scores(objective: Objective, theta: Vec, federation: Federation) -> list[Row]:
-    """For each client the samples it holds and the model's scores on them, as a row."""
+    """A row for each client: its number of samples and the model's scores on them."""
     return [
         {
             **{"client": client, "n": len(part)},
@@ -126,11 +126,11 @@ def client_scores(objective: Objective, theta: Vec, federation: Federation) -> l
 
 
 def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
-    """How a score differs between clients, each counting once; by default accuracy, or else loss.
+    """How a score differs between clients, equally weighted; by default accuracy, or else loss.
 
     Args:
-        rows: Those of `Run.client_scores`.
-        score: Which of their numbers.
+        rows: As `Run.client_scores` returns them.
+        score: The name of the score.
 
     >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
     {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
@@ -138,10 +138,10 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
     by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
     values = [row[score] for row in rows]
-    told = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    summary = {"mean": float(np.mean(values)), "std": float(np.std(values))}
     for which, row in (("worst", by_value[0]), ("best", by_value[-1])):
-        told |= {which: row[score], f"{which}_client": row["client"]}
-    return told
+        summary |= {which: row[score], f"{which}_client": row["client"]}
+    return summary
 
 
 def training_sample(federation: Federation, seed: int) -> list[Index]:
@@ -159,7 +159,7 @@ def scores_on(
     batches: Iterable[tuple[Inputs, torch.Tensor]],
     classes: int | None,
 ) -> dict[str, float]:
-    """Mean loss, and the share of right answers if there are classes."""
+    """Mean loss, and accuracy if there are classes."""
     loss, right, n = 0.0, 0, 0
     for x, y in batches:
         answer, batch_loss = objective.score(theta, x, y)

@@ -1,6 +1,6 @@
 """The tensors inside a model's flat vector: their units, their directions, how far they have moved.
 
-`shapes` are the tensors' in the order in which they lie in the vector; None takes it as one tensor.
+`shapes` are the tensors' shapes in their order in the vector; None treats it as one tensor.
 A tensor with two or more axes is the matrix (first axis, all others).
 """
 
@@ -28,10 +28,10 @@ def split(v: Vec, shapes: Shapes) -> Sequence[Vec]:
 
 
 def units(theta0: Vec, shapes: Shapes) -> Numbers:
-    """How long each tensor is at the start, its own unit of length.
+    """The norm of each tensor at the start, its own unit of length.
 
-    One that starts at zero is as long for its size as the median of the others; if all do, a row
-    of a matrix has length 1.
+    One that starts at zero gets the others' median norm for its size; if all do, a row of a
+    matrix has length 1.
 
     >>> units(torch.tensor([3.0, 4.0, 0.0, 0.0]), ((2,), (2,)))
     (5.0, 5.0)
@@ -42,12 +42,12 @@ def units(theta0: Vec, shapes: Shapes) -> Numbers:
     spreads = [r / n**0.5 for r, n in zip(lengths, sizes, strict=True) if r > 0]
     if not spreads:
         return tuple(float(shape[0] if shape else 1) ** 0.5 or 1.0 for shape in all_shapes)
-    usual = median(spreads)  # one without numbers has no length, and 1 is as good as any
+    usual = median(spreads)  # an empty tensor has no length; any unit will do
     return tuple(r or n**0.5 * usual or 1.0 for r, n in zip(lengths, sizes, strict=True))
 
 
 def directions(v: Vec, shapes: Shapes) -> Vec:
-    """Each tensor divided by its norm; zero stays zero, and no unit hides in a guard.
+    """Each tensor divided by its norm; zero stays zero, with no epsilon added to a norm.
 
     >>> directions(torch.tensor([3.0, 4.0, 0.0, -2.0]), ((2,), (1,), (1,)))
     tensor([ 0.6000,  0.8000,  0.0000, -1.0000])
@@ -64,20 +64,20 @@ def add_directions(total: Vec, v: Vec, shapes: Shapes) -> Vec:
 
 
 def polar_directions(v: Vec, shapes: Shapes) -> Vec:
-    """The same, but of a matrix its polar factor: all singular directions move alike.
+    """The same, but for a matrix its polar factor: all singular directions move equally far.
 
     >>> polar_directions(torch.tensor([5.0, 0.0, 0.0, 0.1]), ((2, 2),)).abs() > 0.5
     tensor([ True, False, False,  True])
     """
     result = directions(v, shapes)
-    alike: dict[tuple[int, int], list[Vec]] = {}
+    by_shape: dict[tuple[int, int], list[Vec]] = {}
     for shape, u in zip(shapes or (), split(result, shapes), strict=shapes is not None):
         rows = shape[0] if shape else 1
         if min(rows, u.numel() // max(rows, 1)) > 1:
             matrix = u.view(rows, -1)
             matrix = matrix if rows <= matrix.shape[1] else matrix.T  # on its short side
-            alike.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
-    for matrices in alike.values():
+            by_shape.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
+    for matrices in by_shape.values():
         X = torch.stack(matrices) if len(matrices) > 1 else matrices[0].unsqueeze(0)
         for matrix, factor in zip(matrices, newton_schulz(X), strict=True):
             length = norm(factor)
@@ -86,7 +86,7 @@ def polar_directions(v: Vec, shapes: Shapes) -> Vec:
 
 
 def newton_schulz(X: torch.Tensor) -> torch.Tensor:
-    """About the polar factor of each matrix of norm 1: singular values come close to 1."""
+    """The approximate polar factor of each matrix of norm 1: singular values end up near 1."""
     a, b, c = NEWTON_SCHULZ
     for _ in range(TIMES):
         A = X @ X.mT
@@ -95,7 +95,7 @@ def newton_schulz(X: torch.Tensor) -> torch.Tensor:
 
 
 def descend(x: Vec, v: Vec, steps: Numbers, shapes: Shapes) -> Vec:
-    """x - steps v: each tensor of v counts by its own step."""
+    """x - steps v: each tensor of v has its own step."""
     result = torch.empty_like(x)
     parts = (split(x, shapes), split(v, shapes), steps, split(result, shapes))
     for u, w, step, moved in zip(*parts, strict=True):

@@ -1,4 +1,4 @@
-"""How far runs are, in live bars on a terminal or in a notebook and in lines elsewhere; a stop."""
+"""Progress of runs: live bars on a terminal or in a notebook, lines elsewhere; and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tunefree.record import Row
 from tunefree.record.rows import NO_SCORES
 from tunefree.run import Training
 
-REDRAW = 0.1  # seconds between two pictures in a notebook
+REDRAW = 0.1  # seconds between redraws in a notebook
 
 
 class Stop:
-    """Ctrl-C or a polite kill: once ends the run after its step, twice ends it at once.
+    """Ctrl-C or SIGTERM: the first stops the run after its step, the second at once.
 
-    Only the main thread hears signals; elsewhere it does nothing.
+    Only the main thread receives signals; elsewhere it does nothing.
     """
 
     def __init__(self, *signals: signal.Signals) -> None:
@@ -51,11 +51,11 @@ class Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        sys.stderr.write("\nending after this round; once more to end at once\n")
+        sys.stderr.write("\nstopping after this round; once more to stop at once\n")
 
 
 def show_progress(run: Training) -> Iterator[Row]:
-    """The run's rows as they come, made visible."""
+    """Yield the run's rows and show its progress."""
     console, T = Console(stderr=True), run.algo.sys.T
     speed = TextColumn("{task.fields[speed]}")
     progress = bars(console, TextColumn("round"), speed)
@@ -63,7 +63,7 @@ def show_progress(run: Training) -> Iterator[Row]:
     with progress:
         first: Row | None = None
         for row in run:
-            tell_absent(row, console)
+            print_absent(row, console)
             scores, done = sentence(row), int(row["t"]) + 1
             if scores and not is_live(console):
                 say(console, f"round {done}/{T}  {scores}")
@@ -78,7 +78,7 @@ def show_progress(run: Training) -> Iterator[Row]:
 
 
 class BatchProgress:
-    """A bar for all rounds of all runs and one for each run at work, or a line for each result."""
+    """A bar for all rounds of all runs and one for each active run, or a line for each result."""
 
     def __init__(self, runs: int, rounds: int, console: Console | None = None) -> None:
         self._console, self._runs = console or Console(stderr=True), runs
@@ -98,13 +98,13 @@ class BatchProgress:
         self._bars.stop()
 
     def note(self, text: str) -> None:
-        """Say it, but only once."""
+        """Print a note, but only once."""
         if text not in self._notes:
             self._notes.add(text)
             say(self._console, f"note: {text}")
 
     def row(self, run: Hashable, name: str, T: int, row: Row) -> None:
-        """A run is this far."""
+        """Update the bars with a row of a run."""
         if run not in self._lines:
             self._lines[run] = self._bars.add_task(name, total=T, scores="")
         scores, done = headline(row), int(row["t"]) + 1
@@ -114,7 +114,7 @@ class BatchProgress:
         self._sum_up(run, done)
 
     def end(self, run: Hashable, name: str, T: int, outcome: str) -> None:
-        """Nothing more will come of a run."""
+        """A run has ended."""
         self._ended += 1
         if run in self._lines:
             self._bars.remove_task(self._lines.pop(run))
@@ -131,7 +131,7 @@ class BatchProgress:
 def bars(
     console: Console, name: TextColumn, *more: TextColumn, width: int = 40, expand: bool = False
 ) -> Progress:
-    """A line for each task: how far it is, its scores, and when it ends; only where it can move."""
+    """A line per task: its progress, scores and remaining time; only where it can be redrawn."""
     columns = (
         name,
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -145,7 +145,7 @@ def bars(
 
 
 def is_live(console: Console) -> bool:
-    """Whether what is shown there can change afterwards."""
+    """Whether output there can be redrawn."""
     return console.is_terminal or console.is_jupyter
 
 
@@ -171,7 +171,7 @@ def say(console: Console, text: str) -> None:
 
 
 def sentence(row: Row) -> str:
-    """The scores of a row in words, or nothing where none were taken."""
+    """The scores of a row as text; empty if it was not evaluated."""
     first = [name for name in ("accuracy", "loss", "train_loss", "grad_norm") if name in row]
     others = [name for name in row if name not in (*first, *NO_SCORES)]
     return "  ".join(f"{name} {row[name]:.4f}" for name in (*first, *others))
@@ -183,8 +183,8 @@ def headline(row: Row) -> str:
     return f"{name.replace('_', ' ')} {row[name]:.4f}" if name else ""
 
 
-def tell_absent(row: Row, console: Console) -> None:
-    """Say that replies could not be used, and when a whole round was lost for it."""
+def print_absent(row: Row, console: Console) -> None:
+    """Print how many replies could not be used, and whether the round was skipped."""
     if row["absent"]:
         end = "" if row["clients"] else "; the round is skipped"
         when = f"round {int(row['t']) + 1}" if row["t"] >= 0 else "opening"

@@ -25,14 +25,14 @@ from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
 from tunefree.wire import decode, encode
 
-SILENT_STEPS = 3  # in a row without a usable reply, after which the run ends
+SILENT_STEPS = 3  # steps in a row without a usable reply, after which the run ends
 
 
 class Training:
-    """A loop's steps, evaluated and recorded: iterate it for a row per step, leave it, come back.
+    """A loop's steps, evaluated and recorded: iterate it for a row per step, break, iterate again.
 
-    While it is iterated its fleet is at work and its file is held; whoever leaves the loop, in
-    whatever way, finds all whole steps committed, and the next loop goes on after them.
+    During iteration its fleet runs and its file is locked. However the loop is left, all complete
+    steps are committed, and the next loop continues after them.
     """
 
     def __init__(
@@ -47,33 +47,33 @@ class Training:
         eval_every: int,
         commit_every: int = 1,
     ) -> None:
-        """`loop(fleet, after)` gives the steps after a given one, or all of them.
+        """`loop(fleet, after)` yields the steps after a given one, or all of them.
 
-        `start` starts the fleet, whose clients are as the function that it is given says.
+        `start` starts the fleet, given a function that returns clients' stored states.
         """
         self.objective, self.record, self.members = objective, record, members
         self._loop, self._start, self._evaluate = loop, start, evaluate
         self._eval_every, self._commit_every = eval_every, commit_every
         self.step = last_step(record, members.algo, objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
-        self._states: Mapping[int, Vectors] = {}  # by owner, after the last whole step
-        self._kept: dict[int, Vectors] = {}  # of a run without a file, when it was last left
-        self._committed: Server | None = None  # what of it has not changed is not written again
+        self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
+        self._left_states: dict[int, Vectors] = {}  # of a run without a file
+        self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         record.release()
 
     def __iter__(self) -> Generator[Row, None, None]:
-        """Train on; each step is evaluated where it is due, recorded, and yielded as a row.
+        """Continue training; each step is evaluated if due, recorded, and yielded as a row.
 
-        There is one loop at a time: an earlier one that is still open ends here.
+        There is one loop at a time: an earlier open one ends here.
         """
         if self._open is not None and (before := self._open()) is not None:
             before.close()
-        rows = self._play()
+        rows = self._train()
         self._open = weakref.ref(rows)
         return rows
 
-    def _play(self) -> Generator[Row, None, None]:
+    def _train(self) -> Generator[Row, None, None]:
         if self.record.path:
             self.step = last_step(self.record, self.algo, self.objective.theta0)
         if self.record.state == "done":
@@ -83,7 +83,7 @@ class Training:
         self._committed, fleet = None, None
         end = {"state": "interrupted"}
         try:
-            fleet = self._start(self.record.vectors if self.record.path else self._kept_of)
+            fleet = self._start(self.record.vectors if self.record.path else self._state_of)
             yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
@@ -93,15 +93,15 @@ class Training:
         except RecordError as error:
             self._uncommitted.clear()  # they follow a step that is not in the file
             how = self.record.facts().how_to_resume(self.record.path)
-            raise RecordError(f"{error}; go on with: {how}") from error
+            raise RecordError(f"{error}; resume with: {how}") from error
         finally:
             if fleet is not None:
                 fleet.close()
-            with suppress(RecordError):  # the first failure has been told already
+            with suppress(RecordError):  # the first failure has been raised already
                 self._commit(fleet)
                 self.record.note(**end)
             self._uncommitted.clear()
-            self._kept |= {} if self.record.path else self._states
+            self._left_states |= {} if self.record.path else self._states
             self._states = {}
             self.record.release()
 
@@ -109,12 +109,12 @@ class Training:
         history, steps = self.history, self._loop(fleet, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
-            began = time.perf_counter()
-            with one_thread():  # the server's too: others would only wait, and workers with them
+            started = time.perf_counter()
+            with one_thread():  # for the server too: more threads would only slow down the workers
                 step = next(steps, None)
             if step is None:
                 return
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             silent = 0 if step.clients or step.t < 0 else silent + 1
             if silent == SILENT_STEPS:
                 raise self.members.silence(step, silent)
@@ -136,8 +136,8 @@ class Training:
             return (t + 1) % self._commit_every == 0
         return self.record.path is None or self.record.costs_little()
 
-    def _kept_of(self, client: int) -> Vectors:
-        return self._kept.get(client, {})
+    def _state_of(self, client: int) -> Vectors:
+        return self._left_states.get(client, {})
 
     def _commit(self, fleet: Fleet | None) -> None:
         """Checkpoint: the steps since the last one, and the states after the last of them."""
@@ -154,12 +154,12 @@ class Training:
             if before is None or getattr(before, name) is not getattr(now, name)  # as it was
         }
         server, self._committed = {**vectors, **own.get(SERVER, {})}, now
-        held = self.step.held
+        in_flight = self.step.in_flight
         self.record.commit(
             lines,
             states={**own, SERVER: server},
-            held=held,
-            new={t: encode(down) for t, down in held.items() if t >= lines[0].t},
+            in_flight=in_flight,
+            new={t: encode(down) for t, down in in_flight.items() if t >= lines[0].t},
         )
         self._uncommitted.clear()
         if self.record.path:
@@ -171,13 +171,13 @@ class Training:
 
     @property
     def theta(self) -> Vec:
-        """The model as one vector, as trained so far."""
+        """The model trained so far, as one vector."""
         theta: Vec = self.step.server.theta if self.step else self.objective.theta0
         return theta
 
     @property
     def model(self) -> nn.Module:
-        """The model as trained so far."""
+        """The model trained so far."""
         return self.objective.module_at(self.theta)
 
     @property
@@ -197,7 +197,7 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
 
 
 def silent_steps(history: list[Row]) -> int:
-    """How many steps at the end of the record nobody was heard in."""
+    """How many steps at the end of the record had no usable reply."""
     last = takewhile(lambda row: not row["clients"] and row["t"] >= 0, reversed(history))
     return sum(1 for _ in last)
 
@@ -211,53 +211,53 @@ def line_of(step: Step, seconds: float, scores: Mapping[str, float]) -> Line:
 
 
 def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
-    """The last committed step with all that the next one needs, if there is one."""
+    """The last committed step with everything that the next one needs, if there is one."""
     last = record.last()
     if last is None:
         return None
     t, virtual_seconds = last
     server = restore(algo.server(theta0), record.vectors())
     Down = algo.round()[0].Down
-    held = {then: decode(data, Down, like=theta0) for then, data in record.held().items()}
-    return Step(t, server, virtual_seconds=virtual_seconds, held=held)
+    in_flight = {then: decode(data, Down, like=theta0) for then, data in record.in_flight().items()}
+    return Step(t, server, virtual_seconds=virtual_seconds, in_flight=in_flight)
 
 
 def open_record(
-    path: Path | None, facts: Facts, T: int, begun: Mapping[str, str] | None = None
+    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
 ) -> Record:
-    """A new run file, or one that exists, once what follows is known to fit what it holds.
+    """A new run file, or an existing one after checking that this run can resume it.
 
-    `begun` is the identity that one that exists must have: that of these facts, but for its T.
+    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
     """
-    if path is None or begun is None:
+    if path is None or earlier is None:
         return Record.create(path, replace(facts, state="running"))
-    before = check_begun(path, T, begun)
+    before = check_resumable(path, T, earlier)
     if before.system.get("T", T) == T:
         return Record.resume(path)
     return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
 
 
-def check_begun(path: Path, T: int, begun: Mapping[str, str]) -> Facts:
-    """The facts of a run file, once it is known that its run can go on to T rounds as this one."""
+def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
+    """The facts of a run file, after checking that this run can resume it up to T rounds."""
     with closing(Record.open(path)) as reader:
         before, state, last = reader.facts(), reader.state, reader.last()
     if state == "diverged":
-        raise ConfigError(f"'{path}' has diverged and has nothing to go on to: {before.reason}")
+        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
     if not before.identity:
         raise ConfigError(
-            f"'{path}' was begun by an earlier tunefree, which did not keep what is needed to go "
-            "on; it can still be read: begin a new run"
+            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
+            "resume; it can still be read: start a new run"
         )
-    for what, value in begun.items():
-        if (old := before.identity.get(what, value)) != value:  # older files tell less
+    for what, value in earlier.items():
+        if (old := before.identity.get(what, value)) != value:  # older files store less
             raise ConfigError(
-                f"'{path}' cannot go on: its {what} was {old}, and now it is {value}; give what it "
-                "began with"
+                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
+                "what it was started with"
             )
     planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
     if planned != T and done >= T:
         raise ConfigError(
-            f"rounds = {T} is too small: '{path}' has played {done} of its {planned} rounds "
+            f"rounds = {T} is too small: '{path}' has finished {done} of its {planned} rounds "
             f"already; give more than {done}"
         )
     return before

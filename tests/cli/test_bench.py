@@ -35,9 +35,9 @@ def test_a_toy_scaling(capsys: pytest.CaptureFixture[str]) -> None:
 def test_workloads_have_the_samples_they_say(name: str) -> None:
     w = workload(name, toy=True)
     data = federation(w)
-    assert data.parts.sizes.tolist() == [w.held] * w.N
+    assert data.parts.sizes.tolist() == [w.samples] * w.N
     x, y = data.train.batch(data.parts[1])
-    assert len(x) == len(y) == w.held
+    assert len(x) == len(y) == w.samples
     assert int(y.max()) < w.classes
 
 

@@ -96,7 +96,7 @@ def test_frozen_parameters_and_buffers_of_a_named_model_are_in_it(
     __import__("importlib").invalidate_caches()
     capsys.readouterr()
     assert main(["export", "run.sqlite", "--state-dict", "again.pt"]) == 2
-    assert "now makes another model than when" in capsys.readouterr().err
+    assert "now builds another model than when" in capsys.readouterr().err
 
 
 def test_what_the_file_does_not_keep_is_said_in_one_sentence(
@@ -118,7 +118,7 @@ def test_what_the_file_does_not_keep_is_said_in_one_sentence(
     with closing(sqlite3.connect("run.sqlite")) as db:
         db.execute("DELETE FROM run WHERE key = 'tensors'")
         db.commit()
-    assert "did not keep the names" in refused("--state-dict", "model.pt")
+    assert "did not store the names" in refused("--state-dict", "model.pt")
     assert not list(Path().glob("model.*"))
 
 

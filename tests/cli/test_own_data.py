@@ -117,20 +117,24 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
         ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in row 2"),
         ("a,y\n1,0\n2,\n", ["--target", "y"], "column 'y' of data.name = 'table.csv' has nothing"),
         ("a,y\n1,0\n2\n", ["--target", "y"], "line 3 has 1 cells, but there are 2 columns"),
-        ("a,y\n1,0\n", [], "does not say what to learn; name its column: --target-column y"),
+        ("a,y\n1,0\n", [], "needs a target; name its column: --target-column y"),
         ("a,why\n1,0\n", ["--target", "y"], "did you mean 'why'?"),
         (
             "a,y\n1,0\n",
             ["--target", "y", "--client-column", "b"],
             "data.client_column = 'b' is not",
         ),
-        ("a,y\n1,0\n2,0\n", ["--target", "y"], "has the one value '0', and nothing to learn"),
+        ("a,y\n1,0\n2,0\n", ["--target", "y"], "has only the value '0': nothing to learn"),
         ("a,y\n", ["--target", "y"], "has no rows"),
-        ("", ["--target", "y"], "must begin with a line of two or more different column names"),
+        ("", ["--target", "y"], "must start with a line of two or more different column names"),
         ("y,z\n1,0\n", ["--target", "y", "--set", "data.drop=z"], "no column to learn from"),
         ("a,y\n1,0\n", ["--target", "y", "--set", "data.tset=0.1"], "did you mean 'test'?"),
         ("a,y\n1,0\n", ["--target", "y", "--set", "data.test=2.0"], "between 0 and 1"),
-        ("a,y\n1,b\n2,c\n", ["--target", "y", "--set", "data.task=regression"], "'b', which is no"),
+        (
+            "a,y\n1,b\n2,c\n",
+            ["--target", "y", "--set", "data.task=regression"],
+            "'b', which is not",
+        ),
         ("a,y\n1,0\n", ["--target", "y", "--data-dir", "x"], "is for named data sets"),
         (
             "a,y\n" + "".join(f"1,{i}\n" for i in range(40)),
@@ -280,7 +284,7 @@ def test_samples_that_differ_every_time_are_noticed(
     result(capsys, "run", *argv, "--out", "run.sqlite")
     own.given_by.cache_clear()
     said = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "a function that gives the same samples every time" in said
+    assert "a function that returns the same samples every time" in said
 
 
 def test_settings_may_stand_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> No
         (["--local-steps", "0"], "system.K = 0 is too small"),
         (["--rounds", "0"], "system.T = 0 is too small"),
         (["--batch-size", "0"], "data.batch_size = 0 is too small"),
-        (["--clients", "5000"], "1438 samples cannot be dealt out to 5000 clients"),
+        (["--clients", "5000"], "1438 samples cannot be split across 5000 clients"),
         (["--partition", "dirichlet:0"], "alpha"),
         (["--partition", "dirichlet:-1"], "alpha"),
         (["--partition", "diriclet:0.1"], "did you mean 'dirichlet'?"),

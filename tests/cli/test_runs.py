@@ -134,7 +134,7 @@ def test_csv(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [row["accuracy"] != "" for row in rows] == ["accuracy" in row for row in history]
     assert output(capsys, "export", run, "--csv", "-").splitlines() == path.read_text().splitlines()
     assert main(["export", run, "--csv", str(path)]) == 2
-    assert "exists already and is left as it is" in capsys.readouterr().err
+    assert "exists already and is not overwritten" in capsys.readouterr().err
 
 
 def test_parquet(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def test_what_cannot_be_exported(
         return capsys.readouterr().err
 
     (empty := Record.create(tmp_path / "empty.sqlite", Facts())).close()
-    assert "holds no model yet" in refused(str(empty.path), "--safetensors", str(tmp_path / "x"))
+    assert "contains no model yet" in refused(str(empty.path), "--safetensors", str(tmp_path / "x"))
     assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
     assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
@@ -205,7 +205,7 @@ def test_show_clients_of_a_run_without_their_data(
     clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
     tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
     assert main(["show", str(path), "--clients"]) == 2
-    assert "does not keep its clients' data" in capsys.readouterr().err
+    assert "does not contain its clients' data" in capsys.readouterr().err
     Record.create(tmp_path / "empty.sqlite", Facts()).close()
     assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
-    assert "holds no model yet" in capsys.readouterr().err
+    assert "contains no model yet" in capsys.readouterr().err

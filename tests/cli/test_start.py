@@ -165,7 +165,7 @@ def test_settings_tell_other_weights_apart() -> None:
     assert first == settings.load(None, given)
     state = torch.load("base.pt", weights_only=True)
     torch.save({name: each + 0.5 for name, each in state.items()}, "base.pt")
-    assert settings.load(None, given).told_apart() != first.told_apart()
+    assert settings.load(None, given).canonical() != first.canonical()
 
 
 def test_a_module_of_ones_own_has_its_weights_already() -> None:
@@ -182,5 +182,5 @@ def test_another_frozen_part_is_refused_in_python(tmp_path: Path) -> None:
     tunefree.train(model, CLIENTS, rounds=2, out=path, **given)
     assert tunefree.resume(path, model, CLIENTS, rounds=3, progress=False).step.t == 2  # type: ignore[union-attr]
     frozen.weight.data += 1
-    with pytest.raises(ConfigError, match="cannot go on: its frozen part was"):
+    with pytest.raises(ConfigError, match="cannot be resumed: its frozen part was"):
         tunefree.resume(path, model, CLIENTS, rounds=4, progress=False)

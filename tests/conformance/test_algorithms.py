@@ -1,4 +1,4 @@
-"""What every algorithm must keep to, whoever wrote it."""
+"""What every algorithm must follow, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBLEM = quadratic(N=SYS.N)
 
 
 @every_subject
-def test_it_keeps_the_contract(subject: Subject) -> None:
+def test_it_follows_the_contract(subject: Subject) -> None:
     assert list(findings(subject)) == [(check, "") for check in CHECKS]
 
 

@@ -1,4 +1,4 @@
-"""The public suite passes all of ours, and names every way in which a stranger's can go wrong."""
+"""The public suite passes all of ours, and names every mistake that a user's own can make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_registered_algorithm_passes_on_the_pool(name: str) -> None:
 
 
 class Late(Serial):
-    """Stands for a pool whose workers do not know what has been done before."""
+    """A pool whose workers do not know the previous states."""
 
     def __init__(self, *given: Any, workers: int) -> None:
         super().__init__(*given)
@@ -66,7 +66,7 @@ class Up(NamedTuple):
 
 @dataclass(frozen=True)
 class Mine:
-    """A stranger's method, without `about`; tests replace one part at a time by a wrong one."""
+    """A user's own method, without `about`; tests replace one part at a time by a wrong one."""
 
     sys: System
     new_server: Callable[[Vec], Any] = lambda theta0: Server(theta0, 0 * theta0)
@@ -101,7 +101,7 @@ class Mine:
         return self.move(s, mean(r.up.delta for r in replies), replies)
 
 
-def test_a_strangers_algorithm_passes() -> None:
+def test_a_users_own_algorithm_passes() -> None:
     for subject in (Mine, Mine(SYS), lambda sys: Mine(sys), partial(Mine), f"{__name__}:Mine"):
         assert check_algorithm(subject) == []
 
@@ -115,7 +115,7 @@ class Untyped(NamedTuple):
 
 
 class Other(NamedTuple):
-    """What it sends has the fields that were declared, and another name."""
+    """Has the fields that were declared, and another name."""
 
     delta: Vec
 
@@ -126,7 +126,7 @@ class Fine(NamedTuple):
 
 
 class Aside:
-    """What an algorithm must not have: something beside its two states."""
+    """What an algorithm must not have: state beside its two states."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -146,14 +146,14 @@ def whole(theta0: Vec) -> Any:
 
 WITHOUT = "makes an Exchange without its messages; write Exchange(Down, Up, down, work, up)"
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
-    # check, what is wrong, what it says
-    ("contract", {"new_server": whole}, "`server` gives a list; give a NamedTuple"),
-    ("contract", {"new_client": whole}, "`client` gives a list; give a NamedTuple"),
+    # check, what is wrong, the complaint
+    ("contract", {"new_server": whole}, "`server` returns a list; return a NamedTuple"),
+    ("contract", {"new_client": whole}, "`client` returns a list; return a NamedTuple"),
     ("contract", {"new_server": Client}, "give its state a field `theta` = theta0"),
-    ("contract", {"new_server": lambda v: Server(0 * v, v)}, "does not hold the model"),
-    ("contract", {"trips": lambda e: ()}, "`round` gives no exchange; give at least one"),
-    ("contract", {"trips": lambda e: [e]}, "`round` gives no tuple of"),
-    ("contract", {"trips": lambda e: (tuple(e),)}, "`round` gives no tuple of"),
+    ("contract", {"new_server": lambda v: Server(0 * v, v)}, "does not contain the model"),
+    ("contract", {"trips": lambda e: ()}, "`round` returns no exchange; return at least one"),
+    ("contract", {"trips": lambda e: [e]}, "`round` does not return a tuple of"),
+    ("contract", {"trips": lambda e: (tuple(e),)}, "`round` does not return a tuple of"),
     ("contract", {"trips": lambda e: (Exchange(*e[2:]),)}, f"`round` {WITHOUT}"),
     (
         "contract",
@@ -172,65 +172,69 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         },
         "declares a Up as its Up; declare a",
     ),
-    ("contract", {"trips": lambda e: e.work(1)}, "it fails where it must not: Mine.local()"),
+    ("contract", {"trips": lambda e: e.work(1)}, "it raises an error: Mine.local()"),
     ("contract", {"start": lambda: (Exchange(*"abc"),)}, f"`opening` {WITHOUT}"),
     ("messages", {"send": Other}, "`work` sends a Other where the exchange declares Up; send"),
     ("messages", {"down": lambda s: Client(s.theta)}, "`down` sends a Client where the exchange"),
     ("messages", {"send": lambda v: v}, "`work` sends a Tensor; send a NamedTuple"),
-    ("messages", {"send": lambda v: Words(v.tolist())}, "field `delta` is a list, which has no"),
+    ("messages", {"send": lambda v: Words(v.tolist())}, "field `delta` is a list, which cannot be"),
     ("messages", {"send": Untyped}, "declared and sent as Vec, int, float or Compressed"),
     ("messages", {"send": lambda v: Fine(v, 0.1)}, "does not fit into 32 bits; round it first"),
     ("messages", {"down": lambda s: {"theta": s.theta}}, "`down` sends a dict"),
-    ("plays", {"move": lambda s, m, r: 1 / 0}, "it fails where it must not: division by zero"),
-    ("plays", {"delta": lambda c, g, F: g[:99] @ g[:1]}, "it fails where it must not: client"),
+    ("runs", {"move": lambda s, m, r: 1 / 0}, "it raises an error: division by zero"),
+    ("runs", {"delta": lambda c, g, F: g[:99] @ g[:1]}, "it raises an error: client"),
     ("messages", {"delta": lambda c, g, F: g / 0}, "a number is not finite"),
-    ("states", {"new_client": lambda v: Client(None)}, "`c_i` of Client begins as a NoneType"),  # type: ignore[arg-type]
+    ("states", {"new_client": lambda v: Client(None)}, "`c_i` of Client starts as a NoneType"),  # type: ignore[arg-type]
     ("states", {"move": lambda s, m, r: Server(m, 0)}, "`m` from Tensor into int"),  # type: ignore[arg-type]
-    ("states", {"keep": lambda c, g: Down(g)}, "`work` gives a Down; give a Client"),
+    ("states", {"keep": lambda c, g: Down(g)}, "`work` returns a Down; return a Client"),
     ("messages", {"delta": lambda c, g, F: g.double()}, "type 1 is not 0, torch.float32"),
     (
         "precision",
         {"keep": lambda c, g: Client(g.double())},
-        "`work` gives a vector of torch.float64",
+        "`work` returns a vector of torch.float64",
     ),
     ("precision", {"delta": lambda c, g, F: g.float()}, "where the model has torch.float64"),
     ("precision", {"keep": lambda c, g: Client(g[:2])}, "and shape (2,)"),
-    ("purity", {"keep": lambda c, g: Client(changed(c.c_i))}, "`work` changes what it is given"),
-    ("purity", {"move": lambda s, m, r: Server(changed(s.theta), m)}, "`up` changes what"),
-    ("purity", {"delta": lambda c, g, F: g + torch.rand(())}, "draw from F.rng alone"),
+    ("purity", {"keep": lambda c, g: Client(changed(c.c_i))}, "`work` changes its arguments"),
+    ("purity", {"move": lambda s, m, r: Server(changed(s.theta), m)}, "`up` changes its"),
+    ("purity", {"delta": lambda c, g, F: g + torch.rand(())}, "draw only from F.rng"),
     ("determinism", {"delta": lambda c, g, F: g + torch.rand(())}, "two runs with one seed differ"),
-    ("order", {"move": lambda s, m, r: Server(s.theta - r[0].up.delta, m)}, "heeds the order"),
+    ("order", {"move": lambda s, m, r: Server(s.theta - r[0].up.delta, m)}, "depends on the order"),
     (
         "zero gradients",
         {"move": lambda s, m, r: Server(s.theta, m / m.norm())},
-        "`up` makes `m` something",
+        "`up` makes `m` not finite",
     ),
-    ("zero gradients", {"keep": lambda c, g: Client(g / g.norm())}, "`work` makes `c_i` something"),
-    ("replies", {"move": lambda s, m, r: Server(s.theta / (len(r) - 1), m)}, "one reply alone"),
+    (
+        "zero gradients",
+        {"keep": lambda c, g: Client(g / g.norm())},
+        "`work` makes `c_i` not finite",
+    ),
+    ("replies", {"move": lambda s, m, r: Server(s.theta / (len(r) - 1), m)}, "a single reply"),
     ("replies", {"move": lambda s, m, r: Server(s.theta / (r[0].tau - 2), m)}, "late replies"),
 ]
 
 
 @pytest.mark.parametrize(("check", "wrong", "sentence"), BROKEN, ids=lambda v: str(v)[:30])
-def test_each_way_to_go_wrong_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
+def test_each_mistake_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
     complaints = dict(findings(replace(Mine(SYS), **wrong)))
     assert sentence in complaints[check]
     assert all("\n" not in complaint for complaint in complaints.values())
 
 
-def test_the_other_checks_do_not_mind() -> None:
-    """A wrong order is no matter of purity, bytes or states: one fault, one sentence."""
+def test_the_other_checks_pass() -> None:
+    """A wrong order does not concern purity, bytes or states: one fault, one complaint."""
     wrong = replace(Mine(SYS), move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
     assert len(check_algorithm(wrong)) == 1
 
 
-def test_a_field_that_weighs_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_with_more_bits_than_it_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.conformance.check.field_bits", lambda value: 8)
     complaint = dict(findings(Mine(SYS)))["bits"]
-    assert "`down` sends a field `theta` of 160 bits that says it has 8; let" in complaint
+    assert "`down` sends a field `theta` of 160 bits that claims 8; let" in complaint
 
 
-def test_what_hides_beside_the_states_is_found() -> None:
+def test_hidden_state_is_found() -> None:
     aside = Aside()
     complaints = dict(findings(replace(Mine(SYS), delta=lambda c, g, F: aside.count(g))))
     for check in ("purity", "determinism", "bytes", "resuming"):
@@ -239,7 +243,7 @@ def test_what_hides_beside_the_states_is_found() -> None:
 
 @dataclass(unsafe_hash=True)
 class Thawed:
-    """All that is asked for, and it can be changed."""
+    """Everything that is required, but mutable."""
 
     sys: System
     server: Any = Mine(SYS).server
@@ -290,23 +294,25 @@ class Counting(Mine):
         return super().aggregate(s, replies)._replace(m=0 * s.m + self.__dict__["t"])
 
 
-def test_what_an_algorithm_keeps_in_itself_is_found() -> None:
+def test_state_inside_the_algorithm_is_found() -> None:
     complaints = dict(findings(Counting))
-    assert "`up` changes the algorithm; keep what lasts in its two states" in complaints["purity"]
-    assert "taken up again differs" in complaints["resuming"]
+    assert (
+        "`up` changes the algorithm; store lasting values in its two states" in complaints["purity"]
+    )
+    assert "a resumed run differs" in complaints["resuming"]
 
 
-def test_what_no_record_holds_is_found() -> None:
+def test_state_that_no_record_stores_is_found() -> None:
     def delta(client: Client, grad: Vec, F: Oracle) -> Vec:
         times: int = 1 + getattr(client.c_i, "times", 0)
         grad.times = times  # type: ignore[attr-defined]
         return times * grad
 
     complaints = dict(findings(replace(Mine(SYS), delta=delta)))
-    assert "a run that is taken up again differs; keep all" in complaints["resuming"]
+    assert "a resumed run differs; store all" in complaints["resuming"]
 
 
-def test_a_field_that_no_record_can_hold_is_found() -> None:
+def test_a_field_that_no_record_can_store_is_found() -> None:
     class Odd(NamedTuple):
         theta: Vec
         name: str
@@ -316,7 +322,7 @@ def test_a_field_that_no_record_can_hold_is_found() -> None:
         new_server=lambda v: Odd(v, "x"),
         move=lambda s, m, r: s._replace(theta=s.theta - m),
     )
-    assert "`name` of Odd begins as a str; begin with a vector" in "".join(check_algorithm(wrong))
+    assert "`name` of Odd starts as a str; start with a vector" in "".join(check_algorithm(wrong))
 
 
 @dataclass(frozen=True)
@@ -333,14 +339,14 @@ class Forgetful(Mine):
         return cls(SYS)
 
 
-def test_theory_looks_at_the_system_only() -> None:
-    assert "asks for more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
-    assert "make its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
+def test_theory_uses_the_system_only() -> None:
+    assert "needs more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
+    assert "take its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
     with pytest.raises(ConfigError, match="cannot be made from the system constants alone"):
         check_algorithm(Greedy)
 
 
-def test_what_is_no_algorithm_at_all() -> None:
+def test_other_objects_are_refused() -> None:
     assert check_algorithm(object()) == [  # type: ignore[arg-type]
         "it has no `sys`; an algorithm has sys, server, client, opening, round"
     ]
@@ -351,7 +357,7 @@ def test_what_is_no_algorithm_at_all() -> None:
             check_algorithm(path)
 
 
-def test_a_fault_at_full_participation_says_so() -> None:
+def test_a_fault_at_full_participation_is_reported_as_such() -> None:
     def move(s: Server, m: Vec, replies: Sequence[Reply]) -> Server:
         return Server(s.theta * (np.nan if len(replies) == 6 else 1), m)
 
@@ -385,7 +391,7 @@ def test_command(
     monkeypatch.chdir(tmp_path)
     Path("stranger_of_test_check.py").write_text(STRANGER)
     assert command("stranger_of_test_check:wrong") == 1
-    assert "order: `up` heeds the order of the replies; treat" in capsys.readouterr().out
+    assert "order: `up` depends on the order of the replies; treat" in capsys.readouterr().out
     assert command("stranger_of_test_check:wrong", "--format", "json") == 1
     rows = {row["check"]: row["complaint"] for row in json.loads(capsys.readouterr().out)}
     assert rows.keys() == CHECKS.keys()

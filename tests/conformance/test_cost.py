@@ -1,4 +1,4 @@
-"""What a method costs is counted on short vectors for a large model, to the same bits."""
+"""The cost of a method for a large model is counted on short vectors, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ CASES = [(name, "") for name in REGISTRY] + [
 
 
 @pytest.mark.parametrize(("name", "compressor"), CASES)
-def test_the_bits_of_a_large_model_are_those_of_a_played_step(
+def test_the_bits_of_a_large_model_are_those_of_a_real_step(
     name: str, compressor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algo = build(name, SYS, {"compressor": compressor} if compressor else {}, shapes=SHAPES)
     d = sum(map(prod, SHAPES))
     played = cost.costs(algo, d)
     monkeypatch.setattr(cost, "LARGE", 1)
-    play, lengths = cost.played, list[int]()
+    play, lengths = cost.measured, list[int]()
 
     def noted(algo: Algorithm, d: int) -> list[int]:
         lengths.append(d)
         return play(algo, d)
 
-    monkeypatch.setattr(cost, "played", noted)
+    monkeypatch.setattr(cost, "measured", noted)
     assert cost.costs(algo, d) == played
     assert max(lengths) < 10

@@ -1,4 +1,4 @@
-"""Whether a method heeds how many rounds there will be is what its formulas say."""
+"""A method depends on the number of rounds exactly if its formulas say so."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def test_those_without_a_horizon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("formula", "heeds"),
+    ("formula", "depends"),
     [
         *(("1 / sqrt(T)", True), ("1 / (K T)", True), ("1/(2T)", True), ("T^(-1/4)", True)),
         *(("1 / sqrt(t + 1)", False), ("1 / T_0", False), ("S K / N", False), ("BETA", False)),
     ],
 )
-def test_a_formula_heeds_the_letter_that_stands_in_it(formula: str, heeds: bool) -> None:
+def test_a_formula_depends_on_the_letters_in_it(formula: str, depends: bool) -> None:
     said = About("Mine", "", "", steps={"gamma": formula})
-    assert bool(horizon_steps(told(SYS, said))) == heeds
+    assert bool(horizon_steps(told(SYS, said))) == depends
 
 
-def test_a_step_given_by_hand_heeds_nothing() -> None:
+def test_a_step_given_by_hand_depends_on_nothing() -> None:
     algo = PAdaMFed.theory(SYS)
     assert list(horizon_steps(replace(algo, eta=0.5))) == ["gamma", "beta"]
     assert not horizon_steps(replace(algo, eta=0.5, gamma=0.5, beta=0.5))
@@ -55,7 +55,7 @@ def test_a_step_given_by_hand_heeds_nothing() -> None:
 
 @dataclass(frozen=True)
 class Told(Mine):
-    """A stranger's method that tells of itself."""
+    """A user's own method with an `about`."""
 
     about: ClassVar[About]
 
@@ -66,7 +66,7 @@ def told(sys: System, said: About, **parts: Any) -> Mine:
 
 @dataclass(frozen=True)
 class Decaying(Mine):
-    """Heeds T while it plays, and does not say so."""
+    """Depends on T, and does not declare it."""
 
     about: ClassVar[About] = About("Decaying", "", "")
 
@@ -75,29 +75,29 @@ class Decaying(Mine):
         return Server(s.theta - m / self.sys.T, m)
 
 
-def test_what_is_not_said_is_found_by_the_check() -> None:
+def test_an_undeclared_dependence_is_found_by_the_check() -> None:
     (complaint,) = check_algorithm(Decaying)
-    assert "it heeds T, and no formula of its `about.steps` has T in it" in complaint
+    assert "it depends on T, but no formula of its `about.steps` contains T" in complaint
     assert check_algorithm(told(SYS, About("Mine", "", ""))) == []
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (Mine, "Mine has no `about`, so nothing says that its steps do not depend on T"),
-        (lambda sys: FedAvg(sys, eta=1 / sys.T), "FedAvg was made with another eta for another T"),
+        (Mine, "Mine has no `about`, so it is not known whether its steps depend on T"),
+        (lambda sys: FedAvg(sys, eta=1 / sys.T), "FedAvg has another eta for another T"),
         (PAdaMFed.theory, r"PAdaMFed's steps depend on T \(eta = 1 / \(K sqrt\(T\)\), gamma = "),
     ],
 )
 def test_other_rounds_are_refused(make: Any, sentence: str) -> None:
     check_rounds(make(SYS), make(SYS))
-    end = ": a run of 8 rounds cannot become one of 16; begin a new run, or use a method without a"
+    end = ": a run of 8 rounds cannot become one of 16; start a new run, or use a method without a"
     with pytest.raises(ConfigError, match=f"^{sentence}.*{end}"):
         check_rounds(make(SYS), make(TWICE))
 
 
 def test_functions_among_its_parts_do_not_differ() -> None:
-    """They lie at another address whenever they are made."""
+    """They have another address whenever they are made."""
     said = About("Mine", "", "")
     once, twice = (told(sys, said, start=lambda: ()) for sys in (SYS, TWICE))
     check_rounds(once, twice)

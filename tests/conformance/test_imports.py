@@ -1,4 +1,4 @@
-"""Imports point one way: a package may use only what stands below it."""
+"""Imports point one way: a package may use only what is below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAP = ROOT.parents[1] / "CONTRIBUTING.md"
 class Place(NamedTuple):
     """A row of the map."""
 
-    modules: set[str]  # named there; of a folder
+    modules: set[str]  # of a folder, as listed there
     below: set[str]  # what it may import
 
 
@@ -48,7 +48,7 @@ FORBIDDEN_OUTSIDE = {"algorithms": {"numpy", "torch"}, "report": {"torch"}}
 
 
 def imports(source: str) -> set[str]:
-    """Every module named by an import, wherever it stands in the file."""
+    """Every module named by an import, anywhere in the file."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def test_the_map_shows_every_module_and_none_besides() -> None:
 def test_the_map_runs_from_the_bottom_to_the_top() -> None:
     seen = set[str]()
     for name, below in ALLOWED.items():
-        assert below <= seen, f"{name} imports what stands above it"
+        assert below <= seen, f"{name} imports what is above it"
         seen.add(name)
 
 
@@ -123,7 +123,7 @@ def module_of(file: Path) -> str:
 
 
 def modules_used(source: str, known: Set[str]) -> set[str]:
-    """Which of the known modules a source imports, whole or something of them."""
+    """Which of the known modules a source imports, whole or names from them."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

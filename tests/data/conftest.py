@@ -1,4 +1,4 @@
-"""Every test has a cache of its own and no folder, package or network of the machine."""
+"""Every test has its own cache and sees no folder, package or network of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tunefree.data.named import fetch
 
 
 @pytest.fixture(autouse=True)
-def alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if request.node.get_closest_marker("slow"):
         return
     monkeypatch.setenv("TUNEFREE_CACHE", str(tmp_path / "cache"))

@@ -109,7 +109,7 @@ def npm_package(arrays: Mapping[str, Bytes]) -> bytes:
 def write_four(
     folder: Path, arrays: Mapping[str, Bytes], change: Callable[[str, bytes], bytes] | None = None
 ) -> Path:
-    """The arrays as NAME.gz; `change(name, packed bytes)` may spoil one."""
+    """The arrays as NAME.gz; `change(name, packed bytes)` may damage one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         raw = packed(idx_bytes(array))

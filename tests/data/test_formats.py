@@ -1,4 +1,4 @@
-"""The real formats, read from tiny files; every kind of bad file gives one clear sentence."""
+"""The real formats, read from tiny files; every kind of bad file gives one clear error."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_idx_comes_back(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (b"\x89PNG\r\n", "not an IDX file of bytes: it begins with 89504e47"),
-        (b"", "it begins with nothing"),
-        (b"\0\0\x08\x01\0\0\0\x05abc", "announces 13 bytes but holds 11; it was cut short"),
-        (b"\0\0\x0d\x01\0\0\0\x01abcd", "not an IDX file of bytes: it begins with 00000d01"),
+        (b"\x89PNG\r\n", "not an IDX file of bytes: it starts with 89504e47"),
+        (b"", "it starts with nothing"),
+        (b"\0\0\x08\x01\0\0\0\x05abc", "declares 13 bytes but has 11; it was cut short"),
+        (b"\0\0\x0d\x01\0\0\0\x01abcd", "not an IDX file of bytes: it starts with 00000d01"),
     ],
 )
 def test_bad_idx_says_what_is_wrong(raw: bytes, sentence: str) -> None:
@@ -205,8 +205,8 @@ def test_bad_reviews_are_named(tmp_path: Path) -> None:
 def test_truncated_archive_without_known_sum_is_named(tmp_path: Path) -> None:
     raw = files.tgz_bytes({"package/reviews.json": bytes(files.pixels(5000))})
     (tmp_path / "cut.tgz").write_bytes(raw[:2000])
-    with pytest.raises(ConfigError, match=r"cut.tgz is not a whole archive"):
+    with pytest.raises(ConfigError, match=r"cut.tgz is not a complete archive"):
         list(formats.archive_members(tmp_path / "cut.tgz", lambda name: True))
     (tmp_path / "cut.zip").write_bytes(b"PK")
-    with pytest.raises(ConfigError, match=r"cut.zip is not a whole archive"):
+    with pytest.raises(ConfigError, match=r"cut.zip is not a complete archive"):
         list(formats.archive_members(tmp_path / "cut.zip", lambda name: True))

@@ -100,11 +100,11 @@ def without(name: str) -> dict[str, Any]:
 BAD: list[tuple[list[dict[str, Any]], str]] = [
     (
         [patients(0) | {"sex": ["f"] * 30}],
-        "client 0, column 'sex' holds str.*, not numbers; turn it",
+        "client 0, column 'sex' contains str.*, not numbers; turn it",
     ),
     (
         [patients(0) | {"label": ["ill"] * 30}],
-        "column 'label' holds str.*number the classes from 0",
+        "column 'label' contains str.*number the classes from 0",
     ),
     (
         [patients(0), without("age")],
@@ -138,7 +138,7 @@ def test_pandas_own_types_and_rows() -> None:
     gaps = nullable.assign(age=nullable["age"].mask(nullable.index == 4))
     with pytest.raises(ConfigError, match="client 0, sample 4 has a non-finite input"):
         federation_from([gaps])
-    with pytest.raises(ConfigError, match="column 'day' holds Timestamp"):
+    with pytest.raises(ConfigError, match="column 'day' contains Timestamp"):
         federation_from([plain.assign(day=pandas.Timestamp("2020-01-01"))])
     x, y = plain.drop(columns="label"), plain["label"]
     with pytest.raises(ConfigError, match=r"same index in another order; pair .*y.loc\[x.index\]"):

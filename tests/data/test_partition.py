@@ -131,7 +131,7 @@ def test_beta_keeps_balance_and_follows_the_drawn_shares() -> None:
     assert 150 < (ones < 0.5).sum() < 250
 
 
-def test_beta_literal_leaves_out_what_does_not_fit() -> None:
+def test_beta_literal_drops_what_does_not_fit() -> None:
     y = np.repeat([0, 1], 10_000)
     parts = from_spec("beta-literal:2,5", y, 100, 0)
     assert np.ptp(parts.sizes) == 0
@@ -157,7 +157,11 @@ def test_natural_clients() -> None:
     ("spec", "clients", "sentence"),
     [
         ("dirichelt:0.1", 5, "did you mean 'dirichlet'"),
-        ("dirichlet:small", 5, "has a part that is not a number; write it like 'dirichlet:0.1'"),
+        (
+            "dirichlet:small",
+            5,
+            "contains something that is not a number; write it like 'dirichlet:0.1'",
+        ),
         ("dirichlet", 5, "has 0 numbers; write it like 'dirichlet:0.1'"),
         ("beta:2", 5, "has 1 numbers; write it like 'beta:2,5'"),
         ("iid:3", 5, "has 1 numbers; write it like 'iid'"),
@@ -172,10 +176,10 @@ def test_natural_clients() -> None:
         ("shards:0", 5, "whole number of shards"),
         ("shards:50", 5, "needs 250 shards for 5 clients, but there are 100 samples"),
         ("iid", 0, "clients = 0 must be at least 1"),
-        ("dirichlet:0.1", 101, "100 samples cannot be dealt out to 101 clients"),
+        ("dirichlet:0.1", 101, "100 samples cannot be split across 101 clients"),
     ],
 )
-def test_mistakes_give_one_sentence(spec: str, clients: int, sentence: str) -> None:
+def test_mistakes_give_a_clear_error(spec: str, clients: int, sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         from_spec(spec, np.arange(100) % 10, clients, 0)
     assert sentence in str(error.value)
@@ -184,7 +188,7 @@ def test_mistakes_give_one_sentence(spec: str, clients: int, sentence: str) -> N
 
 @pytest.mark.parametrize("name", ["dirichlet", "dirichlet-equal", "beta", "shards"])
 def test_targets_that_are_no_labels_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' deals by class, but these targets are not"):
+    with pytest.raises(ConfigError, match=f"'{name}' splits by class, but these targets are not"):
         from_spec(RULES[name].example, np.zeros((20, 3)), 5, 0)
     assert_covers(from_spec("iid", np.zeros((20, 3)), 5, 0), 20, 5)
 

@@ -1,4 +1,4 @@
-"""Pictures are PNG files of a sensible size, and matplotlib is asked for only then."""
+"""Pictures are PNG files of a sensible size, and only they need matplotlib."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_first_words() -> None:
     ]
 
 
-def test_missing_matplotlib_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'tunefree\[report\]'"):
         picture.draw_counts(np.ones((2, 2), np.int64), tmp_path / "counts.png")

@@ -1,4 +1,4 @@
-"""The real sets, where they are at hand: official sizes, class counts and quick loading."""
+"""The real data sets, where they are available: official sizes, class counts and quick loading."""
 
 from __future__ import annotations
 

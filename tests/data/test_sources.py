@@ -30,7 +30,7 @@ NAMES = {
 }
 
 
-def test_every_source_tells_of_itself() -> None:
+def test_every_source_describes_itself() -> None:
     assert set(sources.SOURCES) == NAMES
     for name, source in sources.SOURCES.items():
         assert source.name == name
@@ -42,7 +42,7 @@ def test_every_source_tells_of_itself() -> None:
             assert len(line) <= 80
 
 
-def test_digits_is_always_at_hand() -> None:
+def test_digits_is_always_available() -> None:
     assert sources.at_hand("digits")
     assert not sources.at_hand("cifar10")
     data = sources.load("digits")
@@ -97,7 +97,7 @@ def test_images_are_standardised_floats_and_stay_as_they_were() -> None:
     assert pickle.loads(pickle.dumps(prepare)) == prepare  # noqa: S301 - our own bytes
 
 
-def test_imdb_from_kept_arrays() -> None:
+def test_imdb_from_saved_arrays() -> None:
     texts = [["a", "b", "c"], ["b"]]
     arrays = {"words": np.array(["<pad>", "<unknown>", "a", "b"])}
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""The quadratic data: dials, and an optimum that is one."""
+"""The quadratic data: its options do what they say, and its optimum is one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_gradient_vanishes_at_the_optimum() -> None:
     torch.testing.assert_close(gradient, torch.zeros(3, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
-def test_uneven_clients_count_alike() -> None:
+def test_uneven_clients_count_equally() -> None:
     data = synthetic.quadratic(dimension=2, clients=2, samples=4)
     parts = from_spec("quantity:0.3", data.train.y, 3, 0)
     by_hand = torch.stack(
@@ -40,7 +40,7 @@ def test_uneven_clients_count_alike() -> None:
     torch.testing.assert_close(synthetic.optimum(data.train, parts), by_hand)
 
 
-def test_dials_do_what_they_say() -> None:
+def test_options_do_what_they_say() -> None:
     def spread(**options: float) -> tuple[float, float, float]:
         data = sources.load("synthetic-quadratic", None, clients=200, samples=20, **options)
         target = data.train.x[:, 0].view(200, 20, -1)
@@ -76,6 +76,6 @@ def test_seeded_with_natural_clients() -> None:
         ({"hetero": 1}, "option of synthetic-quadratic = 'hetero' is not known"),
     ],
 )
-def test_mistakes_give_one_sentence(options: dict[str, object], sentence: str) -> None:
+def test_mistakes_give_a_clear_error(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         sources.load("synthetic-quadratic", None, **options)

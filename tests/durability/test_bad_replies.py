@@ -1,4 +1,4 @@
-"""Replies that are lost, late, doubled or wrong harm nobody else, and c stays the mean of c_i."""
+"""Lost, late, duplicate or wrong replies harm no other client, and c stays the mean of c_i."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ LATE = 2  # calls of work after which a late reply arrives
 
 
 class Lossy:
-    """A fleet whose replies get lost, come twice, in any order, or in a later step.
+    """A fleet whose replies get lost, arrive twice, in any order, or in a later step.
 
     As in a real federation a client learns with its next job which reply was last accepted; until
-    then it keeps its new state beside the old one.
+    then it stores its new state beside the old one.
     """
 
     def __init__(self, fleet: Serial, lost: float, twice: float, late: float) -> None:
@@ -60,7 +60,7 @@ class Lossy:
         return [come[place] for place in self._rng.permutation(len(come))]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""
 
 
 def lossy(algo: Algorithm, problem: Problem, *chances: float) -> tuple[Lossy, Vec]:
@@ -99,7 +99,7 @@ def test_c_stays_the_mean_of_all_c_i(name: str, schedule: str) -> None:
     assert len(fleet.accepted) + missing == SYS.T * SYS.S + opening
 
 
-def test_order_and_doubles_change_nothing() -> None:
+def test_order_and_duplicates_change_nothing() -> None:
     algo, problem = PAdaMFed.theory(SYS), quadratic(N=SYS.N)
     plain, theta0 = lossy(algo, problem, 0, 0, 0)
     mixed, _ = lossy(algo, problem, 0, 1, 0)
@@ -133,7 +133,7 @@ def test_a_step_without_replies_changes_nothing() -> None:
 
 
 class Rogue(Serial):
-    """A fleet in which client 2 sends what somebody else has thought of."""
+    """A fleet in which client 2 sends wrong replies."""
 
     forge: Callable[[Any], Any]
 
@@ -162,7 +162,7 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_bad_reply_is_refused_and_the_others_go_on(name: str) -> None:
+def test_a_bad_reply_is_refused_and_the_others_continue(name: str) -> None:
     algo, problem = PAdaMFed.theory(SYS), quadratic(N=SYS.N)
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Rogue(algo, theta0, lambda job: QuadraticOracle(problem, job))
@@ -194,7 +194,7 @@ def clients() -> list[tuple[Vec, Vec]]:
 
 
 def broken(outputs: Vec) -> Vec:
-    """Nought, with a gradient that is not a number."""
+    """Zero, with a gradient that is NaN."""
     return (0 * outputs).abs().sqrt().sum()
 
 

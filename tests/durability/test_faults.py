@@ -1,4 +1,4 @@
-"""Killed, interrupted, out of disk: really done to a process of its own, and nothing is lost."""
+"""Killed, interrupted, out of disk: done to a real process, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def wait_for_step(process: subprocess.Popen[str], path: Path, step: int) -> None
 def killed_again_and_again(
     path: Path, words: tuple[str, ...], kills: int, rng: random.Random
 ) -> int:
-    """Start, kill after a few steps at any moment, go on; the number of kills that hit."""
+    """Start, kill after a few steps at any moment, resume; returns the number of kills that hit."""
     hits = 0
     for _ in range(kills):
         go_on = ("--resume", str(path)) if steps_done(path) else (*words, "--out", str(path))
@@ -88,7 +88,7 @@ def killed_again_and_again(
 
 
 def check_integrity(path: Path) -> None:
-    """The file opens, its pages are sound, and it holds whole steps only."""
+    """The file opens, its pages are sound, and it contains whole steps only."""
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
@@ -120,7 +120,7 @@ def test_killed_many_times(schedule: str, fleet: str, name: str, tmp_path: Path)
     assert theta(path) == theta(tmp_path / "whole.sqlite")
 
 
-def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_error_and_the_run_resumes_later(tmp_path: Path) -> None:
     words = (*SMALL, "--fleet", "serial")
     finish(*words, "--out", str(tmp_path / "whole.sqlite"))
     path = tmp_path / "full.sqlite"
@@ -134,7 +134,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
     assert process.returncode == 1
     (sentence,) = [line for line in err.splitlines() if not line.startswith("round")]
     assert sentence.startswith(f"tunefree: '{path}' can no longer be written (")
-    assert sentence.endswith(f"is still in it; go on with: tunefree run --resume {path}")
+    assert sentence.endswith(f"is still in it; resume with: tunefree run --resume {path}")
     check_integrity(path)
     assert 0 < steps_done(path) < 61
     finish("--resume", str(path))
@@ -144,14 +144,14 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_asked_to_stop_it_ends_its_step_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
+def test_a_signal_stops_it_after_its_step_with_advice(number: int, tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     process = start("--rounds", "100000", "--commit-every", "7", "--out", str(path))
     wait_for_step(process, path, 2)
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "ending after this round; once more to end at once" in err
+    assert "stopping after this round; once more to stop at once" in err
     assert f"go on with: tunefree run --resume {path}" in err
     assert Record.open(path).state == "interrupted"
     process = start("--resume", str(path))

@@ -1,4 +1,4 @@
-"""A run that was stopped anywhere goes on to the bits it would have had."""
+"""A run that was stopped anywhere resumes, bit-identical to one that never stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tunefree.algorithms import REGISTRY, build
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.api import Run, own_data, prepare, resume_command
 from tunefree.cli import main
-from tunefree.config import at_door
+from tunefree.config import from_arguments
 from tunefree.core import System, Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -50,7 +50,7 @@ def whole(run: Run) -> str:
 
 
 def stop(run: Run, rows: int) -> None:
-    """Take so many rows and leave."""
+    """Take this many rows and leave the loop."""
     steps = iter(run)
     for _ in islice(steps, rows):
         pass
@@ -81,12 +81,12 @@ def same_end(tmp_path: Path, stops: list[int], **more: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_method_goes_on(name: str, tmp_path: Path) -> None:
+def test_every_method_resumes(name: str, tmp_path: Path) -> None:
     same_end(tmp_path, [3, 2], algorithm__name=name, **everyone(name))
 
 
 @pytest.mark.parametrize("name", ONE_TRIP)
-def test_every_buffered_method_goes_on(name: str, tmp_path: Path) -> None:
+def test_every_buffered_method_resumes(name: str, tmp_path: Path) -> None:
     more = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
     if name == "local_sgd_c":
         pytest.skip("needs every client at every step")
@@ -104,11 +104,11 @@ def test_other_dispatch_and_delays(dispatch: str, tmp_path: Path) -> None:
     same_end(tmp_path, [3, 3], **more, schedule__dispatch=dispatch, schedule__delays="large")
 
 
-def test_the_virtual_clock_of_synchronous_rounds_goes_on(tmp_path: Path) -> None:
+def test_the_virtual_clock_of_synchronous_rounds_resumes(tmp_path: Path) -> None:
     same_end(tmp_path, [4], schedule__delays="mild")
 
 
-def test_the_pool_goes_on_where_serial_stopped(tmp_path: Path) -> None:
+def test_the_pool_resumes_where_serial_stopped(tmp_path: Path) -> None:
     expected = whole(prepare(settings(tmp_path / "whole.sqlite")))
     path = tmp_path / "stopped.sqlite"
     stop(prepare(settings(path)), 3)
@@ -163,7 +163,7 @@ CHOICES: dict[str, Any] = {
 }
 
 
-def test_train_goes_on_with_the_model_and_the_data_given_again(tmp_path: Path) -> None:
+def test_train_resumes_with_the_model_and_the_data_given_again(tmp_path: Path) -> None:
     expected = tunefree.train(model(), data(), test=data()[0], algorithm="padamfed", **CHOICES)
     path = tmp_path / "run.sqlite"
     Awkward.calls = 0
@@ -201,7 +201,7 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
     choices = {key: CHOICES[key] for key in ("rounds", "per_round", "local_steps", "batch_size")}
     choices |= {"algorithm": "scaffold", "seed": 5, "commit_every": 3, "fleet": "serial"}
     clients = federation_from(data())
-    settings = at_door(choices | {"out": str(path)}, len(clients), {"eta": 0.1})
+    settings = from_arguments(choices | {"out": str(path)}, len(clients), {"eta": 0.1})
     run = own_data(settings, model(), clients, None, None)
     start, calls = run._start, list[Any]()
 
@@ -226,7 +226,7 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
     ("given", "sentence"),
     [
         ({"model": nn.Linear(4, 3)}, "its first model was"),
-        ({"clients": data()[:5]}, "was begun with 6 clients, and now there are 5"),
+        ({"clients": data()[:5]}, "was started with 6 clients, and now there are 5"),
         ({"clients": [(x[:9], y[:9]) for x, y in data()]}, "its clients' data was"),
         ({"model": None}, "give them again: tunefree.resume\\(path, model, clients\\)"),
     ],
@@ -244,15 +244,15 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_
 
 def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
     tunefree.train(model(), data(), out=tmp_path / "run.sqlite", **CHOICES)
-    with pytest.raises(ConfigError, match="go on with it in Python: tunefree.resume"):
+    with pytest.raises(ConfigError, match="resume it in Python: tunefree.resume"):
         resume_command(tmp_path / "run.sqlite")
 
 
-def test_a_diverged_run_has_nothing_to_go_on_to(tmp_path: Path) -> None:
+def test_a_diverged_run_cannot_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     with pytest.raises(ValueError, match="diverged"):
         whole(prepare(settings(path, algorithm__name="fedavg", algorithm__eta=1e38)))
-    with pytest.raises(ConfigError, match="has diverged and has nothing to go on to"):
+    with pytest.raises(ConfigError, match="has diverged and cannot be resumed"):
         resume_command(path)
 
 
@@ -263,7 +263,7 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     db.execute("DELETE FROM run WHERE key = 'identity'")
     db.commit()
     db.close()
-    with pytest.raises(ConfigError, match="begun by an earlier tunefree"):
+    with pytest.raises(ConfigError, match="started by an earlier tunefree"):
         resume_command(path)
 
 

@@ -1,4 +1,4 @@
-"""A run goes on to other rounds, finished or not, to the bits of one that was begun with them."""
+"""A run continues to other rounds, finished or not, bit-identical to one started with them."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def resume(path: str, *more: str) -> int:
 
 
 def assert_same(ours: str, theirs: str, ended: int) -> None:
-    """All rows and states are; the run that was to end there has scores at that round too."""
+    """All rows and states are; the run that ended there first has scores at that round too."""
     rows, others = scores(Path(ours)), scores(Path(theirs))
     assert "loss" in rows[ended]
     if "loss" not in others[ended]:
         rows[ended] = {key: rows[ended][key] for key in others[ended]}
     assert rows == others
     with closing(Record.open(Path(ours))) as a, closing(Record.open(Path(theirs))) as b:
-        assert a.held() == b.held()
+        assert a.in_flight() == b.in_flight()
         for owner in range(-1, 8):
             mine, yours = a.vectors(owner), b.vectors(owner)
             assert mine.keys() == yours.keys()
@@ -70,7 +70,7 @@ def assert_same(ours: str, theirs: str, ended: int) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("algorithm", ["scaffold", "fedbuff"])
-def test_a_finished_run_goes_on(
+def test_a_finished_run_continues(
     algorithm: str, schedule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = SCHEDULES[schedule]
@@ -84,7 +84,7 @@ def test_a_finished_run_goes_on(
     assert_same("a.sqlite", "whole.sqlite", ended=7)
 
 
-def test_its_file_says_the_new_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_file_has_the_new_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     run("a.sqlite", 4)
     assert resume("a.sqlite", "--rounds", "6") == 0
     capsys.readouterr()
@@ -104,7 +104,7 @@ def test_its_file_says_the_new_rounds(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("rows", [0, 1, 4])
-def test_an_interrupted_run_goes_on(rows: int, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(rows: int, tmp_path: Path) -> None:
     for name, T in (("whole", 9), ("a", 7)):
         chosen = settings(tmp_path / f"{name}.sqlite", algorithm__name="scaffold", system__T=T)
         if name == "whole":
@@ -129,7 +129,7 @@ def test_one_that_stops_before_its_first_new_round_keeps_the_new_end(tmp_path: P
     assert Record.open(path).last() == (8, 0)
 
 
-def test_the_pool_goes_on_to_more_rounds(tmp_path: Path) -> None:
+def test_the_pool_continues_to_more_rounds(tmp_path: Path) -> None:
     expected = whole(
         prepare(settings(tmp_path / "whole.sqlite", algorithm__name="scaffold", system__T=9))
     )
@@ -161,14 +161,18 @@ def test_an_interrupted_run_may_end_earlier(tmp_path: Path) -> None:
     ("algorithm", "rounds", "sentence"),
     [
         ("padamfed", "9", "PAdaMFed's steps depend on T (eta = 1 / (K sqrt(T)), gamma = (S K)^("),
-        ("padamfed", "9", "): a run of 4 rounds cannot become one of 9; begin a new run, or use a"),
+        ("padamfed", "9", "): a run of 4 rounds cannot become one of 9; start a new run, or use a"),
         ("padamfed", "3", "PAdaMFed's steps depend on T"),
         ("masfl", "9", "MasFL's steps depend on T (beta = min(1, sqrt(S K / T))): a run of 4"),
-        ("fedavg", "3", "rounds = 3 is too small: 'a.sqlite' has played 4 of its 4 rounds already"),
+        (
+            "fedavg",
+            "3",
+            "rounds = 3 is too small: 'a.sqlite' has finished 4 of its 4 rounds already",
+        ),
         ("fedavg", "0", "system.T = 0 is too small; it must be at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_file_left_as_it_was(
+def test_wrong_rounds_are_refused_and_the_file_stays_unchanged(
     algorithm: str, rounds: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("a.sqlite", 4, algorithm=algorithm)
@@ -185,7 +189,7 @@ def test_rounds_that_are_done_are_too_few_for_an_interrupted_run(tmp_path: Path)
     path = tmp_path / "a.sqlite"
     stop(prepare(settings(path, algorithm__name="fedavg")), 4)
     for rounds in (2, 3):
-        with pytest.raises(ConfigError, match="has played 3 of its 7 rounds already; give more"):
+        with pytest.raises(ConfigError, match="has finished 3 of its 7 rounds already; give more"):
             resume_command(path, rounds=rounds)
 
 
@@ -197,7 +201,7 @@ def test_the_same_rounds_change_nothing(algorithm: str, capsys: pytest.CaptureFi
     assert scores(Path("a.sqlite")) == before
 
 
-def test_steps_given_by_hand_know_no_end() -> None:
+def test_steps_given_by_hand_do_not_depend_on_rounds() -> None:
     steps = [f"--set=algorithm.{name}=0.1" for name in ("eta", "gamma", "beta")]
     words = (*steps, "--set=algorithm.explicit_steps=true")
     run("whole.sqlite", 9, *words, algorithm="padamfed")
@@ -212,7 +216,7 @@ OWN: dict[str, Any] = {key: CHOICES[key] for key in CHOICES if key != "rounds"}
 @pytest.mark.parametrize(
     ("algorithm", "options"), [("scaffold", {"eta": 0.1}), (lambda sys: FedAvg(sys, eta=0.2), {})]
 )
-def test_train_goes_on_to_more_rounds(
+def test_train_continues_to_more_rounds(
     algorithm: Any, options: dict[str, float], tmp_path: Path
 ) -> None:
     given = {"algorithm": algorithm, **options, **OWN}
@@ -240,15 +244,15 @@ def test_train_refuses_what_the_command_does(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_run_of_the_command_goes_on_in_python(tmp_path: Path) -> None:
+def test_a_run_of_the_command_resumes_in_python(tmp_path: Path) -> None:
     run("whole.sqlite", 9)
     run("a.sqlite", 6)
     tunefree.resume("a.sqlite", rounds=9, fleet="serial", progress=False)
     assert_same("a.sqlite", "whole.sqlite", ended=6)
 
 
-def test_an_older_file_of_train_goes_on_to_more_rounds(tmp_path: Path) -> None:
-    """It has the arguments of `train` instead of settings, and no door."""
+def test_an_older_file_of_train_continues_to_more_rounds(tmp_path: Path) -> None:
+    """It has the arguments of `train` instead of settings, and no `door`."""
     path = tmp_path / "a.sqlite"
     tunefree.train(model(), data(), rounds=9, out=path, algorithm="fedavg", eta=0.1, **OWN)
     old = {

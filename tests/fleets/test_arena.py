@@ -1,4 +1,4 @@
-"""Shared memory between processes: what is packed comes out, and nothing is there twice."""
+"""Shared memory between processes: what is packed is unpacked, and nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arena() -> Iterator[Arena]:
     os.close(arena.fd)
 
 
-def test_what_is_packed_comes_out(arena: Arena) -> None:
+def test_what_is_packed_is_unpacked(arena: Arena) -> None:
     value = {"v": torch.arange(5.0), "n": (np.arange(3), "text"), "one": 1}
     found = arena.unpack(arena.pack(value), copy=True)
     assert torch.equal(found["v"], value["v"])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which fleet `auto` is: decided by numbers, and not by what else the machine happens to do."""
+"""Which fleet `auto` is: decided by numbers, not by other load on the machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_more_workers_than_clients_in_a_round_do_not_help() -> None:
     assert pays(18 / (two.T * two.S * two.K), two, 64) == pays(18 / (two.T * two.S * two.K), two, 2)
 
 
-def test_many_small_jobs_are_not_worth_their_handing_over() -> None:
+def test_many_small_jobs_are_not_worth_sending() -> None:
     many = System(N=50, S=10, K=1, T=4000)  # 40 s of work in 40 000 jobs of a millisecond
     assert not pays(1e-3, many, workers=64)
     assert pays(1e-3, many._replace(K=10), workers=64)
@@ -48,7 +48,7 @@ def test_the_start_of_its_processes_counts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def machine(durations: Iterable[float]) -> tuple[Callable[[], None], Callable[[], float]]:
-    """Work that takes as long as it is told, and the clock that sees it."""
+    """Work that takes given times, and the clock that measures it."""
     now, rest = [0.0], iter(durations)
 
     def work() -> None:

@@ -16,7 +16,7 @@ from tests.problem import Problem, QuadraticOracle, quadratic, simulate
 from tunefree.algorithms import REGISTRY, build
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
-from tunefree.fleet.deal import TRIES
+from tunefree.fleet.distribute import TRIES
 from tunefree.fleet.job import Job
 from tunefree.fleet.pool import Pool
 from tunefree.schedule.exchange import Step
@@ -29,7 +29,7 @@ def of(problem: Problem) -> Callable[[Job], Oracle]:
     return lambda job: QuadraticOracle(problem, job)
 
 
-def play(pool: Pool, algo: Algorithm, problem: Problem) -> list[Step]:
+def run(pool: Pool, algo: Algorithm, problem: Problem) -> list[Step]:
     theta0 = torch.from_numpy(problem.theta0)
     return list(steps_of(algo, pool, theta0, problem.seed))
 
@@ -49,7 +49,7 @@ def pools() -> Iterator[Callable[..., Pool]]:
 
 def same_as_serial(name: str, workers: int, pools: Callable[..., Pool]) -> None:
     problem, algo = quadratic(), build(name, SYS, shapes=((2, 2), ()))
-    steps = play(pools(algo, of(problem), workers), algo, problem)
+    steps = run(pools(algo, of(problem), workers), algo, problem)
     for step, expected in zip(steps, simulate(algo, problem).steps, strict=True):
         assert step.traffic == expected.traffic
         for mine, theirs in zip(step.server, expected.server, strict=True):
@@ -68,7 +68,7 @@ def test_same_bits_as_serial_for_all(name: str, pools: Callable[..., Pool]) -> N
 
 
 class Mortal(QuadraticOracle):
-    """Ends its process, by the hardest means, until there are enough tombstones."""
+    """Kills its process until there are enough tombstones."""
 
     def __init__(
         self, problem: Problem, job: Job, graves: Path, deaths: int, client: int = 4
@@ -79,25 +79,25 @@ class Mortal(QuadraticOracle):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_worker_is_replaced_and_its_job_done_again(
+def test_a_killed_worker_is_replaced_and_its_job_run_again(
     tmp_path: Path, pools: Callable[..., Pool]
 ) -> None:
     problem, algo = quadratic(), build("padamfed", SYS)
     pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=2))
-    steps = play(pool, algo, problem)
+    steps = run(pool, algo, problem)
     assert len(list(tmp_path.iterdir())) == 2
     assert torch.equal(steps[-1].server.theta, simulate(algo, problem).server.theta)
 
 
-@pytest.mark.parametrize("client", [0, 1])  # handed out together
-def test_a_client_that_ends_every_worker_is_named(
+@pytest.mark.parametrize("client", [0, 1])  # sent together
+def test_a_client_that_kills_every_worker_is_named(
     client: int, tmp_path: Path, pools: Callable[..., Pool]
 ) -> None:
-    """Not the one that was handed out together with it."""
+    """Not the one that was sent together with it."""
     problem, algo = quadratic(), build("padamfed", SYS)
     pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
-    with pytest.raises(FleetError, match=f"client {client} ended {TRIES} worker processes"):
-        play(pool, algo, problem)
+    with pytest.raises(FleetError, match=f"client {client} killed {TRIES} worker processes"):
+        run(pool, algo, problem)
 
 
 class Failing(QuadraticOracle):
@@ -105,7 +105,7 @@ class Failing(QuadraticOracle):
         raise RuntimeError("sensor out of range")
 
 
-def test_a_failing_client_names_itself_and_the_pool_goes_on(pools: Callable[..., Pool]) -> None:
+def test_a_failing_client_is_named_and_the_pool_continues(pools: Callable[..., Pool]) -> None:
     problem, algo = quadratic(), build("fedavg", SYS)
     bad = 2
     pool = pools(

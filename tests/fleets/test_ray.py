@@ -1,4 +1,4 @@
-"""On a Ray cluster only the place changes: same bits, failures named, deaths survived."""
+"""On a Ray cluster: same bits, failures named, deaths survived."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_nobody_there_leaves_a_longer_run_that_goes_on(tmp_path: Path) -> None:
     ("algorithm", "rounds", "sentence"),
     [
         ("padamfed", 8, "PAdaMFed's steps depend on T .*: a run of 5 rounds cannot become one of"),
-        ("scaffold", 4, "rounds = 4 is too small: .* has played 5 of its 5 rounds already"),
+        ("scaffold", 4, "rounds = 4 is too small: .* has finished 5 of its 5 rounds already"),
     ],
 )
 def test_a_run_cannot_have_these_rounds(

@@ -165,5 +165,5 @@ def test_an_own_algorithm_by_its_path(tmp_path: Path) -> None:
     run, _ = trained(deployed(tmp_path, algorithm=OWN, **{"option.eta": 0.2}))
     assert run.record.facts().title == "Mine"
     assert run.theta_sha256 == simulated(algorithm="fedavg", eta=0.2, local_steps=1).theta_sha256
-    with pytest.raises(ConfigError, match="algorithm.etta = 0.2 is no option of Mine"):
+    with pytest.raises(ConfigError, match="algorithm.etta = 0.2 is not an option of Mine"):
         federated(deployed(tmp_path / "b", algorithm=OWN, **{"option.etta": 0.2}))

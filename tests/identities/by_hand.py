@@ -1,4 +1,4 @@
-"""A run driven call by call, without schedule or fleet, so that a test may look or meddle."""
+"""A run driven call by call, without schedule or fleet, so that a test may inspect or interfere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
 
 
 class CastOracle(QuadraticOracle):
-    """Gradients in the precision of the model they are asked at."""
+    """Gradients in the precision of the model they are taken at."""
 
     def grad(self, theta: Vec, xi: Array) -> Vec:
         return super().grad(theta.double(), xi).to(theta.dtype)
@@ -55,7 +55,7 @@ def by_hand(
     accept: Accept = everything,
     oracle: Callable[[Problem, Job], Oracle] = CastOracle,
 ) -> Iterator[Moment]:
-    """Yield the opening as t = -1, then the T steps; only accepted clients keep their new state."""
+    """Yield the opening as t = -1, then the T steps; only accepted clients get their new state."""
     theta0 = torch.from_numpy(problem.theta0).to(dtype)
     server = call(algo.server, theta0)
     clients = [call(algo.client, theta0) for _ in range(algo.sys.N)]

@@ -74,7 +74,7 @@ def test_masfl_without_delay_is_scaffold_m(start: Any) -> None:
 def test_fedbuff_without_delay_is_fedavg(s: float) -> None:
     problem = quadratic(N=SYS.N)
     expected = simulate(FedAvg(SYS, eta=0.05, s=s), problem)
-    for ours in (  # no reply is late, so none weighs less
+    for ours in (  # no reply is late, so none has a smaller weight
         FedBuff(SYS, eta=0.05, s=s, weight="one"),
         FedBuff(SYS, eta=0.05, s=s, weight="sqrt"),
     ):
@@ -96,7 +96,7 @@ def test_the_first_step_of_ca2fl_is_fedbuffs() -> None:
     assert not torch.equal(second.server.theta, other.server.theta)
 
 
-def test_fadas_heeds_delays_only_where_there_are_some() -> None:
+def test_fadas_adapts_to_delays_only_if_there_are_some() -> None:
     problem = quadratic(N=SYS.N)
     plain = FADAS(SYS, eta=0.05, gamma=0.4)
     for adaptive in (
@@ -134,10 +134,10 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
     ],
     ids=["adamasfl", "masfl", "scaffold_m", "ca2fl", "polarfl", "polarfl-top"],
 )
-def test_the_server_knows_the_mean_of_what_clients_hold(
+def test_the_server_knows_the_mean_of_the_clients_states(
     algo: Any, field: str, dispatch: Any, concurrency: int, dropout: float, timeout: float
 ) -> None:
-    """However late the replies, and however many never come: c = mean c_i, h = mean h_i."""
+    """However late the replies, and however many are lost: c = mean c_i, h = mean h_i."""
     setting = {"dropout": dropout, "timeout": timeout, "dispatch": dispatch}
     largest = 0.0
     for moment in moments(algo, quadratic(N=SYS.N), concurrency=concurrency, **setting):

@@ -65,7 +65,7 @@ def test_what_is_fedavg_without_its_own_idea(sys: System) -> None:
 
 
 @pytest.mark.parametrize("s", [1.0, 0.7])
-def test_the_shared_round_is_fedavgs_to_the_bit(s: float) -> None:
+def test_the_shared_round_is_fedavgs_bit_for_bit(s: float) -> None:
     class Shared(FedAvg):
         def round(self) -> tuple[Exchange, ...]:
             return local_sgd(self.sys, self.eta, self.aggregate)
@@ -108,7 +108,7 @@ def test_fednova_with_equal_work_is_what_its_clients_do(sys: System) -> None:
 
 
 def test_fednova_takes_momentum_or_the_proximal_term() -> None:
-    with pytest.raises(ConfigError, match="cannot go together"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         build("fednova", PARTIAL, {"rho": 0.5, "mu": 0.5})
     with pytest.raises(ConfigError, match="algorithm.rho = 1.0 is out of range"):
         build("fednova", PARTIAL, {"rho": 1.0})
@@ -127,7 +127,7 @@ def test_feddyn_knows_the_mean_of_all_h_i(accept: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_feddyn_has_no_bias(seed: int) -> None:
-    """FedDyn rests where all h_i are the local gradients and their sum is zero."""
+    """FedDyn converges where all h_i are the local gradients and their sum is zero."""
     sys, problem = System(N=5, S=5, K=20, T=200), quadratic(N=5, noise=0.0, seed=seed)
     end = simulate(FedDyn(sys, eta=0.1, alpha=0.5), problem).thetas[-1]
     np.testing.assert_allclose(end, problem.optimum, rtol=1e-5, atol=1e-6)
@@ -208,14 +208,14 @@ def test_fafed_starts_every_absent_round_with_a_moving_average(sys: System) -> N
         assert torch.allclose(after.server.m, average, rtol=1e-10) == (sys.S < sys.N)
 
 
-def test_fedexp_with_one_client_a_round_is_fedavg_to_the_bit() -> None:
+def test_fedexp_with_one_client_a_round_is_fedavg_bit_for_bit() -> None:
     """A displacement alone is half of its own square: η_g = max(1, 1/2)."""
     sys = PARTIAL._replace(S=1)
     ours = thetas(FedExP(sys, eta=0.05, final="last"), sys)
     assert ours.tobytes() == thetas(FedAvg(sys, eta=0.05), sys).tobytes()
 
 
-def test_fedexp_with_equal_clients_is_fedavg_to_the_bit() -> None:
+def test_fedexp_with_equal_clients_is_fedavg_bit_for_bit() -> None:
     one = quadratic(N=1, noise=0.0)
     alike = one._replace(A=np.tile(one.A, (7, 1, 1)), b=np.tile(one.b, (7, 1)))
     ours = simulate(FedExP(PARTIAL, eta=0.05, final="last"), alike).thetas
@@ -223,7 +223,7 @@ def test_fedexp_with_equal_clients_is_fedavg_to_the_bit() -> None:
     assert np.array(ours).tobytes() == np.array(expected).tobytes()
 
 
-def test_fedexp_gives_away_the_mean_of_the_last_two_iterates() -> None:
+def test_fedexp_returns_the_mean_of_the_last_two_iterates() -> None:
     average, last = (thetas(FedExP(PARTIAL, eta=0.05, final=end)) for end in ("average", "last"))
     assert not np.allclose(last, thetas(FedAvg(PARTIAL, eta=0.05)), rtol=1e-3)
     same(average[1:], (last[1:] + last[:-1]) / 2)
@@ -257,7 +257,7 @@ def test_delta_sgd_with_steps_that_never_change_is_fedavg() -> None:
     assert not np.allclose(thetas(DeltaSGD(PARTIAL, eta_0=0.05)), fedavg, rtol=1e-3)
 
 
-def test_delta_sgd_with_one_local_step_is_fedavg_to_the_bit() -> None:
+def test_delta_sgd_with_one_local_step_is_fedavg_bit_for_bit() -> None:
     """There is nothing to compare: it stays at η_0."""
     sys = PARTIAL._replace(K=1)
     assert thetas(DeltaSGD(sys), sys).tobytes() == thetas(FedAvg(sys, eta=0.2), sys).tobytes()

@@ -1,4 +1,4 @@
-"""Compressed methods: what they become with the identity, and what they owe nobody."""
+"""Compressed methods: what they become with the identity, and that no error is lost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_error_feedback_without_error_is_fedavg(sys: System, make: Any) -> None:
 
 
 def test_error_feedback_loses_nothing() -> None:
-    """What the server has applied and what the clients remember is all that was computed."""
+    """What the server has applied and what the clients store is all that was computed."""
     problem = quadratic(N=PARTIAL.N)
     sent = torch.zeros(problem.d)
     wanted: dict[int, torch.Tensor] = {}
@@ -106,7 +106,7 @@ def test_error_feedback_loses_nothing() -> None:
 
 
 def test_local_sgd_c_clients_know_the_servers_model() -> None:
-    """All they ever receive is compressed, yet after the next download they hold it to the bit."""
+    """All they ever receive is compressed, yet after the next download they have it bit for bit."""
     algo = LocalSGDC(FULL, eta=0.05, C=from_spec("any:top:0.3|sign|rand:0.5"))
     moments = list(by_hand(algo, quadratic(N=FULL.N)))
     for before, after in pairwise(moments):
@@ -116,7 +116,7 @@ def test_local_sgd_c_clients_know_the_servers_model() -> None:
 
 
 def test_local_sgd_c_draws_anew_at_every_step() -> None:
-    """A server that kept the same element every time would never move the others."""
+    """A server that sent the same element every time would never move the others."""
     thetas = simulate(
         LocalSGDC(FULL, eta=0.05, C=from_spec("rand:0.2")), quadratic(N=FULL.N)
     ).thetas
@@ -130,5 +130,5 @@ def test_local_sgd_c_refuses_to_correct_a_model_that_is_not_there() -> None:
         return replies[:-1] if t == 3 else replies
 
     steps = by_hand(LocalSGDC(FULL, eta=0.05), quadratic(N=FULL.N), accept=one_is_lost)
-    with pytest.raises(WireError, match="corrects the model of step 4.* holds that of step 3"):
+    with pytest.raises(WireError, match="corrects the model of step 4.* has that of step 3"):
         list(steps)

@@ -1,4 +1,4 @@
-"""Heterogeneous quadratics with a known optimum: who gets there, and who cannot."""
+"""Heterogeneous quadratics with a known optimum: which methods reach it, and which cannot."""
 
 from __future__ import annotations
 

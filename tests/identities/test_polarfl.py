@@ -1,4 +1,4 @@
-"""PolarFL's identities, P1 to P10: what it does not see, whom it becomes, what it never does."""
+"""PolarFL's identities, P1 to P10: its invariances, its special cases, its bounds."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_p3_rotations_of_rows_and_columns_are_not_seen(
     plain, turned = (simulate(algo, each) for each in (original, seen_as(original, there, back)))
     expected = [there(theta) for theta in plain.thetas]
     np.testing.assert_allclose(turned.thetas, expected, rtol=1e-8, atol=1e-10)
-    other = PolarFL(sys, shapes=((n * m - 1, 1), (1,)))  # not the matrix that is turned
+    other = PolarFL(sys, shapes=((n * m - 1, 1), (1,)))  # not the matrix that is rotated
     turned = simulate(other, seen_as(original, there, back))
     expected = [there(theta) for theta in simulate(other, original).thetas]
     assert not np.allclose(turned.thetas[-1], expected[-1], rtol=1e-3)
@@ -218,7 +218,7 @@ def test_p5_buffered_without_delay_is_synchronous(options: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("first_pass", ["off", "on"])
 def test_p6_the_identity_compresses_nothing(first_pass: Any) -> None:
-    """Up to rounding: with it a client keeps c_i + (m_i' - c_i), without it m_i'."""
+    """Up to rounding: with it a client stores c_i + (m_i' - c_i), without it m_i'."""
     dense = simulate(polar(first_pass=first_pass), problem()).thetas
     identity = polar(C=from_spec("identity", SIZES), first_pass=first_pass)
     np.testing.assert_allclose(simulate(identity, problem()).thetas, dense, rtol=1e-8, atol=1e-10)
@@ -307,7 +307,7 @@ def test_p9_the_server_steps_along_the_polar_factor_of_g() -> None:
 
 
 class Blind(CastOracle):
-    """Sees no slope in some tensors."""
+    """Has zero gradients in some tensors."""
 
     without: Sequence[int] = ()
 
@@ -397,8 +397,8 @@ def test_p10_words_that_nobody_uses_and_frozen_layers_stay(compressor: Any) -> N
         assert torch.equal(run.model.get_parameter(name), before[name])
 
 
-def test_what_an_oracle_gave_is_its_own() -> None:
-    """A gradient may be one that the oracle keeps."""
+def test_gradients_of_an_oracle_are_not_changed() -> None:
+    """The oracle may store a gradient that it returned."""
     given: list[tuple[Vec, Vec]] = []
 
     class Keeping(CastOracle):
@@ -432,7 +432,7 @@ def walked(directions: Sequence[Vec]) -> Server:
     return s
 
 
-def test_reach_is_earned_on_a_straight_way_and_not_on_a_crooked_one() -> None:
+def test_reach_is_earned_on_a_straight_path_and_not_on_a_crooked_one() -> None:
     one, other, *_ = torch.eye(4, dtype=torch.float64)
     assert walked([one]).R < 1e-12  # a single step proves nothing
     straight = walked([one] * 6)
@@ -442,7 +442,7 @@ def test_reach_is_earned_on_a_straight_way_and_not_on_a_crooked_one() -> None:
 
 
 def test_threads_do_not_change_a_bit() -> None:
-    """Products of matrices come out otherwise with two, so the server's step has one."""
+    """Matrix products differ with two threads, so the server's step uses one."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(6, 12, 50, generator=generator)
     y = torch.randint(10, (6, 12), generator=generator)

@@ -57,7 +57,7 @@ def test_one_client_with_one_step_is_normalised_sgd_with_momentum(cls: Any) -> N
 
 
 class Diary:
-    """All gradients a run asks for, by server step, in order."""
+    """All gradients of a run, by server step, in order."""
 
     def __init__(self) -> None:
         self.grads: dict[int, list[Vec]] = {}

@@ -25,7 +25,7 @@ def systems(draw: st.DrawFn) -> System:
 
 
 def theory(name: str, sys: System) -> tuple[Any, list[str]]:
-    """The algorithm, and what a user is told of it."""
+    """The algorithm, and what is printed about it."""
     constants = {f"system.{letter}": value for letter, value in sys._asdict().items()}
     settings = load(None, {"algorithm.name": name, **constants})
     with warnings.catch_warnings(record=True) as caught:
@@ -57,7 +57,7 @@ def test_shown_formulas_are_the_steps_taken(name: str, sys: System) -> None:
 
 @given(sys=systems(), t=st.integers(0, 5000))
 def test_shown_formulas_are_the_steps_of_every_round(sys: System, t: int) -> None:
-    """PolarFL's shrink with t; those of the others do not know it."""
+    """PolarFL's shrink with t; those of the others do not."""
     algo, _ = theory("polarfl", sys)
     gamma, beta = (evaluate(algo.about.steps[step], sys, t) for step in ("gamma", "beta"))
     assert algo.pace(t, R=1.0) == pytest.approx((gamma, beta), rel=1e-13)

@@ -1,4 +1,4 @@
-"""Any torch.nn.Module trains as its owner means it, or is refused in one sentence."""
+"""Any torch.nn.Module trains as its user means it, or is refused with one clear error."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_frozen_backbone_in_eval_mode_stays_there() -> None:
     assert not modes["backbone.1"]
 
 
-def test_whatever_way_it_was_put_in_eval_mode_the_bits_are_the_same() -> None:
+def test_however_it_was_put_in_eval_mode_the_bits_are_the_same() -> None:
     whole = seeded(Tuned).eval()
     own = seeded(KeepsItInEval)
     runs = [fit(model, images()) for model in (seeded(backbone_in_eval), whole, own)]
@@ -127,7 +127,7 @@ def test_a_model_that_was_only_evaluated_trains_as_in_train_mode() -> None:
         fit(seeded(Noisy), images()).theta_sha256
     )
     quiet: Any = seeded(Noisy)
-    quiet.body[2].eval()  # this one layer, though, was asked to be quiet
+    quiet.body[2].eval()  # this one layer, though, stays in eval mode
     run = fit(quiet, images())
     assert not run.objective.stochastic
     assert run.theta_sha256 == fit(quiet, images(), fleet="pool", workers=1).theta_sha256
@@ -213,7 +213,7 @@ def test_tied_weights_are_one_parameter_everywhere() -> None:
 
 
 class Returning(nn.Module):
-    """A dense layer that wraps up its answer."""
+    """A dense layer that wraps its answer."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -255,14 +255,14 @@ def test_a_loss_of_ones_own_gets_what_the_model_returned() -> None:
 
 
 class ModelOutput(OrderedDict[str, torch.Tensor]):
-    """Like Hugging Face's: entries are attributes too, and those without a value are left out."""
+    """Like Hugging Face's: entries are attributes too, and those without a value are missing."""
 
     def __getattr__(self, name: str) -> torch.Tensor | None:
         return self.get(name)
 
 
 class Pretrained(nn.Module):
-    """Like a Hugging Face model: keyword inputs, and a loss when it is told the labels."""
+    """Like a Hugging Face model: keyword inputs, and a loss when it gets the labels."""
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -360,7 +360,7 @@ def test_a_frozen_part_may_have_any_type() -> None:
     assert trained.base.weight.dtype == torch.float64
 
 
-def test_autocast_belongs_into_the_model() -> None:
+def test_autocast_belongs_in_the_model() -> None:
     class Auto(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -374,7 +374,7 @@ def test_autocast_belongs_into_the_model() -> None:
         fit(Noisy(), images())
 
 
-def test_the_trained_model_is_nobody_elses(tmp_path: Path) -> None:
+def test_the_trained_model_is_not_shared(tmp_path: Path) -> None:
     save_model: Any = pytest.importorskip("safetensors.torch").save_model
     run = fit(seeded(Tied), images())
     one, two = run.model, run.model
@@ -401,19 +401,19 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("model", "sentence"), BAD)
-def test_what_is_no_usable_module_is_said(model: Any, sentence: str) -> None:
+def test_unusable_modules_are_refused(model: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as error:
         fit(model, images())
     assert "\n" not in str(error.value)
 
 
-def test_inputs_of_another_name_are_said() -> None:
+def test_inputs_of_another_name_are_refused() -> None:
     data = [({"ids": x["input_ids"]}, y) for x, y in texts()]
     with pytest.raises(ConfigError, match="unexpected keyword argument 'ids'"):
         fit(Pretrained(), data)
 
 
-def test_a_batch_of_several_inputs_holds_the_samples_that_it_names() -> None:
+def test_a_batch_of_several_inputs_has_the_samples_that_it_names() -> None:
     data = federation_from(texts()[:1]).train
     objective = Objective(Pretrained(), kernels="plain")
     F = DataOracle(objective, data, np.arange(16), 5, stream(0, "test"))

@@ -1,4 +1,4 @@
-"""Every way of computing a gradient gives the same numbers, to rounding."""
+"""Every way of computing a gradient gives the same numbers, up to rounding."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_choice() -> None:
 
 
 class Halving(nn.Linear):
-    """Looks like a dense layer and is none."""
+    """Looks like a dense layer but is not one."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) / 2

@@ -1,4 +1,4 @@
-"""A model with adapters begins as the model without them, and only they are trained."""
+"""A model with adapters starts as the model without them, and only they are trained."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made(name: str) -> tuple[nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_begins_as_the_model_without(name: str) -> None:
+def test_it_starts_as_the_model_without(name: str) -> None:
     model, x = made(name)
     before = model(x)
     adapted = with_adapters(model, rank=2)
@@ -68,7 +68,7 @@ def test_every_adapter_has_its_gradient(name: str) -> None:
     assert all(part.any() for part in torch.split(grad, objective._sizes))
     kept = {n.replace("layer.", ""): p for n, p in objective.module.named_parameters()}
     assert all(torch.equal(kept[n], p) for n, p in frozen.items())
-    _, scored = objective.score(theta, x, Y)  # attention reads weights in place here
+    _, scored = objective.score(theta, x, Y)  # attention reads weights directly here
     torch.testing.assert_close(scored, loss)
 
 

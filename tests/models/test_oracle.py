@@ -71,9 +71,7 @@ def test_draw_cycles_through_reshuffled_samples() -> None:
 
 
 @pytest.mark.parametrize("ahead", [1, 2**19])
-def test_a_batch_holds_the_samples_that_it_names(
-    ahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_has_the_samples_that_it_names(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.models.oracle.AHEAD", ahead)
     data = samples(12)
     F = oracle(Objective(build("mlp", (1, 28, 28), 10)), data, batch_size=5)
@@ -87,7 +85,7 @@ def test_a_client_with_fewer_samples_than_a_batch_uses_what_it_has() -> None:
     assert sorted(F.draw().places) == [0, 1, 2]
 
 
-def test_the_oracle_counts_what_it_hands_out() -> None:
+def test_the_oracle_counts_the_samples_used() -> None:
     objective = Objective(build("mlp", (1, 28, 28), 10))
     F = oracle(objective, samples(12), batch_size=5)
     F.grad(objective.theta0, F.draw())
@@ -173,7 +171,7 @@ def test_batch_norm_without_running_statistics_and_constant_buffers_are_fine() -
 
 
 class Counting(nn.Module):
-    """A stranger's layer that remembers something behind everybody's back."""
+    """A user's own layer with a hidden state."""
 
     seen: torch.Tensor
 

@@ -1,7 +1,7 @@
-"""The gradients of all clients at once, by torch.func.vmap, are those of the loop, to rounding.
+"""The gradients of all clients at once, by torch.func.vmap, are those of the loop, up to rounding.
 
-Nothing here uses the stacked form: on a CPU it is slower. The test keeps the door open for devices
-where it is not, by holding Objective to what vmap needs: a plain module and one flat vector.
+Nothing here uses the stacked form: on a CPU it is slower. The test keeps it possible for devices
+where it is not: Objective must provide what vmap needs, a plain module and one flat vector.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outputs and targets fit each other before training, or one sentence says how to make them."""
+"""Outputs and targets fit each other before training, or an error says how to make them fit."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_counts_with_a_loss_of_torch_or_of_ones_own() -> None:
     assert run.theta_sha256 == fit(one, both(column, COUNTS), loss=f.poisson_nll_loss).theta_sha256
 
 
-def test_soft_labels_with_the_loss_that_is_meant() -> None:
+def test_soft_labels_with_a_given_loss() -> None:
     soft = [torch.softmax(3 * x, dim=1) for x in X]
     classes = fit(three, soft, loss=f.cross_entropy)
     numbers = fit(three, soft, loss=f.mse_loss)
@@ -165,14 +165,14 @@ BAD: list[tuple[Callable[[], nn.Module], list[torch.Tensor], Any, str]] = [
     (one, REAL, lambda out, y: ((out - y) ** 2).sum(), "the loss mixes samples"),
     (lambda: nn.Linear(3, 2), both(torch.Tensor.float, LABELS), None, "has label 2, but the 2"),
     (three, LABELS, nn.CrossEntropyLoss, r"loss is the class CrossEntropyLoss; give loss=Cross"),
-    (three, LABELS, "cross_entropy", "loss = 'cross_entropy' is no function; give one"),
+    (three, LABELS, "cross_entropy", "loss = 'cross_entropy' is not a function; give one"),
     (three, LABELS, Learned(), "loss = Learned has trainable parameters"),
     (lambda: nn.Sequential(three(), nn.Flatten(0)), LABELS, None, "first axis must be the sam"),
 ]
 
 
 @pytest.mark.parametrize(("model", "targets", "loss", "sentence"), BAD)
-def test_what_could_mean_two_things_is_said_before_training(
+def test_ambiguous_targets_are_refused_before_training(
     model: Callable[[], nn.Module], targets: list[torch.Tensor], loss: Any, sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence) as error:
@@ -182,5 +182,5 @@ def test_what_could_mean_two_things_is_said_before_training(
 
 def test_a_test_set_that_means_something_else_is_refused() -> None:
     clients = [(x, y.float()) for x, y in zip(X, LABELS, strict=True)]
-    with pytest.raises(ConfigError, match=r"the targets are labels, but for 2.5; give whole"):
+    with pytest.raises(ConfigError, match=r"the targets are labels, except 2.5; give only"):
         tunefree.train(three(), clients, (X[0], LABELS[0] + 0.5), progress=False)

@@ -1,4 +1,4 @@
-"""Weights from a file fit the model by name and shape, or one sentence says what does not."""
+"""Weights from a file fit the model by name and shape, or an error says what does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefree.errors import ConfigError
 from tunefree.models import weights
 
 
-def test_both_kinds_of_files_hold_the_same(tmp_path: Path) -> None:
+def test_both_kinds_of_files_have_the_same_content(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     torch.save(model.state_dict(), tmp_path / "a.pt")
@@ -44,18 +44,18 @@ def test_what_does_not_fit_is_named(state: dict[str, torch.Tensor], sentence: st
 
 
 class Harmless:
-    """Not a tensor, so nothing that is read without running code."""
+    """Not a tensor, so it cannot be read without running code."""
 
 
 @pytest.mark.parametrize(
     ("held", "sentence"),
     [
-        ({"epoch": 3, "model": {}}, "holds no state dict"),
-        ([torch.zeros(1)], "holds no state dict"),
+        ({"epoch": 3, "model": {}}, "contains no state dict"),
+        ([torch.zeros(1)], "contains no state dict"),
         ({"weight": Harmless()}, "cannot be read as .pt"),
     ],
 )
-def test_what_is_no_state_dict_is_refused(held: object, sentence: str, tmp_path: Path) -> None:
+def test_anything_but_a_state_dict_is_refused(held: object, sentence: str, tmp_path: Path) -> None:
     torch.save(held, tmp_path / "a.pt")
     with pytest.raises(ConfigError, match=sentence) as error:
         weights.read(tmp_path / "a.pt")
@@ -63,7 +63,7 @@ def test_what_is_no_state_dict_is_refused(held: object, sentence: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
-def test_what_is_no_such_file_is_refused(name: str, tmp_path: Path) -> None:
+def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("no weights")
     with pytest.raises(ConfigError, match=r"cannot be read as \.") as error:
         weights.read(tmp_path / name)

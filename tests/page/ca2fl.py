@@ -1,4 +1,4 @@
-"""CA2FL as published: the server keeps the last update of each of the N clients."""
+"""CA2FL as published: the server stores the last update of each of the N clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ca2fl(
     N, zero = len(problem.b), np.zeros(problem.d)
     theta, cache = [problem.theta0], [zero for _ in range(N)]
     for t, buffer in enumerate(uploads):
-        h = sum(cache, zero) / N  # the mean over all clients, those never heard included
+        h = sum(cache, zero) / N  # the mean over all clients, including those that never sent any
         delta = {}
         for i, then in buffer:
             rng = problem.noises(i, then)

@@ -19,7 +19,7 @@ def fafed(
     rho: float,
     start: str = "gradients",
 ) -> list[Array]:
-    """All clients keep their previous iterate; where some are away, everyone forgets it."""
+    """All clients keep their previous iterate; if some are away, no client does."""
     N = len(problem.b)
     theta, m, v = problem.theta0, np.zeros(problem.d), np.zeros(problem.d)
     prev = [theta for _ in range(N)]

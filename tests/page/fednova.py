@@ -1,4 +1,4 @@
-"""FedNova: normalised averaging; what a client announces is rounded to 32 bits."""
+"""FedNova: normalised averaging; what a client sends is rounded to 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ablation method of PAdaMFed without momentum: SCAFFOLD on normalised local directions."""
+"""The ablation of PAdaMFed without momentum: SCAFFOLD on normalised local directions."""
 
 from __future__ import annotations
 

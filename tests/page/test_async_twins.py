@@ -119,7 +119,7 @@ def test_fadas_with_other_constants() -> None:
 
 
 def test_defaults_are_the_papers() -> None:
-    """FedBuff weighs by age; FADAS is plain, and by the authors' code where it is not."""
+    """FedBuff weights by age; FADAS ignores delays, and follows the authors' code otherwise."""
     setting: Setting = (PARTIAL, 7, "flush", "mild", 0.0)
     trace, problem = run(FedBuff(PARTIAL, eta=0.03), setting), problem_of(PARTIAL)
     agree(trace.thetas, fedbuff(problem, trace.uploads, 4, 0.03, 1.0, "sqrt"), PARTIAL.T)

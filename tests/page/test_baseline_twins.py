@@ -88,8 +88,8 @@ def test_fednova(sys: System, rho: float, mu: float, effective: Any) -> None:
 
 
 @pytest.mark.parametrize("effective", ["a", "steps"])
-def test_fednova_weighs_unequal_work(effective: Any) -> None:
-    """What the contract's equal K never shows: clients that announce other steps."""
+def test_fednova_weights_unequal_work(effective: Any) -> None:
+    """Clients that send other numbers of steps, unlike the contract's equal K."""
     sys, p = System(N=3, S=3, K=4, T=1), 1 / 3
     algo = FedNova(sys, eta=0.05, s=0.9, mu=0.4, effective=effective)
     rng = np.random.default_rng(0)

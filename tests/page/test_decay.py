@@ -77,11 +77,11 @@ def test_a_late_client_works_with_the_step_of_the_round_it_was_sent() -> None:
 
 @pytest.mark.parametrize("name", ["polarfl", "padamfed", "delta_sgd"])
 def test_a_method_without_a_step_of_its_own_has_none_to_decay(name: str) -> None:
-    with pytest.raises(ConfigError, match="has no step of its own to decay; leave it out"):
+    with pytest.raises(ConfigError, match="has no step of its own to decay; omit it"):
         build(name, SYS, {"decay": "linear"})
 
 
-def test_other_words_are_refused() -> None:
+def test_other_values_are_refused() -> None:
     with pytest.raises(ConfigError, match="algorithm.decay"):
         build("fedavg", SYS, {"decay": "cosine"})
 
@@ -94,7 +94,7 @@ def test_a_decaying_run_cannot_be_given_more_rounds() -> None:
         check_rounds(before, after)
 
 
-def test_a_weighed_run_without_a_horizon_can_be_given_more_rounds() -> None:
+def test_a_weighted_run_without_a_horizon_can_be_given_more_rounds() -> None:
     before, after = (
         build("fedavgm", sys, {"weighting": "examples"}) for sys in (SYS, SYS._replace(T=2 * SYS.T))
     )
@@ -103,7 +103,7 @@ def test_a_weighed_run_without_a_horizon_can_be_given_more_rounds() -> None:
 
 @dataclass(frozen=True)
 class Renamed(FedAvg):
-    """A method of somebody's own whose step has another name."""
+    """A user's own method whose step has another name."""
 
     eta: int = 0
     rate: float = 0.1
@@ -111,6 +111,6 @@ class Renamed(FedAvg):
     about: ClassVar[About] = About("Renamed", "", "", grid={"rate": (0.1, 0.3)})
 
 
-def test_a_step_by_another_name_does_not_stay_the_same_in_silence() -> None:
+def test_a_step_by_another_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="Renamed has no step of its own to decay"):
         build(Renamed, SYS, {"decay": "linear"})

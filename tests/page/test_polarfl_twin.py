@@ -34,8 +34,8 @@ Shapes = tuple[tuple[int, ...], ...]
 ZERO = {WIDE: slice(9, 13), KERNEL: slice(12, 15), ALIKE: slice(0, 0)}
 
 
-class Begun(Problem):
-    """The problem with a start at which one tensor is zero."""
+class StartingAtZero(Problem):
+    """The problem with one tensor that starts at zero."""
 
     @property
     def theta0(self) -> Array:
@@ -47,7 +47,7 @@ class Begun(Problem):
 
 
 def problem_of(sys: System, shapes: Shapes) -> Problem:
-    return Begun(*quadratic(N=sys.N, d=sum(map(prod, shapes)), seed=sys.T))
+    return StartingAtZero(*quadratic(N=sys.N, d=sum(map(prod, shapes)), seed=sys.T))
 
 
 def sizes(shapes: Shapes) -> list[int]:
@@ -145,7 +145,7 @@ def test_single_precision_stays_near_the_page() -> None:
 
 
 def test_the_pages_own_numbers() -> None:
-    """The twin's own rules, where they can be said without a program."""
+    """The twin's own rules, where they can be computed by hand."""
     starts = [np.array([3.0, 4.0]), np.zeros(4), np.array([[2.0]]), np.array([6.0, 8.0] * 2)]
     lengths = [5.0, 2 * 5 / 2**0.5, 2.0, 200**0.5]  # per number 3.54, -, 2 and 7.07
     np.testing.assert_allclose(own_units(starts), lengths)

@@ -81,7 +81,7 @@ def test_padamfed_vr(sys: System, start: Opening, momentum: str) -> None:
     agree(trace.thetas, padamfed_vr(problem, trace.cohorts, K, momentum, start), sys.T)
 
 
-def test_padamfed_vr_is_storm_unless_told_otherwise() -> None:
+def test_padamfed_vr_is_storm_by_default() -> None:
     sys = System(N=7, S=3, K=4, T=30)
     trace = simulate(PAdaMFedVR.theory(sys), problem_of(sys))
     agree(trace.thetas, padamfed_vr(problem_of(sys), trace.cohorts, sys.K, "storm"), sys.T)
@@ -119,7 +119,7 @@ def test_fedavg(sys: System, s: float) -> None:
 
 
 class SizedOracle(QuadraticOracle):
-    """Client i holds 1 + i² samples."""
+    """Client i has 1 + i² samples."""
 
     def __init__(self, problem: Problem, job: Job) -> None:
         super().__init__(problem, job)
@@ -128,7 +128,7 @@ class SizedOracle(QuadraticOracle):
 
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
 @all_systems
-def test_fedavg_weighs_clients(sys: System, weighting: str) -> None:
+def test_fedavg_weights_clients(sys: System, weighting: str) -> None:
     problem = problem_of(sys)
     algo = FedAvg(sys, eta=0.07, s=1.3, weighting=weighting)  # type: ignore[arg-type]
     theta0 = torch.from_numpy(problem.theta0)
@@ -150,7 +150,7 @@ def test_scaffold(sys: System, start: Opening, option: str, s: float) -> None:
     agree(trace.thetas, scaffold(problem, trace.cohorts, sys.K, 0.05, s, option, start), sys.T)
 
 
-def test_scaffold_is_option_two_from_zero_unless_told_otherwise() -> None:
+def test_scaffold_is_option_two_from_zero_by_default() -> None:
     sys = System(N=7, S=3, K=4, T=30)
     trace = simulate(Scaffold(sys, eta=0.05), problem_of(sys))
     agree(trace.thetas, scaffold(problem_of(sys), trace.cohorts, 4, 0.05, 1.0, "II"), sys.T)

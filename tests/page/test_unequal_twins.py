@@ -70,7 +70,7 @@ def test_padamfed(sys: System, start: Any) -> None:
     agree(trace.thetas, padamfed(problem, trace.cohorts, sys.K, start, steps_of(sys)), sys.T)
 
 
-ONE_BIT = 1e-8  # steps travel in single precision, where a last bit may turn out otherwise
+ONE_BIT = 1e-8  # steps are sent in single precision, where the last bit may differ
 
 
 @pytest.mark.parametrize("first_pass", ["off", "on"])
@@ -116,7 +116,7 @@ def test_c_is_the_mean_of_all_c_i(name: str, late: bool) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_client_keeps_the_servers_steps(name: str) -> None:
-    """Only its K differs: no step size is another one on its side."""
+    """Only its K differs: no step size differs on its side."""
     algo = build(name, System(N=7, S=3, K=10, T=90))
     client = of_client(algo, 3)
     assert client.sys == algo.sys._replace(K=3)
@@ -166,7 +166,7 @@ def test_n_samples_count_as_n_clients(name: str) -> None:
     assert mattered
 
 
-def test_weighted_and_decayed_go_together() -> None:
+def test_weighting_and_decay_can_be_combined() -> None:
     algo: Any = build("fedadam", SMALL, {"weighting": "examples", "decay": "linear"})
     problem = quadratic(N=3)
     both = simulate(algo, problem, oracle=UnequalOracle).thetas

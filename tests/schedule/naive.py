@@ -1,4 +1,4 @@
-"""The buffered schedule written naively: every job is worked on at the moment it begins."""
+"""The buffered schedule written naively: every job is computed when it starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Moment(NamedTuple):
     """The server and all N clients after aggregation t, and what it used."""
 
     time: float
-    heard: list[tuple[int, int]]  # (client, step of its download)
+    used: list[tuple[int, int]]  # (client, step of its download)
     server: Server
     clients: list[Client]
 
@@ -37,8 +37,8 @@ def eager(
     server, clients = algo.server(theta0), [algo.client(theta0) for _ in range(N)]
     (exchange,) = algo.round()
     now, t, number = 0.0, 0, 0
-    jobs: list[dict[str, Any]] = []  # all that are out: running, waiting to begin, or in the buffer
-    begun = [0] * N
+    jobs: list[dict[str, Any]] = []  # all in flight: running, waiting to start, or in the buffer
+    started = [0] * N
 
     def choose(among: list[int], count: int, *name: Any) -> list[int]:
         places = stream(seed, *name).choice(len(among), count, replace=False)
@@ -52,18 +52,18 @@ def eager(
         job = {"client": i, "t": t, "number": number, "state": "waiting"}
         jobs.append(job | {"down": exchange.down(server)})
         number += 1
-        begin()
+        start()
 
-    def begin() -> None:
-        """Every client without a job in hand takes its oldest, and does it at once."""
+    def start() -> None:
+        """Every idle client takes its oldest job, and does it at once."""
         for job in jobs:
             i = job["client"]
             if job["state"] != "waiting" or any(
                 other["client"] == i and other["state"] != "waiting" for other in jobs
             ):
                 continue
-            seconds = delays.duration(seed, i, begun[i])
-            begun[i] += 1
+            seconds = delays.duration(seed, i, started[i])
+            started[i] += 1
             drop = stream(seed, "dropout", job["number"]).random() < dropout
             job["lost"] = drop or seconds > timeout
             job["ends"] = now + (timeout if job["lost"] else seconds)
@@ -81,7 +81,7 @@ def eager(
         now = job["ends"]
         if job["lost"]:
             jobs.remove(job)
-            begin()
+            start()
             give(*choose(idle(), 1, "refill", number))
             continue
         job["state"] = "buffered"
@@ -96,7 +96,7 @@ def eager(
                 jobs.remove(job)
             yield Moment(now, [(j["client"], j["t"]) for j in buffer], server, list(clients))
             t += 1
-            begin()
+            start()
         if dispatch == "immediate":
             give(*choose(idle(), 1, "refill", number))
         elif len(buffer) == S:

@@ -1,4 +1,4 @@
-"""The buffered schedule: fresh it is the synchronous one; when work is done is no matter."""
+"""The buffered schedule: without delays it is the synchronous one; when jobs run is irrelevant."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serial(algo: Algorithm, problem: Problem) -> tuple[Serial, Vec]:
 
 @every_algorithm
 def test_with_no_more_jobs_than_a_step_takes_it_is_synchronous(algo: Algorithm) -> None:
-    """To the bit: cohorts, noise, server, clients' states, traffic and virtual time."""
+    """Bit for bit: cohorts, noise, server, clients' states, traffic and virtual time."""
     problem, S = quadratic(N=algo.sys.N), algo.sys.S
     fleets = [serial(algo, problem)[0] for _ in range(2)]
     theta0 = torch.from_numpy(problem.theta0)
@@ -76,15 +76,15 @@ def test_with_no_more_jobs_than_a_step_takes_it_is_synchronous(algo: Algorithm) 
 def test_work_done_at_the_download_gives_the_same(
     dispatch: Any, concurrency: int, delays: Any, dropout: float, timeout: float
 ) -> None:
-    """And so does a simulator written naively; the trace makes many uploads come together."""
+    """And so does a naive simulator; the trace makes many uploads arrive together."""
     problem, algo = quadratic(N=SYS.N, seed=4), CA2FL(SYS, eta=0.05)
     setting = (concurrency, dispatch, delays, dropout, timeout)
     (opening, *steps), fleet = simulate_buffered(algo, problem, *setting)
     assert (opening.t, opening.traffic, opening.virtual_seconds) == (-1, (), 0)
     for step, moment in zip(steps, eager(algo, problem, *setting), strict=True):
         assert step.virtual_seconds == moment.time
-        heard = [(i, step.t - tau) for i, tau in zip(step.clients, step.staleness, strict=True)]
-        assert heard == moment.heard
+        used = [(i, step.t - tau) for i, tau in zip(step.clients, step.staleness, strict=True)]
+        assert used == moment.used
         assert equal(step.server, moment.server)
     for client, state in enumerate(moment.clients):
         assert equal(fleet.states[client], state)
@@ -101,13 +101,15 @@ def test_worker_processes_change_nothing() -> None:
         pool.close()
     for mine, theirs in zip(steps, expected, strict=True):
         assert equal(mine.server, theirs.server)
-        assert mine.held.keys() == theirs.held.keys()
-        assert all(equal(mine.held[t], theirs.held[t]) for t in theirs.held)
-        assert mine._replace(server=None, held={}) == theirs._replace(server=None, held={})
+        assert mine.in_flight.keys() == theirs.in_flight.keys()
+        assert all(equal(mine.in_flight[t], theirs.in_flight[t]) for t in theirs.in_flight)
+        assert mine._replace(server=None, in_flight={}) == theirs._replace(
+            server=None, in_flight={}
+        )
 
 
 class Watched:
-    """A fleet that looks at the jobs before it passes them on."""
+    """A fleet that records the jobs before it passes them on."""
 
     def __init__(self, fleet: Serial) -> None:
         self._fleet, self.jobs = fleet, list[Job]()
@@ -118,7 +120,7 @@ class Watched:
         return self._fleet.work(jobs)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""
 
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
@@ -159,8 +161,8 @@ def test_lost_jobs_cost_downloads_but_no_samples() -> None:
     assert {step.samples for step in steps} == {SYS.S * SYS.K}
 
 
-def test_only_models_still_worked_on_are_kept() -> None:
-    """One client takes forever; the others' old models are let go."""
+def test_only_models_in_use_are_kept() -> None:
+    """One client takes forever; the others' old models are dropped."""
     sys = System(N=9, S=3, K=1, T=60)
     problem, algo = quadratic(N=sys.N), FedAvg(sys)
     fleet, theta0 = serial(algo, problem)
@@ -198,7 +200,7 @@ def test_two_exchanges_a_round_are_refused() -> None:
         ({"dropout": -0.1}, "schedule.dropout = -0.1 is too small; it must be at least 0$"),
         ({"timeout": -1.0}, "schedule.timeout = -1.0 is too small"),
         ({"timeout": float("inf")}, "schedule.timeout = inf is too large"),
-        ({"timeout": 0.5}, "1000 jobs in a row went unanswered for dropout = 0 and timeout = 0.5"),
+        ({"timeout": 0.5}, "1000 jobs in a row got no reply with dropout = 0 and timeout = 0.5"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(setting: dict[str, Any], message: str) -> None:
@@ -217,11 +219,11 @@ def test_all_clients_can_be_busy(dispatch: Any, most: int) -> None:
         assert trace.steps[-1].t == SYS.T - 1
 
 
-def test_a_reply_that_is_not_finite_is_left_out() -> None:
+def test_a_reply_that_is_not_finite_is_skipped() -> None:
     problem = quadratic(N=SYS.N)
     problem.b[4] = np.nan
     steps = simulate_buffered(FedBuff(SYS), problem, 7).steps[1:]
-    for step, cohort in zip(steps, heard(FedBuff(SYS)), strict=True):
+    for step, cohort in zip(steps, cohorts(FedBuff(SYS)), strict=True):
         assert step.clients == [client for client in cohort if client != 4]
         refused = [Absence(0, 4, "`delta` is not finite")] if 4 in cohort else []
         assert list(step.absent) == refused
@@ -229,7 +231,7 @@ def test_a_reply_that_is_not_finite_is_left_out() -> None:
     assert any(step.absent for step in steps)
 
 
-def heard(algo: Algorithm) -> list[Sequence[int]]:
+def cohorts(algo: Algorithm) -> list[Sequence[int]]:
     return simulate_buffered(algo, quadratic(N=SYS.N), 7).cohorts
 
 

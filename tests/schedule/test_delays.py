@@ -1,4 +1,4 @@
-"""Delay laws, traces, and what is said of a trace that cannot be used."""
+"""Delay laws, traces, and the errors of a trace that cannot be used."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ def test_a_bad_trace_is_refused(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither a law nor a file .*; choose from mild, large, "):
+    with pytest.raises(
+        ConfigError, match="neither a law of delays nor a readable file; choose from mild, large, "
+    ):
         from_spec(str(tmp_path / "none.csv"), N=2)
     (tmp_path / "noise").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="neither a law nor a file that can be read"):
+    with pytest.raises(ConfigError, match="neither a law of delays nor a readable file"):
         from_spec(str(tmp_path / "noise"), N=2)

@@ -1,4 +1,4 @@
-"""The order of events alone: how late uploads are, whom they come from, and when."""
+"""The order of events alone: how late uploads are, which clients they come from, and when."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def play(
         clock=VirtualClock(delays, seed),
         dropout=dropout,
         timeout=timeout,
-        fleet=cast("Fleet", None),  # only the order of events is looked at
+        fleet=cast("Fleet", None),  # only the order of events is tested
     )
     return list(islice(timeline, sys.T))
 
@@ -51,7 +51,7 @@ def staleness(buffers: list[Arrivals]) -> list[int]:
 def test_mean_staleness(dispatch: Any, concurrency: int, law: str) -> None:
     """M_c / S - 1, or (M_c - 1) / S where every upload is answered at once.
 
-    Exact over an endless run. Of 400 steps the jobs still out at the end are missing, which takes
+    Exact over an endless run. Of 400 steps the jobs in flight at the end are missing, which takes
     off their summed age / (S T): under 2.5 %, but up to 30 % where the slowest have queues.
     """
     expected = (concurrency - 1) / 2 if dispatch == "immediate" else concurrency / 2 - 1
@@ -61,25 +61,25 @@ def test_mean_staleness(dispatch: Any, concurrency: int, law: str) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["flush", "queue"])
-def test_every_step_ages_what_is_out(dispatch: Any) -> None:
+def test_every_step_ages_what_is_in_flight(dispatch: Any) -> None:
     """Summed over all jobs, ages are T (M_c - S), not a step more or less."""
     buffers = play(13, dispatch, LAWS["large"])
     sent = Counter({0: 13}) + Counter(dict.fromkeys(range(1, SYS.T), 2))
-    heard = Counter(ticket.t for arrivals in buffers for ticket in arrivals.tickets)
-    still_out = sent - heard
-    assert set(still_out) == buffers[-1].awaited
-    ages = sum((SYS.T - t) * count for t, count in still_out.items())
+    uploads = Counter(ticket.t for arrivals in buffers for ticket in arrivals.tickets)
+    in_flight = sent - uploads
+    assert set(in_flight) == buffers[-1].awaited
+    ages = sum((SYS.T - t) * count for t, count in in_flight.items())
     assert sum(staleness(buffers)) + ages == SYS.T * (13 - 2)
 
 
-def test_queue_hears_clients_more_evenly_than_flush() -> None:
-    """The slow ones are asked as often as all others."""
+def test_queue_samples_clients_more_evenly_than_flush() -> None:
+    """The slow ones get as many jobs as all others."""
 
     def uploads(dispatch: Any) -> list[int]:
         sys = System(N=20, S=4, K=1, T=600)
         buffers = play(10, dispatch, LAWS["large"], sys=sys)
-        heard = Counter(ticket.client for arrivals in buffers for ticket in arrivals.tickets)
-        return [heard[client] for client in range(sys.N)]
+        uploads = Counter(ticket.client for arrivals in buffers for ticket in arrivals.tickets)
+        return [uploads[client] for client in range(sys.N)]
 
     flush, queue = uploads("flush"), uploads("queue")
     assert sum(flush) == sum(queue) == 2400
@@ -100,9 +100,9 @@ def test_fresh_cohorts_are_the_synchronous_ones(dispatch: Any) -> None:
 def test_idle_clients_are_drawn_uniformly(dispatch: Any) -> None:
     """With equal delays nobody is preferred: chi-square of 30 clients stays near its 29."""
     buffers = play(7, dispatch, Trace(((1.0,),) * 30))
-    heard = Counter(ticket.client for arrivals in buffers for ticket in arrivals.tickets)
+    uploads = Counter(ticket.client for arrivals in buffers for ticket in arrivals.tickets)
     fair = SYS.T * SYS.S / SYS.N
-    assert sum((heard[i] - fair) ** 2 / fair for i in range(SYS.N)) < 52  # exceeded by 0.5 %
+    assert sum((uploads[i] - fair) ** 2 / fair for i in range(SYS.N)) < 52  # exceeded by 0.5 %
 
 
 def test_at_the_same_moment_the_earlier_download_comes_first() -> None:
@@ -112,7 +112,7 @@ def test_at_the_same_moment_the_earlier_download_comes_first() -> None:
 
 
 def test_a_client_works_on_one_job_at_a_time() -> None:
-    """The second begins when the first has been used, and takes its own time."""
+    """The second starts when the first has been used, and takes its own time."""
     sys = System(N=2, S=1, K=1, T=40)
     seconds = Trace(((10.0,), (1.0,)))
     last = [0.0, 0.0]
@@ -126,7 +126,7 @@ def test_a_client_works_on_one_job_at_a_time() -> None:
 @pytest.mark.parametrize("dispatch", ["flush", "queue", "immediate"])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_places_are_never_lost(dispatch: Any, dropout: float) -> None:
-    """However many clients fall silent, `concurrency` jobs stay out and each buffer fills."""
+    """However many jobs are lost, `concurrency` jobs stay in flight and each buffer fills."""
     buffers = play(9, dispatch, dropout=dropout, timeout=8.0)
     lost = sum(arrivals.downloads for arrivals in buffers) - SYS.T * SYS.S - (9 - SYS.S)
     if dispatch == "immediate":
@@ -139,8 +139,8 @@ def test_places_are_never_lost(dispatch: Any, dropout: float) -> None:
         assert len(clients) == SYS.S
 
 
-def test_a_silent_client_is_given_up_after_the_timeout() -> None:
-    """Client 0 takes too long and is never heard; its place is empty for three seconds."""
+def test_a_job_without_a_reply_is_given_up_after_the_timeout() -> None:
+    """Client 0 takes too long and never counts; its place is empty for three seconds."""
     sys = System(N=2, S=1, K=1, T=200)
     buffers = play(1, delays=Trace(((5.0,), (1.0,))), timeout=3.0, sys=sys)
     assert {ticket.client for arrivals in buffers for ticket in arrivals.tickets} == {1}

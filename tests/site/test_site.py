@@ -80,7 +80,7 @@ def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
 
 def test_train_is_shown_with_its_arguments_and_an_example(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "api" / "training.html").read_text(encoding="utf-8"))
-    shown = text.partition("Train the model on the clients' data")[2].partition("A training in")[0]
+    shown = text.partition("Train the model on the clients' data")[2].partition("A training run")[0]
     for word in ("local_epochs", "commit_every", "polarfl", "Examples", "run.history[-1]"):
         assert word in shown
 

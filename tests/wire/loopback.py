@@ -12,7 +12,7 @@ from tunefree.wire import decode, encode
 
 
 class Loopback:
-    """Keeps every message that passed, with its bytes."""
+    """Stores every message, with its bytes."""
 
     def __init__(self, algo: Algorithm, theta0: Vec, oracle_of: Callable[[Job], Oracle]) -> None:
         self._serial, self._like = Serial(algo, theta0, oracle_of), theta0
@@ -31,7 +31,7 @@ class Loopback:
         return self._serial.states
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""
 
     def _carry(self, message: Message, client: int | None) -> Message:
         data = encode(message)

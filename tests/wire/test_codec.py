@@ -1,4 +1,4 @@
-"""Messages as bytes: bit-identical there and back, and every lie is refused by name."""
+"""Messages as bytes: bit-identical there and back, and malformed ones are refused by field."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def with_bytes(data: bytes, at: int, new: bytes) -> bytes:
 
 LIES: list[Any] = [
     (b"", Vector, "message", "2 bytes are missing"),
-    (b"TG" + GOOD[2:], Vector, "message", "does not begin as a message does"),
+    (b"TG" + GOOD[2:], Vector, "message", "does not start like a message"),
     (with_bytes(GOOD, 2, b"\x02"), Vector, "message", "version 2 is not 1"),
     (with_bytes(GOOD, 3, b"\x02"), Vector, "message", "2 fields came instead of 1"),
     (with_bytes(GOOD, 5, b"gamma"), Vector, "delta", "a field b'gamma' came in its place"),
@@ -240,7 +240,7 @@ LIES: list[Any] = [
 
 
 @pytest.mark.parametrize(("data", "kind", "field", "reason"), LIES, ids=range(len(LIES)))
-def test_lies(data: bytes, kind: type, field: str, reason: str) -> None:
+def test_malformed_messages(data: bytes, kind: type, field: str, reason: str) -> None:
     for client, sender in ((17, "client 17"), (None, "the server")):
         with pytest.raises(WireError, match=f"^{sender} sent an unusable `{field}`: .*({reason})"):
             decode(data, kind, like=LIKE, client=client)
@@ -251,7 +251,7 @@ def test_bits_beyond_the_last_are_zero(spec: str) -> None:
     message = squeezed(spec, 5)
     data = encode(message)
     assert decode(data, Squeezed, like=torch.zeros(5)).delta.bits == message.delta.bits
-    with pytest.raises(WireError, match="fill up its last byte"):
+    with pytest.raises(WireError, match="padding bits of its last byte"):
         decode(data[:-1] + bytes([data[-1] | 0x80]), Squeezed, like=torch.zeros(5))
 
 
@@ -275,7 +275,7 @@ def test_every_shorter_message_is_refused(spec: str) -> None:
             decode(data[:end], Squeezed, like=LIKE)
 
 
-def test_precision_is_the_receivers_to_know() -> None:
+def test_the_receiver_knows_the_precision() -> None:
     with pytest.raises(WireError, match=r"type 0 is not 1, torch.float64"):
         decode(GOOD, Vector, like=LIKE.double())
 
@@ -287,18 +287,18 @@ def test_precision_is_the_receivers_to_know() -> None:
         (Scalars(0, 0.1), "`weight` = 0.1 does not fit into 32 bits"),
         (Scalars(0, 1e300), "`weight` = 1e.300 does not fit into 32 bits"),
         (Scalars(True, 0.0), "`t` is a bool"),
-        (Vector([1.0]), "`delta` is a list, which has no place on a wire"),  # type: ignore[arg-type]
+        (Vector([1.0]), "`delta` is a list, which cannot be sent"),  # type: ignore[arg-type]
         (Vector(torch.zeros(2, 2)), r"`delta` is not a flat vector .* shape \(2, 2\)"),
         (Vector(torch.zeros(2, dtype=torch.int64)), "but torch.int64"),
         (Squeezed(from_spec("top:0.5")(torch.zeros(4).half(), stream(0, "C"))), "torch.float16"),
         (Several(LIKE, (0.5, 0.1), 0.5), "`steps` = 0.1 does not fit into 32 bits"),
         (Several(LIKE, (0.5, 1e300), 0.5), "`steps` = 1e.300 does not fit into 32 bits"),
-        (Several(LIKE, (0.5, 1), 0.5), "`steps` holds 1; only floats have a place in it"),
-        (Several(LIKE, (True,), 0.5), "`steps` holds True;"),
-        (Several(LIKE, ("0.5",), 0.5), "`steps` holds '0.5';"),  # type: ignore[arg-type]
-        (Several(LIKE, (None,), 0.5), "`steps` holds None;"),  # type: ignore[arg-type]
-        (Several(LIKE, [0.5], 0.5), "`steps` is a list, which has no place"),  # type: ignore[arg-type]
-        (Several(LIKE, Scalars(1, 0.5), 0.5), "`steps` is a Scalars, which has no place"),
+        (Several(LIKE, (0.5, 1), 0.5), "`steps` contains 1; it must contain only floats"),
+        (Several(LIKE, (True,), 0.5), "`steps` contains True;"),
+        (Several(LIKE, ("0.5",), 0.5), "`steps` contains '0.5';"),  # type: ignore[arg-type]
+        (Several(LIKE, (None,), 0.5), "`steps` contains None;"),  # type: ignore[arg-type]
+        (Several(LIKE, [0.5], 0.5), "`steps` is a list, which cannot be sent"),  # type: ignore[arg-type]
+        (Several(LIKE, Scalars(1, 0.5), 0.5), "`steps` is a Scalars, which cannot be sent"),
         (Greek(0.5), "`θ` needs a name of at most 255 ASCII letters"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Compressors: what they keep, how far they err, what they cost, and that they are pure."""
+"""Compressors: what they keep, their errors, their cost, and that they are pure."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_any_differs_from_call_to_call_and_follows_its_stream() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @every_spec
 def test_what_is_not_finite_is_not_hidden(spec: str, bad: float) -> None:
-    """Rand-k may leave the element behind; no other may."""
+    """Rand-k may drop the element; no other may."""
     v = torch.ones(40)
     v[7] = bad
     for seed in range(5):

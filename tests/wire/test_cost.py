@@ -13,7 +13,7 @@ SYS = System(N=7, S=3, K=2, T=8)
 PROBLEM = quadratic(N=SYS.N)
 
 ONE = 1 / (64 * PROBLEM.d)  # one bit
-TOP = (64 + 3) * ONE  # one of five numbers, and which
+TOP = (64 + 3) * ONE  # one of five numbers, and its position
 RAND = (64 + 32) * ONE  # one number and a seed
 SIGN = (64 + 5) * ONE  # the scale and five signs
 QSGD = (64 + 5 * (1 + 3)) * ONE  # the norm, and five times a sign and a level from 0 to 4
@@ -108,7 +108,7 @@ def test_traffic(
         assert vectors_per_client(step, SYS.S) == pytest.approx(per_round, rel=1e-14)
 
 
-def test_every_algorithm_has_its_price() -> None:
+def test_every_algorithm_has_its_cost() -> None:
     assert {name for name, *_ in COSTS} == set(REGISTRY)
 
 
@@ -121,13 +121,13 @@ def test_local_sgd_c_with_all_clients_sends_no_model() -> None:
     everyone = SYS._replace(S=SYS.N)
     opening, *rounds = simulate(build("local_sgd_c", everyone), PROBLEM).steps
     assert opening.traffic == ()
-    for step in rounds:  # the download also says which step it corrects
+    for step in rounds:  # the download also contains the step it corrects
         assert vectors_per_client(step, SYS.N) == pytest.approx((TOP + 32 * ONE, TOP), rel=1e-14)
 
 
 @pytest.mark.parametrize(("options", "vectors"), [({}, 1), ({"compressor": "top:0.05"}, 2)])
 def test_polarfl_sends_one_step_for_each_tensor(options: dict[str, object], vectors: int) -> None:
-    """A client keeps m_i, and c_i beside it if its uploads are compressed."""
+    """A client stores m_i, and c_i too if its uploads are compressed."""
     algo = build("polarfl", SYS, options, shapes=((2, 1), (), (2,)))
     trace = simulate(algo, PROBLEM)
     up = 3 * 64 + 1 + 1 if options else 64 * PROBLEM.d  # one number of each, and which of two

@@ -1,4 +1,4 @@
-"""Decoding is total: whatever arrives, the answer is a message or a WireError, soon and small."""
+"""Decoding is total: any bytes give a message or a WireError, in little time and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIKE = torch.zeros(D)
 
 
 def samples() -> list[tuple[type, bytes]]:
-    """One honest message of every kind."""
+    """One valid message of every kind."""
     v = torch.from_numpy(stream(9, "v").normal(size=D)).float()
     honest: list[Message] = [Vector(v)]
     honest += [Several(v, (0.5, -2.0, 3.0)[:count], 0.5) for count in range(4)]
@@ -40,7 +40,7 @@ SAMPLES = samples()
 
 
 def receive(data: bytes, kind: Any) -> bool:
-    """Whether the bytes were taken for a message; one that is taken must be usable."""
+    """Whether the bytes were accepted as a message, which must then be usable."""
     complaint = ""
     try:
         message = decode(data, kind, like=LIKE, client=1)
@@ -57,13 +57,13 @@ def receive(data: bytes, kind: Any) -> bool:
         dense = message.delta.dense()
         assert (dense.shape, dense.dtype) == (LIKE.shape, LIKE.dtype)
         assert torch.isfinite(dense).all()
-    assert encode(message) == data  # there is one way to say it
+    assert encode(message) == data  # the encoding is unique
     return True
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[type, bytes]:
-    """An honest message with bytes changed, dropped, inserted or put in the place of others."""
+    """A valid message with bytes changed, dropped, inserted or put in the place of others."""
     kind, honest = draw(st.sampled_from(SAMPLES))
     data = bytearray(honest)
     for _ in range(draw(st.integers(1, 4))):
@@ -97,7 +97,7 @@ def test_mutated_messages(case: tuple[type, bytes]) -> None:
     receive(data, kind)
 
 
-def test_every_honest_message_is_taken() -> None:
+def test_every_valid_message_is_accepted() -> None:
     assert all(receive(data, kind) for kind, data in SAMPLES)
 
 
@@ -106,7 +106,7 @@ def test_a_hundred_thousand_random_cases() -> None:
     rng = np.random.default_rng(2025)
     for _ in range(100_000):
         kind, honest = SAMPLES[rng.integers(len(SAMPLES))]
-        known = int(rng.integers(30))  # so much of the beginning is right
+        known = int(rng.integers(30))  # so many of the first bytes are right
         receive(honest[:known] + rng.bytes(int(rng.integers(300))), kind)
 
 

@@ -1,4 +1,4 @@
-"""Every algorithm through bytes and back: the same run to the bit, at the price of the bill."""
+"""Every algorithm through bytes and back: the same run, with the bits counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages weigh, and that nothing beyond numbers gets past the door."""
+"""The size of messages, and that nothing but finite numbers is accepted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_bits_are_the_sum_of_the_fields() -> None:
 LIKE = torch.ones(8)
 
 
-def test_a_few_numbers_weigh_32_bits_each() -> None:
+def test_a_few_numbers_have_32_bits_each() -> None:
     for count in range(4):
         message = Several(LIKE.double(), (0.5,) * count)
         assert bits(message) == value_bits(message) == 8 * 64 + 32 * count
@@ -49,7 +49,7 @@ def test_each_of_a_few_numbers_must_be_finite(bad: float) -> None:
     assert fault(Several(LIKE, (1.0, bad, 2.0)), Several, LIKE) == "`steps` is not finite"
 
 
-def test_what_is_right_passes() -> None:
+def test_valid_messages_pass() -> None:
     assert fault(up(LIKE), Up, LIKE, bounds={"theta": 8**0.5, "delta": 2}) == ""
 
 

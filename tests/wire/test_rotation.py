@@ -43,7 +43,7 @@ def test_what_it_is_given_stays_as_it_was(dtype: torch.dtype) -> None:
 
 
 def test_it_is_the_same_everywhere() -> None:
-    """It is part of the wire's format: another machine must turn back by it."""
+    """It is part of the wire's format: another machine must invert it."""
     minus = [[0, 1, 3, 7], [1, 3, 6]]
     assert [np.flatnonzero(row < 0).tolist() for row in drawn_signs(7, torch.zeros(8))] == minus
     exact = unrotated(torch.tensor([1.0, 2.0, 4.0, 8.0]), 7) * 2

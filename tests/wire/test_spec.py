@@ -79,17 +79,17 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("Top:0.05", "did you mean 'top'?"),
         ("", "algorithm.compressor = '' is not known"),
         ("TOP:0.05", "did you mean 'top'?"),
-        ("top", "'top' does not say how much; give the share of elements to keep, a number above"),
-        ("top:0", "'top:0' does not say how much"),
+        ("top", "'top' needs the share of elements to keep, a number above"),
+        ("top:0", "'top:0' needs the share of elements to keep"),
         ("top:-0.1", "above 0 and at most 1"),
         ("top:1.01", "above 0 and at most 1"),
         ("top:nan", "above 0 and at most 1"),
         ("top:5%", "above 0 and at most 1"),
-        ("rand:five", "'rand:five' does not say how much"),
+        ("rand:five", "'rand:five' needs the share of elements to keep"),
         ("top:0.05@layer", "algorithm.compressor layout = 'layer' is not known"),
-        ("sign:4", "'sign:4' has a number too many; write 'sign'"),
+        ("sign:4", "'sign:4' takes no number; write 'sign'"),
         ("identity:1", "write 'identity'"),
-        ("qsgd", "'qsgd' does not say how many; give a whole number of levels from 1 to 65535"),
+        ("qsgd", "'qsgd' needs a whole number of levels from 1 to 65535"),
         ("qsgd:0", "from 1 to 65535"),
         ("qsgd:2.5", "from 1 to 65535"),
         ("qsgd:65536", "from 1 to 65535"),
@@ -98,7 +98,7 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("qsgd:000000004000000", "from 1 to 65535"),
         (
             "rotated",
-            "'rotated' does not say how many; give a whole number of bits per element from",
+            "'rotated' needs a whole number of bits per element from",
         ),
         ("rotated:0", "bits per element from 1 to 4, as in 'rotated:2'"),
         ("rotated:5", "from 1 to 4"),
@@ -106,11 +106,11 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("rotated:1.5", "from 1 to 4"),
         ("rotated:²", "from 1 to 4"),
         ("rotate:2", "did you mean 'rotated'?"),
-        ("any:", "'any:' has a choice ''; give single compressors between bars"),
-        ("any:top:0.1|", "'any:top:0.1|' has a choice ''"),
-        ("any:any:top:0.1", "has a choice 'any:top:0.1'"),
+        ("any:", "'any:' contains ''; separate single compressors by bars"),
+        ("any:top:0.1|", "'any:top:0.1|' contains ''"),
+        ("any:any:top:0.1", "contains 'any:top:0.1'"),
         ("any:top:0.1|sing", "did you mean 'sign'?"),
-        (0.05, "algorithm.compressor = 0.05 is not a compressor; write one as in 'top:0.05'"),
+        (0.05, "algorithm.compressor = 0.05 is not a compressor; write it like 'top:0.05'"),
     ],
 )
 def test_refusals(spec: object, message: str) -> None:
@@ -155,7 +155,7 @@ def test_the_wrong_kind_is_refused(name: str) -> None:
     for spec in (wrong, f"any:identity|{wrong}"):
         with pytest.raises(ConfigError) as error:
             build(name, SYS, {"compressor": spec})
-        assert f"compressor = '{spec}' is not {need}, as " in str(error.value)
+        assert f"compressor = '{spec}' is not {need}, which " in str(error.value)
         assert ("'rotated:2'" in str(error.value)) == (need == "contractive")
 
 
@@ -167,7 +167,7 @@ def test_other_options_go_with_a_compressor() -> None:
 @pytest.mark.parametrize("option", ["C", "compresor"])
 def test_the_option_has_one_name(option: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"algorithm.{option} = 'sign' is no option of ComParFreFL"
+        ConfigError, match=f"algorithm.{option} = 'sign' is not an option of ComParFreFL"
     ):
         build("comparfrefl", SYS, {option: "sign"})
 

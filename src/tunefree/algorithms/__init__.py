@@ -1,4 +1,4 @@
-"""One file per method; this is the list of them, and the only way from a name to a value."""
+"""One file per method; this is the registry, the only place where a name becomes an algorithm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tunefree.algorithms.fedsps import FedSPS
 from tunefree.algorithms.local_sgd_c import LocalSGDC
 from tunefree.algorithms.masfl import MasFL
 from tunefree.algorithms.mime import Mime, MimeLite
-from tunefree.algorithms.own import Maker, about_of, looked_at, made, options_in
+from tunefree.algorithms.own import Maker, about_of, checked_maker, made, options_in
 from tunefree.algorithms.padamfed import PAdaMFed
 from tunefree.algorithms.padamfed_vr import PAdaMFedVR
 from tunefree.algorithms.parfrefl import ParFreFL
@@ -51,13 +51,13 @@ from tunefree.config import (
     Config,
     Decay,
     Weighting,
+    argument_keys,
     check_option,
     check_own_option,
     checked,
-    door_keys,
     import_name,
 )
-from tunefree.core import About, Algorithm, System, about, bare, horizon_steps, text_of
+from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of, unwrapped
 from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.geometry import Shapes
 from tunefree.wire import from_spec
@@ -105,18 +105,18 @@ REGISTRY: dict[str, type[Any]] = {
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
-WRAPPED = ("compressor", "decay", "weighting")  # options of many methods, and fields of few
+WRAPPED = ("compressor", "decay", "weighting")  # options of many methods, though fields of few
 COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
 
 def find(name: str) -> Maker:
-    """What makes the algorithm of that name: one of ours, or `package.module:Name`.
+    """The class or function behind a name: one of ours, or `package.module:Name`.
 
     >>> find("fedavg").__name__
     'FedAvg'
     """
     if ":" in name:
-        return looked_at(name, import_name("algorithm.name", name))
+        return checked_maker(name, import_name("algorithm.name", name))
     if name not in REGISTRY:
         raise unknown("algorithm.name", name, REGISTRY, more="package.module:Name for your own")
     return REGISTRY[name]
@@ -131,7 +131,7 @@ def build(
 ) -> Algorithm:
     """The algorithm with its options; a tuning-free one takes its steps from `sys`.
 
-    A compressor works on each tensor, of these `shapes`; without them on the vector as one.
+    A compressor works on each tensor of these `shapes`; without them, on the whole vector.
 
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
@@ -156,7 +156,7 @@ def build(
 
 
 def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
-    """An algorithm's options, those among them that many methods have."""
+    """An algorithm's options, including those that many methods share."""
     usual = AlgorithmSettings()
     many = {key: getattr(chosen, key) for key in WRAPPED}
     given = {key: value for key, value in many.items() if value != getattr(usual, key)}
@@ -171,9 +171,9 @@ def configure(settings: Config, shapes: Shapes, make: Maker | None = None) -> Al
 
 
 def note_no_momentum(algo: Algorithm) -> None:
-    """Say, once a run, that formulas leave no momentum for so few rounds."""
+    """Warn, once per run, that the formulas give no momentum for so few rounds."""
     _, S, K, T = algo.sys
-    if "beta" in horizon_steps(algo) and getattr(bare(algo), "beta", 0) >= 1:
+    if "beta" in horizon_steps(algo) and getattr(unwrapped(algo), "beta", 0) >= 1:
         warnings.warn(
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
@@ -182,18 +182,18 @@ def note_no_momentum(algo: Algorithm) -> None:
 
 
 def check_rounds(before: Algorithm, after: Algorithm) -> None:
-    """Refuse to give a run another T if its method depends on T; the two are made for one T each.
+    """Refuse another T for a run whose method depends on T; the two are made for one T each.
 
-    A method must say so itself: a formula of `about.steps` has T in it or not. Whether that is true
-    is tested for those in the registry, and by `tunefree check` for any other. One without `about`
-    says nothing and is refused: to play it for both T on a small problem would prove little, since
-    it may heed T late only (a decay after T / 2) or not fit a small problem. What can be seen is
-    looked at in any case: no field may have come out differently.
+    A method must declare this itself: a formula of `about.steps` contains T or not. Whether that is
+    true is tested for those in the registry, and by `tunefree check` for any other. One without
+    `about` declares nothing and is refused: running it for both T on a small problem would prove
+    little, as it may use T only late (a decay after T / 2) or not fit a small problem. The fields
+    are compared in any case: none may differ.
     """
     if before.sys.T == after.sys.T:
         return
     title, formulas = about(after).title, horizon_steps(after)
-    old, new = bare(before), bare(after)
+    old, new = unwrapped(before), unwrapped(after)
     names = dict.fromkeys((*(f.name for f in fields(new)), *about(after).steps))
     changed = [
         name
@@ -205,18 +205,18 @@ def check_rounds(before: Algorithm, after: Algorithm) -> None:
         listed = ", ".join(f"{name} = {formula}" for name, formula in formulas.items())
         why = f"{title}'s steps depend on T ({listed})"
     elif changed:
-        why = f"{title} was made with another {', '.join(changed)} for another T"
+        why = f"{title} has another {', '.join(changed)} for another T"
     elif not hasattr(new, "about"):
-        why = f"{title} has no `about`, so nothing says that its steps do not depend on T"
+        why = f"{title} has no `about`, so it is not known whether its steps depend on T"
     if why:
         raise ConfigError(
-            f"{why}: a run of {before.sys.T} rounds cannot become one of {after.sys.T}; begin a "
+            f"{why}: a run of {before.sys.T} rounds cannot become one of {after.sys.T}; start a "
             "new run, or use a method without a horizon"
         )
 
 
 def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
-    """The same algorithm; if it or its compressor minds the model's tensors, it knows them."""
+    """The same algorithm, given the model's tensor shapes if it or its compressor uses them."""
     C, known = getattr(algo, "C", None), dict[str, Any]()
     if isinstance(C, PerTensor | AnyOf):
         known["C"] = C.over(None if shapes is None else [prod(shape) for shape in shapes])
@@ -237,7 +237,7 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             study = ", or set algorithm.explicit_steps = true to study what other steps would do"
             raise ConfigError(
                 f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} {said.origin}; leave it out"
+                f"{', '.join(said.steps)} {said.origin}; omit it"
                 f"{study if key in allowed else ''}"
             )
         if key == "compressor":
@@ -249,7 +249,7 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
         elif not isinstance(maker, type):
             raise ConfigError(
                 f"algorithm.{key} = {value!r} was given, but {said.title} is a function of N, S, K "
-                "and T and has no options; set it in there, or give the class"
+                "and T and has no options; set it in the function, or give the class"
             )
         elif key not in allowed:
             raise no_option(said.title, key, value, allowed)
@@ -260,19 +260,19 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
 
 
 def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> ConfigError:
-    """The error for an option that a method does not have, nor the door it was given at."""
-    near, listed = nearest(key, [*allowed, *door_keys()]), ", ".join(allowed) or "none"
+    """The error for an option that neither the method nor the settings have."""
+    near, listed = nearest(key, [*allowed, *argument_keys()]), ", ".join(allowed) or "none"
     hint = f"did you mean {near!r}? " if near else ""
     return ConfigError(
-        f"algorithm.{key} = {value!r} is no option of {title}; {hint}it takes {listed}"
+        f"algorithm.{key} = {value!r} is not an option of {title}; {hint}it takes {listed}"
     )
 
 
 def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
     if "compressor" not in allowed:
         raise ConfigError(
-            f"algorithm.compressor = {value!r} was given, but {title} sends whole vectors; leave "
-            f"it out, or choose from {', '.join(sorted(COMPRESSING))}"
+            f"algorithm.compressor = {value!r} was given, but {title} sends whole vectors; omit "
+            f"it, or choose from {', '.join(sorted(COMPRESSING))}"
         )
     from_spec(value)
 
@@ -286,7 +286,7 @@ def check_decay(said: About, value: object) -> None:
 def nothing_decays(said: About, value: object) -> ConfigError:
     return ConfigError(
         f"algorithm.decay = {value!r} was given, but {said.title} has no step of its own to decay; "
-        "leave it out"
+        "omit it"
     )
 
 
@@ -294,10 +294,10 @@ def check_weighting(said: About, value: object) -> None:
     checked("algorithm.weighting", value, Weighting)
     if value == "uniform" or said.weights:
         return
-    why = "its server does not only average what they upload, or does not say so"
+    why = "its server does not only average uploads, or does not declare it"
     for mean, of_clients in said.means.items():
         why = f"its {mean} is the mean of all clients' {of_clients}, which weights would break"
     raise ConfigError(
-        f"algorithm.weighting = {value!r} was given, but {said.title} cannot weigh clients: {why}; "
-        "leave it out, or draw clients by their examples: --sampling examples"
+        f"algorithm.weighting = {value!r} was given, but {said.title} cannot weight clients: "
+        f"{why}; omit it, or sample clients by their examples: --sampling examples"
     )

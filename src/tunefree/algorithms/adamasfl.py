@@ -14,8 +14,8 @@ learning", ICML 2025, Algorithms 3 (server) and 4 (client; lines marked c).
      8      c = c + (1/N) Σ (c_i' - c_i)                             4: the server's c_i = c_i'
      9  send θ and β c + (1 - β) g
 
-Wire: 2d down, 2d up. Memory: c_i. Tuning: none; the steps are Theorem 2's, and no reply is weighed
-by its age. Deviations: line c6 uploads the increment c_i' - c_i, so the server keeps no table of N
+Wire: 2d down, 2d up. Memory: c_i. Tuning: none; the steps are Theorem 2's, and no reply is weighted
+by its age. Deviations: line c6 uploads the increment c_i' - c_i, so the server stores no table of N
 vectors; a client's next job starts after its upload was used, so that its c_i is the server's. Δ_i
 is summed from unit vectors, never found by subtracting models; β is clipped at 1.
 """

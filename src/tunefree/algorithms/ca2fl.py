@@ -14,8 +14,8 @@ cached update calibration", ICLR 2024 (lines numbered by us).
      9  send θ
 
 Wire: d down, d up. Memory: h_i. Tuning: η and s.
-Deviations: the paper's server keeps all N of the h_i; here each client keeps its own and line 4
-uploads Δ_i - h_i, all that lines 6 and 8 need. A client never comes twice in one buffer.
+Deviations: the paper's server stores all N h_i; here each client stores its own and line 4
+uploads Δ_i - h_i, all that lines 6 and 8 need. No client is in a buffer twice.
 """
 
 from __future__ import annotations

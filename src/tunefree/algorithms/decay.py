@@ -1,9 +1,9 @@
-"""Linear decay: in round t a tuned method takes 1 - t / T times its step, for any method alike.
+"""Linear decay: in round t a tuned method takes 1 - t / T times its step, whichever method it is.
 
 The step that decays is the server's own where a method has one (γ, η_s), otherwise the clients'
-(η; of FedSPS its bound η_b): the server's moves by so much less then too. Everything else of the
-method stays as its page has it. A late client works with the step of the round it was sent, the
-server with that of its own.
+(η; of FedSPS its bound η_b), which shortens the server's moves too. Everything else of the method
+stays as on its page. A late client works with the step of the round it was sent, the
+server with that of the current round.
 
 Wire, memory: the method's. Tuning: the method's, and T must be known.
 """

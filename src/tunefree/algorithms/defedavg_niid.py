@@ -9,7 +9,7 @@ heterogeneous clients", 2024 (lines numbered by us).
      4  upload Δ_i = θ - θ_i
      5  when S uploads have come: θ = θ - s (1/S) Σ Δ_i              s is the paper's global step
 
-Wire: d down, d up. Memory: none (the queue holds what was received). Tuning: η and s.
+Wire: d down, d up. Memory: none (the queue contains what was received). Tuning: η and s.
 Deviations: reconstructed from the abstract and from tables that compare it; no code and no readable
 listing was found. Line 1 belongs to the schedule: run it with `dispatch = "queue"`.
 """

@@ -1,4 +1,4 @@
-"""Delta-SGD: every local step follows the smoothness that the last one met; nothing to tune.
+"""Delta-SGD: every local step adapts to the smoothness seen in the last one; nothing to tune.
 
 Kim, Toghani, Uribe, Kyrillidis, "Adaptive federated learning with auto-tuned clients", ICLR 2024,
 Algorithm 1 (lines numbered by us; r is the paper's θ).

@@ -1,4 +1,4 @@
-"""FADAS: AMSGrad on the server over buffered updates, with a step that may heed delays.
+"""FADAS: AMSGrad on the server over buffered updates, with a step that may adapt to delays.
 
 Wang, Wang, Lu, Chen, "FADAS: towards federated adaptive asynchronous optimization", ICML 2024
 (lines numbered by us).

@@ -16,7 +16,7 @@ fast convergence and partial participation", ICML 2023 (lines numbered by us).
 
 Wire: d down, C(d) up. Memory: e_i, which is left as it is while the client is away. Tuning: η, γ.
 Deviations: none known in the formulas, but β1, β2 and ε are the usual ones, not read in the paper;
-they weigh the old term, unlike our β. D is a descent direction, so it is subtracted.
+they weight the old term, unlike our β. D is a descent direction, so it is subtracted.
 """
 
 from __future__ import annotations

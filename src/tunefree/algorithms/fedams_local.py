@@ -13,7 +13,7 @@ by us).
 
 Wire: 2d down, 2d up. Memory: m_i and v_i, left as they are while the client is away. Tuning: η.
 Deviations: published for all clients; here lines 5 and 6 are over the S of the round. β1 and β2
-weigh the old term, unlike our β. Neither paper nor code was at hand: a reconstruction.
+weight the old term, unlike our β. Neither paper nor code was available: a reconstruction.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ by us; η and η_s are the paper's η_l and η).
      7  download θ
 
 Wire: d down, d up. Memory: none. Tuning: η and η_s (and ε).
-Deviations: D points downhill, so it is subtracted; β1 and β2 weigh the old term, unlike our β.
+Deviations: D points downhill, so it is subtracted; β1 and β2 weight the old term, unlike our β.
 `bias_correction = "on"` divides m and v by 1 - β1^t and 1 - β2^t before line 6, as Adam does; that
 the authors' code corrects is known to us, how exactly is our reading.
 """

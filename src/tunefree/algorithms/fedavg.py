@@ -10,9 +10,9 @@ from decentralized data", AISTATS 2017, Algorithm 1 (lines numbered by us).
      5  download θ
 
 Wire: d down, d up. Memory: none. Tuning: η (and s).
-Deviations: clients weigh the same, as in the papers we compare with; `weighting = "examples"`
-weighs them by samples held, as published. Local work is K steps, or epochs, as published, where
-`local_epochs` says so.
+Deviations: clients have equal weights, as in the papers we compare with; `weighting = "examples"`
+weights them by their samples, as published. Local work is K steps, or epochs, as published, where
+`local_epochs` is set.
 """
 
 from __future__ import annotations

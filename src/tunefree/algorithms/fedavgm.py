@@ -13,8 +13,8 @@ classification", 2019 (lines numbered by us).
      7  download θ
 
 Wire: d down, d up. Memory: none. Tuning: η, s and μ.
-Deviations: clients weigh the same. Some read the paper as meaning Nesterov's momentum; heavy-ball
-is the default here. This is not the "FedAvg-M" of Cheng et al., which is FedCM.
+Deviations: clients have equal weights. Some read the paper as meaning Nesterov's momentum; the
+default here is heavy-ball. This is not the "FedAvg-M" of Cheng et al., which is FedCM.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ asynchronous aggregation", AISTATS 2022, Algorithm 1 (lines numbered by us).
      7  send θ
 
 Wire: d down, d up. Memory: none. Tuning: η and s (and the server momentum μ, 0 unless given).
-Deviations: clients weigh the same; line 5 divides by S, not by the sum of the weights.
+Deviations: clients have equal weights; line 5 divides by S, not by the sum of the weights.
 """
 
 from __future__ import annotations

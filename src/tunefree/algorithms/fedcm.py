@@ -1,4 +1,4 @@
-"""FedCM: the last round's direction takes part in every local step.
+"""FedCM: the last round's direction is part of every local step.
 
 Xu, Wang, Wang, Yao, "FedCM: federated learning with client-level momentum", 2021 (lines numbered
 by us; g is the paper's Δ of the last round, β its α).

@@ -13,8 +13,8 @@ regularization", ICLR 2021, Algorithm 1 (lines numbered by us).
      8  download θ
 
 Wire: d down, d up. Memory: h_i, which is left as it is while the client is away. Tuning: η and α.
-Deviations: the paper asks for the minimum of the regularised loss; here K steps of SGD look for
-it. Evaluated is θ. Unlike the authors' code: no clipping, and α is the same for all clients.
+Deviations: the paper asks for the minimum of the regularised loss; here K steps of SGD approximate
+it. θ is evaluated. Unlike the authors' code: no clipping, and the same α for all clients.
 """
 
 from __future__ import annotations

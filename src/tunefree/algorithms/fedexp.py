@@ -1,7 +1,7 @@
 """FedExP: FedAvg whose server steps further the more the clients' displacements cancel out.
 
 Jhunjhunwala, Wang, Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023,
-Algorithm 1 (lines numbered by us; w is the server's iterate, θ the model that it gives away).
+Algorithm 1 (lines numbered by us; w is the server's iterate, θ the model that it hands out).
 
      1  require w = θ^0
      2  sample S clients; each starts at θ_i = w
@@ -17,7 +17,7 @@ Wire: d down, d up. Memory: none. Tuning: η and ε.
 Deviations: the paper averages the last two iterates for its final model, as η_g makes them swing;
 here θ is evaluated in every round, so line 7 does it in every round, and changes no w. S is the
 number of replies. ε is constant and, as printed, not multiplied by S; the authors' code does that,
-and lets ε and η decay. ε is added to ||D||^2 and has its unit. Clients weigh the same, or with
+and lets ε and η decay. ε is added to ||D||^2 and has its unit. Clients have equal weights, or with
 weighting "examples" as in the authors' code: Σ p_i Δ_i and Σ p_i ||Δ_i||^2 with p_i = n_i / Σ n_j.
 """
 

@@ -15,8 +15,8 @@ federated optimization", NeurIPS 2020 (lines numbered by us; k_i is the paper's 
 
 Wire: d down, d and two scalars up. Memory: none. Tuning: η (and ρ or μ).
 Deviations: k_i = K for all unless local work is given in epochs, and then with "a" lines 5 and 6
-only average; "steps" is what the authors' code does with the proximal term. a_i crosses the wire in
-32 bits. Clients weigh the same; weighting "examples" has the paper's p_i in lines 5 and 6.
+only average; "steps" is what the authors' code does with the proximal term. a_i is sent in
+32 bits. Clients have equal weights; weighting "examples" has the paper's p_i in lines 5 and 6.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FedNova:
     def __post_init__(self) -> None:
         if self.rho and self.mu:
             raise ConfigError(
-                f"algorithm.rho = {self.rho} and algorithm.mu = {self.mu} cannot go together in "
+                f"algorithm.rho = {self.rho} and algorithm.mu = {self.mu} cannot be combined in "
                 "FedNova; choose local momentum or the proximal term"
             )
         if not 0 <= self.rho < 1:

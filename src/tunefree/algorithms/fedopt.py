@@ -16,7 +16,7 @@ ICLR 2021, Algorithm 2 (lines numbered by us; η, η_s and ε are the paper's η
 
 Wire: d down, d up. Memory: none. Tuning: η, η_s (and ε).
 Deviations: D points downhill, so it is subtracted. As in the paper there is no bias correction and
-v starts at ε^2; β1 and β2 weigh the old term, unlike our β. FedAdagrad has β1 = 0.
+v starts at ε^2; β1 and β2 weight the old term, unlike our β. FedAdagrad has β1 = 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedProx: local steps that are held back towards the model they began with.
+"""FedProx: local steps that are pulled back towards the model they started from.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks",
 MLSys 2020, Algorithm 2 (lines numbered by us).
@@ -11,7 +11,7 @@ MLSys 2020, Algorithm 2 (lines numbered by us).
 
 Wire: d down, d up. Memory: none. Tuning: η and μ.
 Deviations: the paper asks for an inexact minimum of F(θ_i) + (μ/2) ||θ_i - θ||^2, reached in any
-number of steps; here K steps of SGD look for it. Clients weigh the same and are drawn uniformly.
+number of steps; here K steps of SGD approximate it. Clients have equal weights, drawn uniformly.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Mukherjee, Loizou, Stich, "Locally adaptive federated learning", TMLR 2024 (line
 
 Wire: d down, d up. Memory: k and c_{k-1} η_{k-1}, two scalars. Tuning: c and η_b, a little.
 Deviations: none in 2; c = 0.5 and η_b = 1 are usual, not read in the paper. In 2' the count k is a
-client's own and goes on from round to round, which is the paper's when all clients take part.
+client's own and continues from round to round, as in the paper when all clients take part.
 """
 
 from __future__ import annotations

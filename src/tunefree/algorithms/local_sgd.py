@@ -4,7 +4,7 @@
      2      θ_i = θ_i - η ∇F(θ_i; ξ)                                 K times
      3      upload Δ_i = θ - θ_i
 
-Wire: d down, d up. Memory: none. Rounds are those of `fedavg.py` to the bit.
+Wire: d down, d up. Memory: none. Rounds are those of `fedavg.py`, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Up(NamedTuple):
 def local_sgd(
     sys: System, eta: float, up: Callable[[Server, Sequence[Reply]], Server]
 ) -> tuple[Exchange, ...]:
-    """A round of one exchange; `up` is what the server makes of the Δ_i."""
+    """A round of one exchange; `up` is what the server does with the Δ_i."""
 
     def local(client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
         D = 0 * down.theta  # θ_i = θ - η D

@@ -14,9 +14,9 @@ AAAI 2021 (lines numbered by us).
      9  E = w - C(w)
 
 Wire: C(d) down and a step number, C(d) up; with S < N d down. Memory: θ, e_i. Tuning: η.
-Deviations: only the abstract was at hand, so this is error-compensated double compression as
+Deviations: only the abstract was available, so this is error-compensated double compression as
 others describe it. Published for S = N. With S < N a client may have been away, so θ itself is
-sent and e_i stays as it is while the client is away. The server keeps w instead of E, and
+sent and e_i stays as it is while the client is away. The server stores w instead of E, and
 compresses it again where it needs C(w).
 """
 
@@ -40,7 +40,7 @@ class Server(NamedTuple):
 class Client(NamedTuple):
     theta: Vec
     e_i: Vec
-    t: int  # corrections followed so far
+    t: int  # corrections applied so far
 
 
 class Correction(NamedTuple):
@@ -92,7 +92,7 @@ class LocalSGDC:
         return Correction(self.compressed(s.w, s.t), s.t)  # 8
 
     def compressed(self, w: Vec, t: int) -> Compressed:
-        """C(w) with the randomness of step t, the same whenever it is asked for."""
+        """C(w) with the randomness of step t, the same at every call."""
         return self.C(w, stream(0, self.about.title, t))
 
     def local(self, client: Client, down: Correction | Model, F: Oracle) -> tuple[Client, Up]:
@@ -111,12 +111,12 @@ class LocalSGDC:
 
 
 def followed(client: Client, down: Correction | Model) -> tuple[Vec, int]:
-    """The server's model as this client knows it, and the corrections it then has followed."""
+    """The server's model as this client knows it, and how many corrections it has applied."""
     if isinstance(down, Model):
         return down.theta, client.t
     if down.t != client.t:
         raise WireError(
-            f"`delta` corrects the model of step {down.t}, but the client holds that of step "
+            f"`delta` corrects the model of step {down.t}, but the client has that of step "
             f"{client.t}: with S = N LOCAL-SGD-C needs every client at every step"
         )
     return client.theta - down.delta.dense(), client.t + 1

@@ -15,7 +15,7 @@ learning", ICML 2025, Algorithms 1 (server) and 2 (client; lines marked c).
      8  send θ and β c + (1 - β) g
 
 Wire: 2d down, d up. Memory: c_i. Tuning: η and γ; β is Theorem 1's.
-Deviations: line c6 uploads the increment c_i' - c_i, so the server keeps no table of N vectors; a
+Deviations: line c6 uploads the increment c_i' - c_i, so the server stores no table of N vectors; a
 client's next job starts after its upload was used, so that its c_i is the server's. Theorem 1 also
 has γ = β / (4L) and a bound on η, but they need L and the largest delay; β is clipped at 1.
 """

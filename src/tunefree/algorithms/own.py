@@ -1,4 +1,4 @@
-"""A method of one's own: what `package.module:Name` names, looked at before anything is run.
+"""A user's own method: what `package.module:Name` names, checked before anything runs.
 
 It is a frozen dataclass with the contract of `core.Algorithm`, or a function that makes one
 from the system constants.
@@ -17,8 +17,8 @@ Maker: TypeAlias = type[Any] | Callable[[System], Algorithm]
 PARTS = ("sys", "server", "client", "opening", "round")
 
 
-def looked_at(path: str, found: Any) -> Maker:
-    """What the path names, once it is a class of algorithms or a function."""
+def checked_maker(path: str, found: Any) -> Maker:
+    """The class or function that the path names, after checking it."""
     complaint = "" if not isinstance(found, type) else next(class_complaints(found), "")
     if not callable(found):
         complaint = f"it is a {type(found).__name__}; name a class, or a function of the System"
@@ -43,17 +43,17 @@ def class_complaints(cls: type[Any]) -> Iterator[str]:
 
 
 def complaints(algo: Algorithm) -> Iterator[str]:
-    """The same of an algorithm that was made, whoever made it."""
+    """The same for a finished algorithm."""
     for name in PARTS:
         if not hasattr(algo, name):
             yield f"it has no `{name}`; an algorithm has {', '.join(PARTS)}"
     yield from class_complaints(type(algo))
     if not isinstance(algo.sys, System):
-        yield "`sys` is not a tunefree.System; keep the one it was made with"
+        yield "`sys` is not a tunefree.System; store the one it was made with"
 
 
 def made(maker: Maker, sys: System, **given: Any) -> Algorithm:
-    """The algorithm of these constants and options, once it is one."""
+    """The algorithm with these constants and options, after checking it."""
     theory = getattr(maker, "theory", None)
     try:
         algo: Algorithm = maker(sys, **given) if theory is None else theory(sys)
@@ -69,7 +69,7 @@ def made(maker: Maker, sys: System, **given: Any) -> Algorithm:
 
 
 def about_of(maker: Maker) -> About:
-    """What a class says of itself; a stranger's may say nothing, and a function cannot."""
+    """A class's `about`; a user's own class may have none, and a function cannot."""
     said = getattr(maker, "about", None)
     return said if isinstance(said, About) else About(title_of(maker), "", "")
 
@@ -79,9 +79,9 @@ def title_of(maker: Maker) -> str:
 
 
 def options_in(maker: Maker) -> dict[str, object]:
-    """By name, the type of each field that may be set; a function has none.
+    """The type of each field that may be set, by name; a function has none.
 
-    A type that cannot be found is unknown, and then any value will do.
+    A type that cannot be resolved is unknown and accepts any value.
     """
     if not isinstance(maker, type):
         return {}

@@ -16,7 +16,7 @@ Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, A
 
 Wire: 3d down; up 3d with `storm`, 2d with `ema`. Memory: c_i. Tuning: none; Theorem 2's steps.
 Deviations: listing and proof disagree on line 16; Lemmas 6 and 7 use 16', so `storm` is the
-default and `ema` an option. A sampled client need not have kept the last broadcast, so θ_prev is
+default and `ema` an option. A sampled client need not have the last broadcast, so θ_prev is
 sent. Line 11 uploads displacements and increments, as PAdaMFed does.
 """
 

@@ -13,7 +13,7 @@ Yan et al., the ParFreFL and ComParFreFL paper, under review at ICLR 2026, Algor
     16  download θ
 
 Wire: d down, d up. Memory: m_i (c_i equals it at all times). Tuning: none; Theorem 1's steps.
-Deviations: line 10 uploads the increment m_i' - m_i, so that the server keeps no table. The
+Deviations: line 10 uploads the increment m_i' - m_i, so that the server stores no table. The
 theorem's formulas are damaged in the available text; ours are restored from Theorem 2, from the
 terms of the bound and from a public review that quotes them.
 """

@@ -1,6 +1,6 @@
 """PolarFL: ParFreFL's skeleton in the model's own units; nothing to tune, not even the rounds.
 
-Our own; see the card for how it came about and what of it is proved.
+Our own; see the card for its origin and for which parts are proved.
 
     r_l = ||θ^0_l||                        the unit of tensor l; of one that starts at zero, the
                                            others' median length for its size
@@ -11,7 +11,7 @@ Our own; see the card for how it came about and what of it is proved.
     L_t = Σ_{s<t} b_s a_s γ_s,  Q_t = Σ_{s<t} (b_s a_s γ_s)^2       how far it went; what D_t^2
                                            would be about if it had gone at random
     R_t = max over 0 < s <= t of 8 (D_s^2 - Q_s) / L_s, at least 0
-    a_t = min(1, max(0.1, R_t))            reach is earned on straight ways
+    a_t = min(1, max(0.1, R_t))            reach is earned on straight paths
 
      1  require θ^0; m_i = c_i = 0 for all i; c = 0; x = θ = θ^0
      2  sample S clients; each starts at x_i = x

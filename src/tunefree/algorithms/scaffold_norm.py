@@ -1,4 +1,4 @@
-"""SCAFFOLD + normalisation: PAdaMFed without its momentum, the ablation that should do badly.
+"""SCAFFOLD + normalisation: PAdaMFed without its momentum, the ablation that should perform badly.
 
 Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, Figure 5 of the
 review version; the lines are those of its Algorithm 1 at β = 1.

@@ -1,8 +1,8 @@
-"""Weighting by examples: a client's upload counts n_i / Σ n_j of those that came, n its samples.
+"""Weighting by examples: a client's upload has the weight n_i / Σ n_j, with n_i its samples.
 
-Any server that only takes plain means of uploads is handed them S n_i / Σ n_j times as long, which
-is the same. One that does more with them takes the weights itself (`about.weights = "own"`).
-A server whose c must stay the mean of all clients' c_i cannot weigh them.
+A server that only takes means of uploads gets them scaled by S n_i / Σ n_j, which is the same. One
+that does more with them takes the weights itself (`about.weights = "own"`). A server whose c must
+stay the mean of all clients' c_i cannot weight them.
 
 Wire, memory, tuning: the method's.
 """
@@ -77,7 +77,7 @@ class Weighted:
 
 
 class Dense(NamedTuple):
-    """A compressed upload once it was weighed; it is on the server and goes nowhere."""
+    """A compressed upload after weighting; it stays on the server."""
 
     vector: Vec
 
@@ -86,7 +86,7 @@ class Dense(NamedTuple):
 
 
 def times(w: float, up: Message) -> Message:
-    """An upload with everything in it that can be averaged w times as large."""
+    """An upload with all values that can be averaged multiplied by w."""
     return type(up)(*(scaled(w, value) for value in up))
 
 

@@ -1,7 +1,7 @@
-"""The loop that everybody writes: FedAvg by hand in PyTorch, to measure ourselves against.
+"""The bare loop: FedAvg written by hand in PyTorch, as a baseline for our speed.
 
 Nothing of our engine is used: a module, its gradients, an in-place step, an average. The data are
-standardised floats from the start, which spares it a conversion that we do in every batch.
+standardised floats from the start, which saves it a conversion that we do in every batch.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Loop:
             for p, value in zip(parameters, weights, strict=True):
                 p.copy_(value)
         generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(w.held, generator=generator) + number * w.held
+        order = torch.randperm(w.samples, generator=generator) + number * w.samples
         for k in range(w.K):
-            batch = order[(k * w.batch) % w.held :][: w.batch]
+            batch = order[(k * w.batch) % w.samples :][: w.batch]
             loss = nn.functional.cross_entropy(model(self._x[batch]), self._y[batch])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
@@ -58,7 +58,7 @@ def average(all_weights: list[Weights]) -> Weights:
 
 
 def in_one_process(w: Workload) -> Iterator[None]:
-    """Rounds for ever, with torch's default number of threads."""
+    """Endless rounds, with torch's default number of threads."""
     loop = Loop(w)
     weights = [p.detach().clone() for p in loop.model.parameters()]
     t = 0
@@ -69,7 +69,7 @@ def in_one_process(w: Workload) -> Iterator[None]:
 
 
 def in_processes(w: Workload, workers: int) -> Iterator[None]:
-    """Rounds for ever, clients dealt out to processes with one thread each."""
+    """Endless rounds, clients split across processes with one thread each."""
     with ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=start_worker, initargs=(w,)
     ) as pool:

@@ -1,4 +1,4 @@
-"""Seconds per round, ours against the loop that everybody writes, interleaved in one run.
+"""Seconds per round, ours against a hand-written loop, interleaved in one run.
 
 Absolute times are noise on a shared machine; the ratios are the result.
 """
@@ -23,7 +23,7 @@ from tunefree import models
 from tunefree.api import Run, simulation
 from tunefree.bench import bare_loop
 from tunefree.bench.workloads import IMAGE, Workload, federation
-from tunefree.config import FleetName, at_door
+from tunefree.config import FleetName, from_arguments
 from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
@@ -35,10 +35,10 @@ FOREVER = 10**6  # rounds; the measurement stops long before
 
 
 class Times(NamedTuple):
-    """What one contestant took."""
+    """The times of one contestant."""
 
     name: str
-    first: float  # seconds until its first round was done, everything included
+    first: float  # seconds until its first round was done, in total
     rounds: list[float]  # seconds of each later round
 
     @property
@@ -49,7 +49,7 @@ class Times(NamedTuple):
 def ours(
     w: Workload, fleet: FleetName, folder: Path, algorithm: str = "padamfed"
 ) -> Iterator[None]:
-    """Rounds for ever of a whole run, recorded in a file as any run is."""
+    """Endless rounds of a complete run, recorded in a file like any run."""
     run = make_run(w, w.system(FOREVER), fleet, algorithm, folder / f"{algorithm}-{fleet}.sqlite")
     steps = iter(run)
     next(steps)  # the opening, and an evaluation
@@ -62,7 +62,7 @@ def make_run(
 ) -> Run:
     data = federation(w)
     module = models.build(w.model, data.train.input_shape, w.classes, w.options)
-    settings = at_door(
+    settings = from_arguments(
         {
             **{"algorithm": algorithm, "rounds": sys.T, "per_round": sys.S, "local_steps": sys.K},
             **{"batch_size": w.batch, "eval_every": FOREVER, "fleet": fleet, "out": str(out)},
@@ -88,46 +88,46 @@ def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
         turns: dict[str, Iterator[None]] = {}
         times = {}
         for name, start in contestants.items():
-            began = time.perf_counter()
+            started = time.perf_counter()
             turns[name] = start()
             next(turns[name])
-            times[name] = Times(name, time.perf_counter() - began, [])
+            times[name] = Times(name, time.perf_counter() - started, [])
         for _ in range(repetitions):
             for name, turn in turns.items():
                 next(turn)  # warm the caches after the others' turns
                 for _ in range(rounds):
-                    began = time.perf_counter()
+                    started = time.perf_counter()
                     next(turn)
-                    times[name].rounds.append(time.perf_counter() - began)
+                    times[name].rounds.append(time.perf_counter() - started)
         for turn in turns.values():
             turn.close()  # type: ignore[attr-defined]
     return list(times.values())
 
 
 def polar_seconds(w: Workload) -> float:
-    """Of the server's polar step on one thread, as in a run; the quickest of some."""
+    """Seconds of the server's polar step on one thread, as in a run; the fastest of several."""
     shape = (1, *w.shape) if len(w.shape) == 2 else w.shape
     objective = Objective(models.build(w.model, shape, w.classes, w.options))
     times = []
     with one_thread():
         for _ in range(4):
-            began = time.perf_counter()
+            started = time.perf_counter()
             polar_directions(objective.theta0, objective.shapes)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - started)
     return min(times)
 
 
 class Opening(NamedTuple):
     """From nothing to the first finished round on the pool, in a process of its own."""
 
-    data: float  # seconds until the samples and the run are there
-    opening: float  # seconds of starting the workers and of K gradients of all N clients
+    data: float  # seconds until the samples and the run are ready
+    opening: float  # seconds to start the workers and compute K gradients of all N clients
     first: float  # seconds of the first round
     peak: float  # MiB of all processes together at the end, shared memory counted once
 
 
 def opening(w: Workload) -> Opening:
-    """What a user waits for and what it takes, the imports left out."""
+    """The time a user waits and the memory used, without imports."""
     with tempfile.TemporaryDirectory() as folder:
         clock = [time.perf_counter()]
         out = Path(folder) / "run.sqlite"
@@ -163,7 +163,7 @@ class Shares(NamedTuple):
 
 
 def shares(w: Workload, rounds: int) -> Shares:
-    """Clocks around the oracle's two parts, during whole recorded rounds."""
+    """Timers around the oracle's two parts, during whole recorded rounds."""
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(w, w.system(FOREVER), "serial", "padamfed", Path(folder) / "run.sqlite")
         clock = dict.fromkeys(("gradients", "batches", "commit"), 0.0)
@@ -171,9 +171,9 @@ def shares(w: Workload, rounds: int) -> Shares:
 
         def timed(name: str, function: Callable[..., Any]) -> Any:
             def timing(*args: Any, **more: Any) -> Any:
-                began = time.perf_counter()
+                started = time.perf_counter()
                 result = function(*args, **more)
-                clock[name] += time.perf_counter() - began
+                clock[name] += time.perf_counter() - started
                 return result
 
             return timing
@@ -186,10 +186,10 @@ def shares(w: Workload, rounds: int) -> Shares:
             next(steps)
             next(steps)
             clock.update(dict.fromkeys(clock, 0.0))
-            began = time.perf_counter()
+            started = time.perf_counter()
             for _ in range(rounds):
                 next(steps)
-            whole = time.perf_counter() - began
+            whole = time.perf_counter() - started
             steps.close()
         finally:
             Samples.batch = batch  # type: ignore[method-assign]
@@ -206,24 +206,24 @@ class Scale(NamedTuple):
 
 
 def scaling(clients: tuple[int, ...], rounds: int) -> Iterator[Scale]:
-    """Ever more clients and the same cohort, each number in a process of its own."""
+    """More and more clients with the same cohort, each number in its own process."""
     alone = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as processes:
         yield from processes.map(scale_at, clients, repeat(rounds))
 
 
 def scale_at(N: int, rounds: int) -> Scale:
-    """Softmax regression with so many clients, states starting at zero."""
-    w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, held=2, S=100, K=2, batch=2)
+    """Softmax regression with N clients, states starting at zero."""
+    w = Workload("E", "", "logistic", {}, IMAGE, 10, N=N, samples=2, S=100, K=2, batch=2)
     times = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.sqlite"
         steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, opening="zero"))
         next(steps)
         for _ in range(rounds):
-            began = time.perf_counter()
+            started = time.perf_counter()
             next(steps)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - started)
         steps.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Scale(N, statistics.median(times), peak)

@@ -15,7 +15,7 @@ from tunefree.errors import unknown
 
 
 class Workload(NamedTuple):
-    """A model, how much data of which shape each client holds, and how the rounds go."""
+    """A model, the size and shape of each client's data, and the rounds."""
 
     name: str
     about: str
@@ -24,7 +24,7 @@ class Workload(NamedTuple):
     shape: tuple[int, ...]
     classes: int
     N: int
-    held: int  # samples of one client
+    samples: int  # of one client
     S: int
     K: int
     batch: int
@@ -41,23 +41,24 @@ WORKLOADS = {
     for w in (
         Workload(
             "A", "21,840-parameter CNN, the papers' setting",
-            "cnn_mnist", {}, IMAGE, 10, N=100, held=600, S=10, K=12, batch=100,
+            "cnn_mnist", {}, IMAGE, 10, N=100, samples=600, S=10, K=12, batch=100,
         ),
         Workload(
             "B", "softmax regression, mostly overhead",
-            "logistic", {}, IMAGE, 10, N=100, held=600, S=10, K=12, batch=100,
+            "logistic", {}, IMAGE, 10, N=100, samples=600, S=10, K=12, batch=100,
         ),
         Workload(
             "C", "three-convolution CNN, 135,663 parameters",
-            "cnn_emnist", {}, IMAGE, 47, N=100, held=600, S=10, K=5, batch=32,
+            "cnn_emnist", {}, IMAGE, 47, N=100, samples=600, S=10, K=5, batch=32,
         ),
         Workload(
             "C2", "ResNet-18 of width 16, 701,466 parameters",
-            "resnet18_cifar", {"width": 16}, (3, 32, 32), 10, N=100, held=500, S=10, K=5, batch=32,
+            "resnet18_cifar", {"width": 16}, (3, 32, 32), 10,
+            N=100, samples=500, S=10, K=5, batch=32,
         ),
         Workload(
             "D", "word LSTM, 673,410 parameters, texts of 128 words",
-            "lstm_imdb", {}, (128,), 2, N=100, held=250, S=10, K=5, batch=32, words=10_000,
+            "lstm_imdb", {}, (128,), 2, N=100, samples=250, S=10, K=5, batch=32, words=10_000,
         ),
     )
 }  # fmt: skip
@@ -68,12 +69,12 @@ def workload(name: str, toy: bool = False) -> Workload:
     if name not in WORKLOADS:
         raise unknown("workload", name, [*WORKLOADS, "E"])
     w = WORKLOADS[name]
-    return w._replace(N=4, held=8, S=2, K=2, batch=4) if toy else w
+    return w._replace(N=4, samples=8, S=2, K=2, batch=4) if toy else w
 
 
 def federation(w: Workload) -> Federation:
-    """Random samples in equal parts; of very many clients, several hold the same."""
-    n = min(w.N * w.held, MOST)
+    """Random samples in equal parts; with very many clients, several share the same."""
+    n = min(w.N * w.samples, MOST)
     rng = stream(0, "workload")
     y = torch.from_numpy(rng.integers(w.classes, size=n))
     if w.words:
@@ -84,5 +85,8 @@ def federation(w: Workload) -> Federation:
         channels = w.shape[0] if len(w.shape) == 3 else 1
         samples = Samples(x, y, Images(255, (0.5,) * channels, (0.25,) * channels))
     parts = Partition([])
-    parts.order, parts.starts = np.arange(w.N * w.held) % n, starts_of(np.full(w.N, w.held))
+    parts.order, parts.starts = (
+        np.arange(w.N * w.samples) % n,
+        starts_of(np.full(w.N, w.samples)),
+    )
     return Federation(samples, parts, None, w.classes, f"workload {w.name}")

@@ -50,7 +50,7 @@ def compare_command(args: argparse.Namespace) -> int:
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
     choices = [methods.parse_method(text) for text in args.methods]
-    folder = settings.folder_of(args, "compare", [args.methods, args.seeds, base.told_apart()])
+    folder = settings.folder_of(args, "compare", [args.methods, args.seeds, base.canonical()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
     except KeyboardInterrupt:

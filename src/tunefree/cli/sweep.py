@@ -45,7 +45,7 @@ def sweep_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.method!r} fixes {args.over}, which is to be varied; leave it out")
     values = args.values or HALF_DECADES
     config, _ = methods.configure(method, base)
-    what = [args.over, values, args.seeds, config.told_apart()]
+    what = [args.over, values, args.seeds, config.canonical()]
     folder = settings.folder_of(args, f"sweep-{method.name}-{args.over}", what)
     try:
         done = sweep(config, args.over, values, args.seeds, folder, args.workers)

@@ -63,7 +63,7 @@ def tune_command(args: argparse.Namespace) -> int:
         )
     how = [args.budget, args.no_pruning, args.no_extend]
     folder = settings.folder_of(
-        args, f"tune-{method.name}", [grid, args.seeds, config.told_apart(), how]
+        args, f"tune-{method.name}", [grid, args.seeds, config.canonical(), how]
     )
     try:
         tuned = tune(

@@ -1,1 +1,1 @@
-"""Whether an algorithm, ours or a stranger's, keeps to the contract, and what it costs."""
+"""Whether an algorithm, ours or a user's own, follows the contract, and what it costs."""

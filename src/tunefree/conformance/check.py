@@ -1,7 +1,7 @@
-"""What every algorithm must keep to, whoever wrote it, tried on a small problem.
+"""What every algorithm must follow, whoever wrote it, tested on a small problem.
 
-A subject is a name from the registry, `"module:Class"`, an algorithm, or what makes one from the
-system constants. What makes one is tried with some clients, with all of them, and with one alone.
+A subject is a name from the registry, `"module:Class"`, an algorithm, or a function that makes one
+from the system constants. The latter is tested with some clients, with all, and with a single one.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ EXCHANGE = "Exchange(Down, Up, down, work, up)"
 
 
 class Finding(NamedTuple):
-    """One check, and what to change; nothing to change means that it passed."""
+    """One check, and what to change; empty means that it passed."""
 
     check: str
     complaint: str
 
 
 def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
-    """Everything that must change, one sentence each; an empty list if nothing must.
+    """Everything that must change, one sentence each; an empty list if nothing.
 
     Args:
         subject: A name from the registry, `"module:Class"`, an algorithm, a class, or a function
@@ -71,12 +71,12 @@ def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
 
 
 def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
-    """One finding per check; where the first ones fail, the others are not tried."""
+    """One finding per check; if the first ones fail, the others are not tried."""
     algos = algorithms_of(subject)
     for name, check in (CHECKS | {"pool": check_pool} if pool else CHECKS).items():
         complaint = next(filter(None, (complaint_of(check, algo) for algo in algos)), "")
         yield Finding(name, complaint)
-        if complaint and name in ("contract", "messages", "plays"):
+        if complaint and name in ("contract", "messages", "runs"):
             return
 
 
@@ -95,18 +95,18 @@ def algorithms_of(subject: Subject) -> list[Algorithm]:
         except TypeError as error:
             raise ConfigError(
                 f"{subject!r} cannot be made from the system constants alone ({error}); give "
-                "every other field a default, or hand over a function of the system"
+                "every other field a default, or pass a function of the system"
             ) from error
 
 
 def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -> str:
-    """The first complaint about the algorithm; an error of its own is one."""
+    """The first complaint about the algorithm; an error that it raises is one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             complaint = next(check(algo), "")
     except Exception as error:
-        complaint = f"it fails where it must not: {reason(error)}"
+        complaint = f"it raises an error: {reason(error)}"
     if complaint and isinstance(sys := getattr(algo, "sys", None), System) and sys != SOME:
         return f"{complaint} (with N = {sys.N}, S = {sys.S}, K = {sys.K})"
     return complaint
@@ -122,13 +122,13 @@ def check_contract(algo: Algorithm) -> Iterator[str]:
     server, client = algo.server(theta0), algo.client(theta0)
     for role, state in (("server", server), ("client", client)):
         if not is_namedtuple(state):
-            yield f"`{role}` gives a {type(state).__name__}; give a NamedTuple, empty if need be"
+            yield f"`{role}` returns a {type(state).__name__}; return a NamedTuple, perhaps empty"
     if "theta" not in server._fields or not torch.equal(server.theta, theta0):
-        yield "`server(theta0)` does not hold the model; give its state a field `theta` = theta0"
+        yield "`server(theta0)` does not contain the model; give its state a field `theta` = theta0"
     yield from check_exchanges("opening", algo.opening)
     yield from check_exchanges("round", algo.round)
     if not algo.round():
-        yield "`round` gives no exchange; give at least one"
+        yield "`round` returns no exchange; return at least one"
 
 
 def check_exchanges(role: str, stage: Callable[[], Any]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def check_exchanges(role: str, stage: Callable[[], Any]) -> Iterator[str]:
         yield f"`{role}` makes an Exchange without its messages; write {EXCHANGE}"
         return
     if not isinstance(exchanges, tuple) or not all(isinstance(e, Exchange) for e in exchanges):
-        yield f"`{role}` gives no tuple of {EXCHANGE}; give one"
+        yield f"`{role}` does not return a tuple of {EXCHANGE}; return one"
     for exchange in exchanges:
         for name, kind in (("Down", exchange.Down), ("Up", exchange.Up)):
             if not is_message_class(kind):
@@ -156,8 +156,8 @@ def is_message_class(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
-def check_plays(algo: Algorithm) -> Iterator[str]:
-    """Raises where it cannot be played."""
+def check_runs(algo: Algorithm) -> Iterator[str]:
+    """Raises if it cannot be run."""
     run_problem(algo)
     yield ""
 
@@ -169,8 +169,8 @@ def check_states(algo: Algorithm) -> Iterator[str]:
         for name, value in state._asdict().items():
             if type(value) not in (torch.Tensor, int, float):
                 yield (
-                    f"the field `{name}` of {type(state).__name__} begins as a "
-                    f"{type(value).__name__}; begin with a vector (0 * theta0), an int or a float"
+                    f"the field `{name}` of {type(state).__name__} starts as a "
+                    f"{type(value).__name__}; start with a vector (0 * theta0), an int or a float"
                 )
 
     def complain(part: Part, result: Any, *given: Any) -> str:
@@ -179,12 +179,12 @@ def check_states(algo: Algorithm) -> Iterator[str]:
             return ""
         initial = first[role]
         if type(state) is not type(initial):
-            return f"`{role}` gives a {type(state).__name__}; give a {type(initial).__name__}"
+            return f"`{role}` returns a {type(state).__name__}; return a {type(initial).__name__}"
         for name, now, then in zip(state._fields, state, initial, strict=True):
             if type(now) is not type(then):
                 return (
                     f"`{role}` turns the field `{name}` from {type(then).__name__} into "
-                    f"{type(now).__name__}; keep its type from the beginning on"
+                    f"{type(now).__name__}; keep its type from the start"
                 )
         return ""
 
@@ -198,7 +198,7 @@ def check_precision(algo: Algorithm) -> Iterator[str]:
             for v in vectors(result):
                 if v.dtype != dtype or v.shape != (D,):
                     return (
-                        f"`{part.role}` gives a vector of {v.dtype} and shape {tuple(v.shape)} "
+                        f"`{part.role}` returns a vector of {v.dtype} and shape {tuple(v.shape)} "
                         f"where the model has {dtype} and ({D},); make vectors from those given"
                     )
             return ""
@@ -215,11 +215,13 @@ def check_purity(algo: Algorithm) -> Iterator[str]:
         role, function, _ = part
         result = function(*given)
         if content(given) != before:
-            complaints.append(f"`{role}` changes what it is given; write a = a + b, not a += b")
+            complaints.append(f"`{role}` changes its arguments; write a = a + b, not a += b")
         elif content(getattr(algo, "__dict__", {})) != itself:
-            complaints.append(f"`{role}` changes the algorithm; keep what lasts in its two states")
+            complaints.append(
+                f"`{role}` changes the algorithm; store lasting values in its two states"
+            )
         elif content(function(*copy)) != content(result):
-            complaints.append(f"`{role}` gives another result when repeated; draw from F.rng alone")
+            complaints.append(f"`{role}` gives another result when repeated; draw only from F.rng")
         return result
 
     run_problem(Interceptor(lambda: algo, call))
@@ -233,7 +235,7 @@ def check_determinism(algo: Algorithm) -> Iterator[str]:
             torch.manual_seed(seed)
             runs.append(run_problem(deepcopy(algo)))
     if differ(*runs):
-        yield "two runs with one seed differ; draw from F.rng alone"
+        yield "two runs with one seed differ; draw only from F.rng"
 
 
 def check_messages(algo: Algorithm) -> Iterator[str]:
@@ -248,7 +250,7 @@ def check_messages(algo: Algorithm) -> Iterator[str]:
             back = decode(encode(message), kind, like=initial_model(torch.float32))
         except Exception as error:
             return (
-                f"`{part.role}` sends a {kind.__name__} that cannot cross a wire "
+                f"`{part.role}` sends a {kind.__name__} that cannot be encoded "
                 f"({reason(error)}); its fields must be declared and sent as Vec, int, float or "
                 "Compressed"
             )
@@ -261,7 +263,7 @@ def check_messages(algo: Algorithm) -> Iterator[str]:
             )
         return ""
 
-    with suppress(Exception):  # whether it plays at all is the next check
+    with suppress(Exception):  # whether it runs at all is the next check
         yield from inspect_calls(algo, complain)
 
 
@@ -275,8 +277,8 @@ def check_bits(algo: Algorithm) -> Iterator[str]:
         ):
             if not 0 <= 8 * len(payload) - field_bits(value) <= 7:
                 return (
-                    f"`{part.role}` sends a field `{name}` of {8 * len(payload)} bits that says it "
-                    f"has {field_bits(value)}; let its `bits` say what its `to_bytes` gives"
+                    f"`{part.role}` sends a field `{name}` of {8 * len(payload)} bits that claims "
+                    f"{field_bits(value)}; let its `bits` count what its `to_bytes` returns"
                 )
         return ""
 
@@ -300,7 +302,7 @@ def check_bytes(algo: Algorithm) -> Iterator[str]:
 
 def check_pool(algo: Algorithm) -> Iterator[str]:
     if differ(run_problem(algo), run_problem(algo, fleet_of=partial(Pool, workers=2))):
-        yield "a run on worker processes differs; use nothing that lives outside the two states"
+        yield "a run on worker processes differs; use nothing outside the two states"
 
 
 def check_order(algo: Algorithm) -> Iterator[str]:
@@ -315,7 +317,7 @@ def check_order(algo: Algorithm) -> Iterator[str]:
     for a, b in zip(usual, rotated, strict=True):
         for v, w in zip(vectors(a.server), vectors(b.server), strict=True):
             if not torch.allclose(v, w, rtol=1e-9, atol=1e-12):
-                yield "`up` heeds the order of the replies; treat them alike, as `mean` does"
+                yield "`up` depends on the order of the replies; treat them equally, as `mean` does"
 
 
 def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
@@ -324,8 +326,8 @@ def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
         for name, value in state._asdict().items() if state else ():
             if not is_finite(value):
                 return (
-                    f"where all gradients are zero, `{part.role}` makes `{name}` something that is "
-                    "not finite; guard divisions, as tunefree.core.unit does"
+                    f"if all gradients are zero, `{part.role}` makes `{name}` not finite; "
+                    "guard divisions, as tunefree.core.unit does"
                 )
         return ""
 
@@ -342,7 +344,7 @@ def check_resuming(algo: Algorithm) -> Iterator[str]:
         return part.function(state, *rest)
 
     if differ(run_problem(algo), run_problem(Interceptor(lambda: deepcopy(pristine), call))):
-        yield "a run that is taken up again differs; keep all that lasts in the two states"
+        yield "a resumed run differs; store all lasting values in the two states"
 
 
 def check_replies(algo: Algorithm) -> Iterator[str]:
@@ -351,16 +353,18 @@ def check_replies(algo: Algorithm) -> Iterator[str]:
             return ""
         server, replies = given
         cases: dict[str, list[Reply]] = {
-            "one reply alone": replies[:1],
+            "a single reply": replies[:1],
             "late replies": [reply._replace(tau=2) for reply in replies],
         }
         for case, some in cases.items():
             try:
                 finite = all(map(is_finite, part.function(server, some)))
             except Exception as error:
-                return f"`up` refuses {case} ({reason(error)}); average those that came"
+                return f"`up` fails with {case} ({reason(error)}); average those that arrived"
             if not finite:
-                return f"`up` makes {case} into a state that is not finite; average those that came"
+                return (
+                    f"`up` turns {case} into a state that is not finite; average those that arrived"
+                )
         return ""
 
     yield from inspect_calls(algo, complain)
@@ -373,22 +377,22 @@ def check_theory(algo: Algorithm) -> Iterator[str]:
         return
     needed = [p for p in inspect.signature(rule).parameters.values() if p.default is p.empty]
     if len(needed) != 1:
-        yield "`theory` asks for more than N, S, K and T; a tuning-free method has nothing else"
+        yield "`theory` needs more than N, S, K and T; a tuning-free method has nothing else"
     for sys in SYSTEMS:
         algo = rule(sys)
         if algo.sys != sys or content(vars(algo)) != content(vars(rule(sys))):
-            yield "`theory(sys)` does not give the algorithm of that sys; make its steps from it"
+            yield "`theory(sys)` does not return an algorithm for that sys; take its steps from it"
 
 
 def check_horizon(algo: Algorithm) -> Iterator[str]:
-    """What says nothing of itself promises nothing either."""
+    """An algorithm without `about` promises nothing."""
     sys, made = algo.sys, getattr(algo, "theory", partial(remade, algo))
     if not hasattr(algo, "about") or horizon_steps(made(sys)):
         return
     if differ(run_problem(made(sys)), run_problem(made(sys._replace(T=2 * sys.T)))):
         yield (
-            "it heeds T, and no formula of its `about.steps` has T in it; write there what each "
-            "step is"
+            "it depends on T, but no formula of its `about.steps` contains T; write "
+            "there what each step is"
         )
 
 
@@ -399,7 +403,7 @@ def remade(algo: Algorithm, sys: System) -> Algorithm:
 CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
     "contract": check_contract,
     "messages": check_messages,
-    "plays": check_plays,
+    "runs": check_runs,
     "states": check_states,
     "precision": check_precision,
     "purity": check_purity,

@@ -1,4 +1,4 @@
-"""What each registered algorithm costs, measured by playing it on a probe, and what it says."""
+"""What each registered algorithm costs, measured on a small run, and its `about`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 
 from tunefree.algorithms import REGISTRY, build
 from tunefree.conformance.problem import Flat
-from tunefree.core import About, Algorithm, Generator, System, Vec, bare, stream
+from tunefree.core import About, Algorithm, Generator, System, Vec, stream, unwrapped
 from tunefree.fleet.serial import Serial
-from tunefree.schedule.exchange import Step, play_stage
+from tunefree.schedule.exchange import Step, run_stage
 from tunefree.wire import Compressed, bits
 from tunefree.wire.compressed import Whole
 from tunefree.wire.compressors import AnyOf, PerTensor
 from tunefree.wire.message import field_bits
 
 D = 1000
-LARGE = 100_000  # parameters, from which on a played step would be waited for
+LARGE = 100_000  # parameters, above which running a step would take too long
 TOY = System(N=2, S=1, K=1, T=4)
 
 
@@ -42,23 +42,23 @@ class Entry(NamedTuple):
 
 
 def cost(algo: Algorithm, d: int = D) -> Cost:
-    """What the algorithm really sends to and from one client, and what that client keeps.
+    """What the algorithm really sends to and from one client, and what that client stores.
 
-    For a large model, one of ours is played on a few short vectors: bits grow evenly with d.
+    For a large model, one of ours is run on a few short vectors: bits are linear in d.
     """
-    algo = replace(bare(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    algo = replace(unwrapped(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
     ours = type(algo) in REGISTRY.values()
-    counted = scaled(algo, d) if ours and d >= LARGE else played(algo, d)
+    counted = scaled(algo, d) if ours and d >= LARGE else measured(algo, d)
     return Cost(*(bits / 32 / d for bits in counted))
 
 
-def played(algo: Algorithm, d: int) -> list[int]:
+def measured(algo: Algorithm, d: int) -> list[int]:
     """The bits of each entry of `Cost`, counted from the messages of a step."""
     theta0 = torch.zeros(d)
     fleet = Serial(algo, theta0, Flat)
     server = algo.server(theta0)
-    opening, _ = play_stage(algo, fleet, server, -1, "opening", [0])
-    step, _ = play_stage(algo, fleet, server, 0, "round", [0])
+    opening, _ = run_stage(algo, fleet, server, -1, "opening", [0])
+    step, _ = run_stage(algo, fleet, server, 0, "round", [0])
     return [*sent(step), *sent(opening), bits(fleet.states[0])]
 
 
@@ -71,22 +71,22 @@ def sent(step: Step) -> tuple[int, int]:
 
 
 def scaled(algo: Algorithm, d: int) -> list[int]:
-    """The same without a vector of length d, but for what its compressor is asked once."""
+    """The same without a vector of length d, except for one call of its compressor."""
     C = getattr(algo, "C", None)
     if isinstance(C, PerTensor):
         algo = replace(algo, C=Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
     shapes = getattr(algo, "shapes", None) or [(1,)]
     if not any(shapes):
-        return played(algo, d)
+        return measured(algo, d)
     least = len(shapes)
-    one, two, four = (played(lengthened(algo, more), least + more) for more in (1, 2, 4))
+    one, two, four = (measured(lengthened(algo, more), least + more) for more in (1, 2, 4))
     if any(c - b != 2 * (b - a) for a, b, c in zip(one, two, four, strict=True)):
-        return played(algo, d)  # bits that do not grow evenly
+        return measured(algo, d)  # bits that are not linear in d
     return [a + (b - a) * (d - least - 1) for a, b in zip(one, two, strict=True)]
 
 
 def lengthened(algo: Algorithm, more: int) -> Algorithm:
-    """The algorithm for a model of as many tensors, all of one element but for `more` in one."""
+    """The algorithm for a model with as many tensors, all of one element but one with `more`."""
     shapes = getattr(algo, "shapes", None)
     if shapes is None:
         return algo
@@ -98,7 +98,7 @@ def lengthened(algo: Algorithm, more: int) -> Algorithm:
 
 @dataclass(frozen=True)
 class Weighed:
-    """A compressor whose messages weigh what they would for the model they stand for."""
+    """A compressor whose messages have the size they would have for the large model."""
 
     C: PerTensor
     weight: int  # bits
@@ -123,14 +123,14 @@ class Weighed:
 
 @dataclass(frozen=True, eq=False)
 class Stand(Whole):
-    """A short vector in place of a long one, made as heavy as that."""
+    """A short vector in place of a long one, with the same number of bits."""
 
     extra: int = 0  # type: ignore[misc]
 
 
 def costs(algo: Algorithm, d: int) -> list[Cost]:
-    """The cost with each compressor that may be chosen; usually that is one."""
-    algo = bare(algo)
+    """The cost with each possible compressor; usually there is one."""
+    algo = unwrapped(algo)
     C = getattr(algo, "C", None)
     if not isinstance(C, AnyOf):
         return [cost(algo, d)]

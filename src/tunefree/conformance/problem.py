@@ -1,4 +1,4 @@
-"""A small problem, and ways to run an algorithm on it that show every call."""
+"""A small problem, and ways to run an algorithm on it and inspect every call."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ THETA0 = torch.from_numpy(stream(SEED, "theta0").normal(size=D))
 
 @cache
 def optimum(client: int) -> Vec:
-    """Where the client's own function is smallest."""
+    """The minimum of the client's own function."""
     return torch.from_numpy(stream(SEED, "b", client).normal(size=D))
 
 
 class Quadratic:
-    """The oracle of F(θ; ξ) = ½ Σ a (θ - b_i - ξ)^2, in the precision it is asked in."""
+    """The oracle of F(θ; ξ) = ½ Σ a (θ - b_i - ξ)^2, in the precision of theta."""
 
     def __init__(self, job: Job) -> None:
         self.n, self.drawn = 1 + job.client, 0
@@ -75,7 +75,7 @@ class Part(NamedTuple):
 class Interceptor:
     """An algorithm whose functions are called by `call(part, *given)`.
 
-    It is looked up anew for every exchange, so it may be another copy each time.
+    It is looked up again for every exchange, so it may be another copy each time.
     """
 
     algo: Callable[[], Algorithm]
@@ -135,7 +135,7 @@ def run_problem(
 
 
 def inspect_calls(algo: Algorithm, complain: Callable[..., str], **setting: Any) -> Iterator[str]:
-    """Run, and give what `complain(part, result, *given)` says of each call."""
+    """Run, and yield what `complain(part, result, *given)` returns for each call."""
     complaints: list[str] = []
 
     def call(part: Part, *given: Any) -> Any:
@@ -146,13 +146,13 @@ def inspect_calls(algo: Algorithm, complain: Callable[..., str], **setting: Any)
     try:
         run_problem(Interceptor(lambda: algo, call), **setting)
     except Exception:
-        if not any(complaints):  # otherwise they are the reason
+        if not any(complaints):  # otherwise these are the reason
             raise
     return filter(None, complaints)
 
 
 def content(value: Any) -> Any:
-    """Everything in a value down to the bytes of its vectors; what is no data is left out."""
+    """Everything in a value down to the bytes of its vectors; skips what is not data."""
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes()
     if isinstance(value, Compressed):
@@ -181,14 +181,14 @@ def is_namedtuple(value: Any) -> bool:
 
 
 def message_in(part: Part, result: Any) -> Message | None:
-    """The message among what a function gives, if it sends one."""
+    """The message in what a function returns, if there is one."""
     if part.role == "work":
         return result[1]
     return result if part.role == "down" else None
 
 
 def state_in(part: Part, result: Any) -> Any:
-    """The state among what a function gives, if it gives a new one."""
+    """The new state in what a function returns, if there is one."""
     if part.role == "work":
         return result[0]
     return result if part.role == "up" else None

@@ -29,22 +29,22 @@ from tunefree.errors import ConfigError
 Data: TypeAlias = Any  # a pair (x, y), a frame, a torch Dataset or anything with columns
 Prepare: TypeAlias = Callable[[Inputs], Inputs]
 
-IN_MEMORY = 2**31  # bytes of inputs read from data sets beforehand; the rest is read when drawn
+IN_MEMORY = 2**31  # bytes of inputs read from data sets in advance; the rest is read when drawn
 
 
 class Pair(NamedTuple):
     """Inputs and targets of one client, or of the test set."""
 
-    x: Inputs  # the first sample alone where they are read when drawn
+    x: Inputs  # only the first sample, if they are read when drawn
     y: torch.Tensor
     pictures: bool = False  # they were PIL images
-    prepare: Prepare | None = None  # how Samples say that a batch is made
+    prepare: Prepare | None = None  # as given by Samples: how a batch is made
     columns: tuple[str, ...] = ()  # of a frame
-    items: Items | None = None  # where they are read from when drawn
-    random: bool = False  # and differ then
+    items: Items | None = None  # the source, if they are read when drawn
+    random: bool = False  # whether they differ at every reading
 
     def samples(self, prepare: Prepare) -> Samples:
-        """These alone."""
+        """These as samples."""
         if self.items is None:
             return Samples(self.x, self.y, prepare)
         starts = starts_of([len(self.y)])
@@ -62,9 +62,9 @@ def federation_from(
 
     Data are (x, y) tensors or arrays, a data frame with a target column, a torch Dataset of (x, y)
     items, our Samples, or a data set with a label column and an input column; x may be a tuple or
-    a dict of several inputs. A data set whose samples differ at every reading, or that is larger
-    than memory allows, is read when samples are drawn. `prepare` makes network input of a raw
-    batch; without it, PIL images become floats from 0 to 1 with the channels first, and all else
+    a dict of several inputs. A data set whose samples differ at every reading, or that is too
+    large for memory, is read when samples are drawn. `prepare` turns a raw batch into network
+    input; without it, PIL images become floats from 0 to 1 with the channels first, and all else
     stays as it is.
 
     >>> x, y = torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])
@@ -80,13 +80,13 @@ def federation_from(
             pairs.append(pair_of(data, f"client {i}", room))
             room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs])
-        pairs = alike(pairs, [f"client {i}" for i in range(len(pairs))])
+        pairs = consistent(pairs, [f"client {i}" for i in range(len(pairs))])
         parts = Partition([])
         parts.starts = starts_of([len(pair.y) for pair in pairs])
         parts.order = np.arange(parts.starts[-1], dtype=np.int64)
     first = pairs[0]
     if test is not None:
-        _, tested = alike(
+        _, tested = consistent(
             [first, pair_of(test, "the test set")], ["the training data", "the test set"]
         )
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
@@ -102,7 +102,7 @@ def federation_from(
 
 
 def all_samples(pairs: Sequence[Pair], prepare: Prepare) -> Samples:
-    """The samples of all one after the other."""
+    """All samples, one client after the other."""
     if len(pairs) == 1:
         return pairs[0].samples(prepare)
     y = torch.cat([pair.y for pair in pairs])
@@ -120,7 +120,7 @@ def pixels_to_unit(x: torch.Tensor) -> Images:
 
 
 def pair_of(data: Data, who: str, room: int = IN_MEMORY) -> Pair:
-    """Inputs and targets of equal length; in memory, if they are in it or fit into this room."""
+    """Inputs and targets of equal length; in memory if they are already, or fit into `room`."""
     columns: tuple[str, ...] = ()
     pictures = False
     if isinstance(data, DataLoader):
@@ -160,18 +160,18 @@ def pair_of(data: Data, who: str, room: int = IN_MEMORY) -> Pair:
 def what_to_give(data: Data) -> str:
     if isinstance(data, IterableDataset) or hasattr(data, "__iter__"):
         return (
-            "its samples can only be read one after the other, and clients draw them in any order; "
+            "its samples can only be read in sequence, and clients draw them in any order; "
             "give a data set with __getitem__ and __len__, such as list(data)"
         )
     return "give a pair (x, y), a frame, a torch Dataset with a length, or a data set with columns"
 
 
 def read_items(items: Items, room: int) -> Pair:
-    """All items of a data set, or where to read them from if they are too many or random."""
+    """All items of a data set, or their source if they are too many or random."""
     n = len(items)
     if not n:
         return Pair(torch.empty(0), torch.empty(0, dtype=torch.int64))
-    listed = isinstance(items.data, list | tuple)  # is in memory, and cannot be random
+    listed = isinstance(items.data, list | tuple)  # in memory, and cannot be random
     with seeded(0):
         x, y, pictures = items.read([0])
     random = not listed and items.is_random()
@@ -189,7 +189,7 @@ def read_by_item(data: Data, names: list[str], room: int) -> bool:
         return True
     try:
         row = Items(data, "").read([0])[0]
-    except (KeyError, TypeError, IndexError, ConfigError):  # has columns and no rows
+    except (KeyError, TypeError, IndexError, ConfigError):  # columns but no rows
         return False
     return len(data) * size_of(row) > room
 
@@ -226,13 +226,13 @@ def two_tensors(data: Data) -> tuple[torch.Tensor, ...]:
 
 
 def column_names(data: Data) -> list[str]:
-    """The columns of a Hugging Face data set, or of anything that says them in the same way."""
+    """The columns of a Hugging Face data set, or of anything that names them in the same way."""
     names = getattr(data, "column_names", None) or getattr(data, "features", None)
     return [str(name) for name in names] if isinstance(names, list | tuple | dict) else []
 
 
-def alike(pairs: Sequence[Pair], who: Sequence[str]) -> list[Pair]:
-    """The same, frames' columns in the first one's order, once all have one shape and one type."""
+def consistent(pairs: Sequence[Pair], who: Sequence[str]) -> list[Pair]:
+    """The pairs, frames' columns in the first one's order; refuse different shapes or types."""
     first, result = pairs[0], []
     for whose, pair in zip(who, pairs, strict=True):
         if pair.columns and first.columns and pair.columns != first.columns:
@@ -265,7 +265,7 @@ def in_order(pair: Pair, columns: tuple[str, ...], whose: str, first: str) -> Pa
 def check_like(
     what: str, value: torch.Tensor, expected: torch.Tensor, whose: str, first: str
 ) -> None:
-    """Nothing, once both have one shape and one type."""
+    """Refuse different shapes or types."""
     shape, theirs = tuple(value.shape[1:]), tuple(expected.shape[1:])
     if shape != theirs:
         raise ConfigError(
@@ -280,9 +280,9 @@ def check_like(
 
 
 def check_reach(parts: Partition, n: int) -> None:
-    """Nothing, once the partition speaks of samples that exist."""
+    """Refuse a partition with samples that do not exist."""
     if len(parts.order) and not 0 <= parts.order.min() <= parts.order.max() < n:
         raise ConfigError(
-            f"the partition speaks of sample {int(parts.order.max())}, but the data set has {n}; "
+            f"the partition refers to sample {int(parts.order.max())}, but the data set has {n}; "
             "make the partition from this data set's labels"
         )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tunefree.data.tensors import LABELS, tensor_of
 from tunefree.errors import ConfigError
 
-TARGET_CURE = "number the classes from 0, alike for all clients, for example with Series.map"
-FEATURE_CURE = (
+TARGET_FIX = "number the classes from 0, the same for all clients, for example with Series.map"
+FEATURE_FIX = (
     "turn it into numbers, for example with pandas.get_dummies over all clients, or drop it"
 )
 
@@ -50,8 +50,7 @@ def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[
 def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
     """The columns of these names as one matrix in torch's default float type."""
     columns = [
-        numbers_of(column_of(frame, name), f"{who}, column {name!r}", FEATURE_CURE)
-        for name in names
+        numbers_of(column_of(frame, name), f"{who}, column {name!r}", FEATURE_FIX) for name in names
     ]
     matrix = (
         np.stack([column.astype(np.float64) for column in columns], axis=1) if columns else None
@@ -64,7 +63,7 @@ def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
 
 
 def target_of(column: Any, who: str) -> torch.Tensor:
-    return tensor_of(numbers_of(column, who, TARGET_CURE), who)
+    return tensor_of(numbers_of(column, who, TARGET_FIX), who)
 
 
 def column_of(frame: Any, name: str) -> Any:
@@ -75,8 +74,8 @@ def column_of(frame: Any, name: str) -> Any:
     return frame[list(frame.columns)[at[0]]]
 
 
-def numbers_of(column: Any, who: str, cure: str) -> NDArray[Any]:
-    """A column as plain numbers; what is missing is NaN."""
+def numbers_of(column: Any, who: str, fix: str) -> NDArray[Any]:
+    """A column as numbers; missing values are NaN."""
     array = np.asarray(column)
     if array.dtype.kind in "biuf":
         return array
@@ -87,7 +86,7 @@ def numbers_of(column: Any, who: str, cure: str) -> NDArray[Any]:
         return np.array(
             [np.nan if gone else float(v) for v, gone in zip(values, missing, strict=True)]
         )
-    raise ConfigError(f"{who} holds {' and '.join(sorted(kinds))}, not numbers; {cure}")
+    raise ConfigError(f"{who} contains {' and '.join(sorted(kinds))}, not numbers; {fix}")
 
 
 NUMBERS = {"int", "float", "bool", "bool_", "Decimal"} | {
@@ -96,7 +95,7 @@ NUMBERS = {"int", "float", "bool", "bool_", "Decimal"} | {
 
 
 def same_rows(x: Any, y: Any, who: str) -> None:
-    """Nothing, unless two of pandas' indices say that the same rows come in another order."""
+    """Refuse pandas indices that contain the same rows in a different order."""
     if not all(hasattr(getattr(each, "index", None), "equals") for each in (x, y)):
         return
     if not x.index.equals(y.index) and set(x.index) == set(y.index):

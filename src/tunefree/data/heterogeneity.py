@@ -1,4 +1,4 @@
-"""How unlike the clients of a partition are."""
+"""How heterogeneous the clients of a partition are."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tunefree.data.samples import Index, Partition
 
 
 class Heterogeneity(NamedTuple):
-    """How unlike the clients are."""
+    """How much the clients differ."""
 
     counts: Index  # client by class
     smallest: int  # client, in samples
     median: float
     largest: int
-    classes_per_client: float  # mean number of classes that a client holds
+    classes_per_client: float  # mean number of classes that a client has
     distance: float  # mean total variation from a client's label shares to those of all clients
 
 
 def heterogeneity(parts: Partition, y: ArrayLike, classes: int | None = None) -> Heterogeneity:
-    """The client-by-class counts and what they come to; targets without classes count as one.
+    """The client-by-class counts and statistics of them; targets without classes count as one.
 
     >>> heterogeneity(Partition([np.array([0, 1]), np.array([2, 3])]), [0, 0, 1, 1]).distance
     0.5

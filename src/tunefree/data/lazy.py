@@ -1,7 +1,7 @@
-"""Samples that are read when they are drawn: random augmentation, and sets larger than memory.
+"""Samples that are read when drawn: random augmentation, and data sets larger than memory.
 
-Whatever a data set draws from torch's, NumPy's and Python's random numbers is seeded while it is
-read, so that the same draw gives the same samples in every process and after every resumption.
+The random numbers that a data set draws from torch, NumPy and Python are seeded while it is
+read, so that the same draw gives the same samples in every process and after every resume.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, ten
 from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
 from tunefree.errors import ConfigError
 
-TRIED = 32  # samples read again to see whether they come out the same
+TRIED = 32  # samples read twice to see whether they are random
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """All random numbers that a data set may draw follow from the seed, and none are used up."""
+    """Seed all random numbers that a data set may draw; afterwards restore the generators."""
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - what augmentations draw from
@@ -43,7 +43,7 @@ class Items:
     """A map-style data set and how to read some of its items."""
 
     data: Any  # __len__, and __getitem__ that gives (x, y) or a dict with a label
-    who: str  # has it, in the words of an error message
+    who: str  # whose data it is, for error messages
 
     def __len__(self) -> int:
         return len(self.data)
@@ -56,7 +56,7 @@ class Items:
         return x, y if y.is_floating_point() else y.long(), pictures
 
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
-        """Samples that training uses: finite numbers, as others are checked to be beforehand."""
+        """A training batch, checked for non-finite numbers, as data in memory is in advance."""
         x, y, _ = self.read(index)
         for name, values in (*tensors_of(x).items(), ("target", y)):
             if values.is_floating_point() and not torch.isfinite(values).all():
@@ -68,17 +68,17 @@ class Items:
         return x, y
 
     def is_random(self) -> bool:
-        """Whether a sample differs from one reading to the next, as the random numbers say."""
+        """Whether a sample differs from one reading to the next, depending on random numbers."""
         tried = range(min(TRIED, len(self)))
         first, other, again = (self._at_seed(seed, tried) for seed in (0, 1, 0))
-        if not alike(first, again):
+        if not equal(first, again):
             raise ConfigError(
-                f"{self.who} gives other values for a sample at every reading, although the random "
-                "numbers of torch, numpy.random and random are seeded, so no run could be "
+                f"{self.who} gives different values for a sample at every reading, although the "
+                "random numbers of torch, numpy.random and random are seeded, so no run could be "
                 "repeated; draw from these, or seed its own generator in __getitem__ with "
                 "int(torch.randint(2**31, ()))"
             )
-        return not alike(first, other)
+        return not equal(first, other)
 
     def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
         with seeded(seed):
@@ -92,7 +92,7 @@ class Items:
         if listed is not None and len(listed) == len(self):
             y = tensor_of(listed, self.who)
             y = y if y.is_floating_point() else y.long()
-            if alike((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
+            if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
                 return y
         with seeded(0):
             targets = [item_parts(self.data[i], i, self.who)[1] for i in range(len(self))]
@@ -100,8 +100,8 @@ class Items:
         return y if y.is_floating_point() else y.long()
 
 
-def alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Whether these are the same numbers; what is not a number is like itself."""
+def equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Whether these are the same numbers; NaN equals NaN."""
     return all(
         a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
         for a, b in zip(one, other, strict=True)
@@ -122,18 +122,18 @@ def listed_labels(data: Any) -> Any:
 
 @dataclass(frozen=True)
 class LazySamples(Samples):
-    """Samples of data sets one after the other; `x` is where they are read from, `y` a list."""
+    """Samples of several data sets in sequence; `x` are their sources, `y` all targets."""
 
     x: tuple[Samples | Items, ...]
     starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
-    anew: bool = True  # some are different at every reading
+    varying: bool = True  # whether some differ at every reading
     targets: Targets = identity
 
     lazy: ClassVar[bool] = True
 
     @property
     def random(self) -> bool:
-        return self.anew
+        return self.varying
 
     def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
         if isinstance(index, slice):
@@ -160,7 +160,7 @@ class LazySamples(Samples):
 
 
 def joined(parts: Sequence[Inputs]) -> Inputs:
-    """The inputs of these one after the other."""
+    """These inputs, concatenated."""
     first = parts[0]
     if isinstance(first, torch.Tensor):
         return torch.cat(list(parts))

@@ -1,4 +1,4 @@
-"""A user's own data by name: a CSV table, or a function that gives what `tunefree.train` takes."""
+"""A user's own data by name: a CSV table, or a function that returns clients for training."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
 from tunefree.errors import ConfigError, unknown
 
-SHARE = 0.2  # of the samples become the test set, where none is given
+SHARE = 0.2  # of the samples become the test set, if none is given
 MODEL = "mlp"
 TASKS = ("classification", "regression")
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")
-KEPT = ("test", "fingerprint")  # options that are not the function's
+KEPT = ("test", "fingerprint")  # our own options, not the function's
 
 
 class Table(NamedTuple):
-    """What a CSV file holds: inputs, targets, and perhaps whose each row is."""
+    """The contents of a CSV file: inputs, targets, and perhaps each row's client."""
 
     x: NDArray[np.float32]
     y: NDArray[Any]
-    names: tuple[str, ...]  # of the classes; none of a regression
+    names: tuple[str, ...]  # of the classes; empty for a regression
     groups: Index | None
 
 
@@ -51,9 +51,9 @@ def is_table(name: str) -> bool:
 
 
 def load(name: str, **options: Any) -> Dataset:
-    """The data of this name, a share of it as the test set unless one comes with it.
+    """The data of this name; a share of it becomes the test set unless it has one.
 
-    With the `fingerprint` of an earlier loading it must be the same samples again.
+    If `fingerprint` is given, the samples must still have it.
     """
     wanted, share = options.pop("fingerprint", ""), options.pop("test", SHARE)
     if isinstance(share, bool) or not isinstance(share, float) or not 0 < share < 1:
@@ -62,16 +62,16 @@ def load(name: str, **options: Any) -> Dataset:
         )
     data = from_table(name, share, options) if is_table(name) else called(name, share, options)
     if wanted and (found := fingerprint(data)) != wanted:
-        same = "" if is_table(name) else ", by a function that gives the same samples every time"
+        same = "" if is_table(name) else ", by a function that returns the same samples every time"
         raise ConfigError(
             f"data.name = {name!r} has changed: its samples had the fingerprint {wanted}, and now "
-            f"it is {found}; give them as they were{same}, or begin a new run"
+            f"it is {found}; give them as they were{same}, or start a new run"
         )
     return data
 
 
 def fingerprint(data: Dataset) -> str:
-    """Twelve letters and digits that differ wherever samples, targets or clients do."""
+    """Twelve letters and digits that change if samples, targets or clients do."""
     mark = hashlib.sha256()
     for samples in (data.train, data.test):
         for tensor in (*tensors(samples.x), samples.y):
@@ -83,7 +83,7 @@ def fingerprint(data: Dataset) -> str:
 
 
 def tensors(x: Any) -> Sequence[torch.Tensor]:
-    """Of inputs that are one tensor, several, or read only when drawn."""
+    """The tensors of inputs: one, several, or none if they are read when drawn."""
     if isinstance(x, torch.Tensor):
         return [x]
     return list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else []
@@ -93,7 +93,7 @@ def tensors(x: Any) -> Sequence[torch.Tensor]:
 
 
 def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
-    """What the function gives, as a data set."""
+    """What the function returns, as a data set."""
     function = import_name("data.name", name)
     if not callable(function):
         raise ConfigError(f"data.name = {name!r} is not a function; give one that returns data")
@@ -113,8 +113,8 @@ def given_by(function: Callable[..., Any], options: tuple[tuple[str, Any], ...])
 def dataset_of(name: str, given: Any, share: float) -> Dataset:
     """A data set from clients in a list, from clients and a test set, or from all samples as one.
 
-    Of a tuple of two, the second tells: numbers are targets, a Partition says whose samples they
-    are, and all else is a test set.
+    In a tuple of two, the second decides: numbers are targets, a Partition assigns the samples to
+    clients, and all else is a test set.
     """
     if isinstance(given, Dataset):
         return given._replace(name=name)
@@ -125,17 +125,17 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
     federation = federation_from(data if several else [data], test)
     groups = owners(federation) if several else None
     train = federation.train
-    if groups is not None and (groups < 0).any():  # a partition may leave samples out
+    if groups is not None and (groups < 0).any():  # a partition may exclude samples
         train, groups = chosen(train, np.flatnonzero(groups >= 0)), groups[groups >= 0]
-    held = federation.test
-    if held is None:
+    test = federation.test
+    if test is None:
         if not isinstance(train.x, torch.Tensor):
-            raise ConfigError(f"data.name = {name!r} must also give a test set: (data, test)")
+            raise ConfigError(f"data.name = {name!r} must also return a test set: (data, test)")
         left, aside = split(len(train), groups, share)
-        held, train = chosen(train, aside), chosen(train, left)
+        test, train = chosen(train, aside), chosen(train, left)
         groups = None if groups is None else groups[left]
-    train, held = (with_columns(samples) for samples in (train, held))
-    return Dataset(name, train, held, classes_in(train, held), MODEL, groups=groups)
+    train, test = (with_columns(samples) for samples in (train, test))
+    return Dataset(name, train, test, classes_in(train, test), MODEL, groups=groups)
 
 
 def is_one(data: Any) -> bool:
@@ -145,7 +145,7 @@ def is_one(data: Any) -> bool:
 
 
 def owners(federation: Federation) -> Index:
-    """The client of each sample; -1 where nobody has it."""
+    """The client of each sample; -1 if none has it."""
     owner = np.full(len(federation.train), -1, dtype=np.int64)
     sizes = federation.parts.sizes
     owner[federation.parts.order] = np.repeat(np.arange(len(sizes)), sizes)
@@ -158,21 +158,21 @@ def chosen(samples: Samples, index: Index) -> Samples:
 
 
 def with_columns(samples: Samples) -> Samples:
-    """Real targets get a column of their own, as a model with one output has it."""
+    """Real targets as a column, the shape of a model with one output."""
     if samples.y.is_floating_point() and samples.y.dim() == 1:
         return Samples(samples.x, samples.y.unsqueeze(1), samples.prepare)
     return samples
 
 
 def classes_in(*parts: Samples) -> int | None:
-    """One more than the largest label; none of a regression."""
+    """One more than the largest label; None for a regression."""
     if any(part.y.is_floating_point() or part.y.dim() != 1 for part in parts):
         return None
     return 1 + max(int(part.y.max()) for part in parts)
 
 
 def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
-    """Places to train on and to test on: of all samples, or of each client's own."""
+    """Indices to train on and to test on: of all samples, or of each client's own."""
     rng = stream(0, "test split")
     if groups is None:
         order = rng.permutation(n)
@@ -186,7 +186,7 @@ def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
     aside = rank < np.repeat(most, count)
     if not aside.any():
         raise ConfigError(
-            f"data.test = {share} leaves nothing to test on, as clients hold so few samples; give "
+            f"data.test = {share} leaves nothing to test on, as clients have so few samples; give "
             "a larger share"
         )
     return np.sort(mixed[~aside]), np.sort(mixed[aside])
@@ -196,7 +196,7 @@ def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
 
 
 def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
-    """The rows of a CSV file: numbers as inputs, brought to mean 0 and deviation 1."""
+    """The rows of a CSV file: numbers as inputs, standardised to mean 0 and deviation 1."""
     allowed = ("target", "client_column", "drop", "task")
     for key, value in options.items():
         if key not in allowed:
@@ -229,13 +229,13 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
 def read_table(
     name: str, target: str, client_column: str, drop: str, task: str, changed: int, size: int
 ) -> Table:
-    """The columns of the file as it was at that time."""
+    """The columns of the file, cached while its time stamp and size stay the same."""
     if task and task not in TASKS:
         raise unknown("data.task", task, TASKS)
     head, between = header(name)
     if not target:
         raise ConfigError(
-            f"data.name = {name!r} does not say what to learn; name its column: --target-column "
+            f"data.name = {name!r} needs a target; name its column: --target-column "
             f"{head[-1]} (columns: {', '.join(head)})"
         )
     left_out = [word.strip() for word in drop.split(",") if word.strip()]
@@ -249,7 +249,7 @@ def read_table(
     places = [head.index(column) for column in (target, client_column) if column]
     texts = list(zip(*(tuple(row[i] for i in places) for row in rows(name, head)), strict=True))
     if not texts:
-        raise ConfigError(f"data.name = {name!r} has no rows below its header; give it some")
+        raise ConfigError(f"data.name = {name!r} has no rows below its header; add some")
     try:
         x = np.loadtxt(
             name,
@@ -276,18 +276,20 @@ def read_table(
 
 
 def header(name: str) -> tuple[list[str], str]:
-    """The names of the columns, and what stands between them."""
+    """The names of the columns, and the delimiter."""
     try:
         with Path(name).open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data.name = {name!r} cannot be read ({error}); check it") from error
+        raise ConfigError(
+            f"data.name = {name!r} cannot be read ({error}); check the file"
+        ) from error
     between = max(",;\t", key=first.count)
     head = [column.strip() for column in next(csv.reader([first], delimiter=between), [])]
     if len(head) < 2 or len(set(head)) < len(head) or "" in head:
         raise ConfigError(
-            f"data.name = {name!r} must begin with a line of two or more different column names; "
-            f"it begins with {first.strip()[:60]!r}"
+            f"data.name = {name!r} must start with a line of two or more different column names; "
+            f"it starts with {first.strip()[:60]!r}"
         )
     return head, between
 
@@ -302,14 +304,14 @@ def rows(name: str, head: Sequence[str]) -> Iterator[list[str]]:
             if row and len(row) != len(head):
                 raise ConfigError(
                     f"data.name = {name!r}, line {reader.line_num} has {len(row)} cells, but there "
-                    f"are {len(head)} columns; mend it"
+                    f"are {len(head)} columns; fix that line"
                 )
             if row:
                 yield row
 
 
 def bad_cell(name: str, head: Sequence[str], inputs: Sequence[int]) -> ConfigError | None:
-    """The first cell that is no number, in a sentence."""
+    """The error for the first cell that is not a number."""
     for number, row in enumerate(rows(name, head), 1):
         for i in inputs:
             if not is_finite(row[i]):
@@ -331,7 +333,7 @@ def is_finite(text: str) -> bool:
 def targets(
     name: str, column: str, texts: Sequence[str], task: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Whole numbers and words are classes, in their order; other numbers are a regression."""
+    """Whole numbers and words are classes, sorted; other numbers are a regression."""
     distinct = set(texts)
     empty = next((text for text in distinct if not text.strip()), None)
     if empty is not None:
@@ -346,22 +348,22 @@ def targets(
         if task == "classification" and len(distinct) > max(20, len(texts) / 2):
             raise ConfigError(
                 f"column {column!r} of data.name = {name!r} has {len(distinct):,} different values "
-                f"in {len(texts):,} rows, too many for classes; say what it is: "
+                f"in {len(texts):,} rows, too many for classes; choose: "
                 "--set data.task=regression, or classification"
             )
     if task == "regression":
         if not numbers:
             word = next(text for text in texts if not is_finite(text))
             raise ConfigError(
-                f"column {column!r} of data.name = {name!r} has {word!r}, which is no number, so "
-                "that data.task = 'regression' cannot be"
+                f"column {column!r} of data.name = {name!r} has {word!r}, which is not a number, "
+                "as data.task = 'regression' needs; fix it, or use classification"
             )
         return np.array(texts, dtype=np.float32).reshape(-1, 1), ()
     names = sorted(distinct, key=float if numbers else str)
     if len(names) < 2:
         raise ConfigError(
-            f"column {column!r} of data.name = {name!r} has the one value {names[0]!r}, and "
-            "nothing to learn"
+            f"column {column!r} of data.name = {name!r} has only the value {names[0]!r}: "
+            "nothing to learn; choose another target"
         )
     code = {text: i for i, text in enumerate(names)}
     return np.array([code[text] for text in texts], dtype=np.int64), tuple(names)

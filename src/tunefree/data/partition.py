@@ -1,8 +1,8 @@
-"""How samples are dealt out to clients.
+"""How samples are split across clients.
 
 Every rule is seeded and gives each sample to one client; all cover the whole set, except
-`beta_literal`, which must leave samples out. Rules by label decide a client-by-class count matrix;
-`deal` then fills it with shuffled samples.
+`beta_literal`, which must drop samples. Rules by label decide a client-by-class count matrix;
+`assign` then fills it with shuffled samples.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tunefree.core import Generator, stream
 from tunefree.data.samples import Index, Partition, starts_of
 from tunefree.errors import ConfigError, unknown
 
-MIN_SIZE = 10  # samples a client gets at least, where there are enough
+MIN_SIZE = 10  # samples that every client gets at least, if there are enough
 REDRAWS = 1000
-DRAWN_SHARES = 10_000_000  # redraws end earlier where N x classes is so large that they take long
+DRAWN_SHARES = 10_000_000  # fewer redraws if N x classes is so large that they take long
 
 Shares = NDArray[np.float64]
 
@@ -28,9 +28,9 @@ def iid(y: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """A random permutation in near-equal parts.
 
     Args:
-        y: The targets of all samples, whatever they are.
+        y: The targets of all samples, of any kind.
         clients: N.
-        seed: The same seed deals the same way.
+        seed: The same seed gives the same partition.
 
     >>> [len(part) for part in iid([0] * 10, clients=3)]
     [4, 3, 3]
@@ -50,9 +50,9 @@ def dirichlet(
     Args:
         y: The labels of all samples.
         clients: N.
-        alpha: The smaller, the more unlike the clients.
-        seed: The same seed deals the same way.
-        min_size: Samples that every client gets at least, where there are enough.
+        alpha: The smaller, the more heterogeneous the clients.
+        seed: The same seed gives the same partition.
+        min_size: Samples that every client gets at least, if there are enough.
 
     >>> parts = dirichlet([0, 1] * 500, clients=10, alpha=0.5)
     >>> int(parts.sizes.sum()), bool(parts.sizes.min() >= 10)
@@ -66,20 +66,20 @@ def dirichlet(
         counts = cut_classes(totals, rng.dirichlet(np.full(clients, alpha), size=len(totals)))
         if counts.sum(axis=1).min() >= enough:
             break
-    return deal(labels, counts, rng, enough)
+    return assign(labels, counts, rng, enough)
 
 
 def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
     """Dirichlet by client: near-equal sizes, each client's class shares drawn from Dir(alpha).
 
     Clients fill up in random order; when a class is used up, a client's remaining shares are scaled
-    to one, so the last clients take what is left.
+    to one, so the last clients take the rest.
 
     Args:
         y: The labels of all samples.
         clients: N.
-        alpha: The smaller, the more unlike the clients.
-        seed: The same seed deals the same way.
+        alpha: The smaller, the more heterogeneous the clients.
+        seed: The same seed gives the same partition.
 
     >>> dirichlet_equal([0, 1, 2, 3] * 25, clients=5, alpha=0.1).sizes.tolist()
     [20, 20, 20, 20, 20]
@@ -98,22 +98,22 @@ def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> 
             got = np.minimum(rng.multinomial(missing, shares / shares.sum()), left)
             counts[client] += got
             left -= got
-    return deal(labels, counts, rng)
+    return assign(labels, counts, rng)
 
 
 def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
     """Two classes in near-equal sizes: client i's share of one class is drawn from Beta(a, b).
 
     For a random half of the clients that class is 0, for the others 1, which keeps balanced data
-    balanced. So that every sample finds a client, all shares then move by one common amount on the
+    balanced. So that every sample has a client, all shares then move by one common amount on the
     logit scale; the more clients, the smaller the move.
 
     Args:
         y: The labels of all samples.
         clients: N.
-        a: The first number of the Beta law.
-        b: The second.
-        seed: The same seed deals the same way.
+        a: The first parameter of the Beta distribution.
+        b: The second parameter.
+        seed: The same seed gives the same partition.
 
     >>> beta([0, 1] * 50, clients=4, a=2, b=5).sizes.tolist()
     [25, 25, 25, 25]
@@ -129,21 +129,21 @@ def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Parti
         ones = sizes / (1 + np.exp(-(logit + middle)))
         low, high = (middle, high) if ones.sum() < totals[1] else (low, middle)
     first = whole_numbers(ones, int(totals[1]), sizes)
-    return deal(labels, np.stack([sizes - first, first], axis=1), rng)
+    return assign(labels, np.stack([sizes - first, first], axis=1), rng)
 
 
 def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
     """Two classes in equal sizes: client i's share of class 1 is drawn from Beta(a, b), as it is.
 
     Where the drawn shares ask for more of one class than there is, all clients are made smaller
-    and the rest of the data is left out: with Beta(2, 5) and balanced data, about 30 %.
+    and the rest of the data is dropped: with Beta(2, 5) and balanced data, about 30 %.
 
     Args:
         y: The labels of all samples.
         clients: N.
-        a: The first number of the Beta law.
-        b: The second.
-        seed: The same seed deals the same way.
+        a: The first parameter of the Beta distribution.
+        b: The second parameter.
+        seed: The same seed gives the same partition.
 
     >>> parts = beta_literal([0, 1] * 500, clients=10, a=2, b=5)
     >>> bool(parts.sizes.sum() < 1000), len(set(parts.sizes.tolist()))
@@ -155,7 +155,7 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
     while size > 0:
         first = np.rint(size * share).astype(np.int64)
         if first.sum() <= totals[1] and clients * size - first.sum() <= totals[0]:
-            return deal(labels, np.stack([size - first, first], axis=1), rng)
+            return assign(labels, np.stack([size - first, first], axis=1), rng)
         size -= 1
     raise ConfigError(
         f"data.partition = 'beta-literal:{a:g},{b:g}' leaves {clients} clients without a sample; "
@@ -169,26 +169,26 @@ def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) ->
     Args:
         y: The labels of all samples.
         clients: N.
-        a: The first number of the Beta law.
-        b: The second.
-        seed: The same seed deals the same way.
+        a: The first parameter of the Beta distribution.
+        b: The second parameter.
+        seed: The same seed gives the same partition.
 
     >>> int(beta_split([0, 1] * 500, clients=10, a=2, b=5).sizes.sum())
     1000
     """
     labels, totals, weights, rng = binary_draw("beta-split", y, clients, a, b, seed, classes=2)
     counts = cut_classes(totals, weights / weights.sum(axis=1, keepdims=True))
-    return deal(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
+    return assign(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
 
 
 def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
     """Random samples in unequal amounts: sizes in proportions drawn from Dir(alpha).
 
     Args:
-        y: The targets of all samples, whatever they are.
+        y: The targets of all samples, of any kind.
         clients: N.
         alpha: The smaller, the more unequal the sizes.
-        seed: The same seed deals the same way.
+        seed: The same seed gives the same partition.
 
     >>> parts = quantity([0] * 1000, clients=10, alpha=0.5)
     >>> int(parts.sizes.sum()), bool(parts.sizes.max() > 3 * parts.sizes.min())
@@ -203,10 +203,10 @@ def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partit
     """Random samples in unequal amounts: the logarithms of the sizes spread by sigma.
 
     Args:
-        y: The targets of all samples, whatever they are.
+        y: The targets of all samples, of any kind.
         clients: N.
         sigma: The larger, the more unequal the sizes.
-        seed: The same seed deals the same way.
+        seed: The same seed gives the same partition.
 
     >>> int(lognormal([0] * 1000, clients=10, sigma=0.3).sizes.sum())
     1000
@@ -224,7 +224,7 @@ def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Part
         y: The labels of all samples.
         clients: N.
         per_client: A whole number of shards.
-        seed: The same seed deals the same way.
+        seed: The same seed gives the same partition.
 
     >>> shards([0, 0, 1, 1, 2, 2, 3, 3], clients=2, per_client=2).sizes.tolist()
     [4, 4]
@@ -254,9 +254,9 @@ def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """The clients that the data itself names, in the order of their names.
 
     Args:
-        groups: For each sample whose it is.
-        clients: How many names there are.
-        seed: Nothing is drawn; it is here because all rules have one.
+        groups: The client of each sample.
+        clients: How many clients there are.
+        seed: Unused; all rules have one.
 
     >>> [part.tolist() for part in natural(["north", "south", "north"], clients=2)]
     [[0, 2], [1]]
@@ -270,8 +270,8 @@ def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     return Partition.by_owner(owner.astype(np.int64), clients)
 
 
-def deal(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Partition:
-    """Shuffled samples in the numbers that a client-by-class matrix says, then evened out."""
+def assign(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Partition:
+    """Shuffled samples in the numbers of a client-by-class matrix, then evened out."""
     clients, classes = counts.shape
     owner = np.full(len(labels), -1, dtype=np.int64)
     shuffled = rng.permutation(len(labels))
@@ -285,7 +285,7 @@ def deal(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Parti
 
 
 def even_out(owner: Index, clients: int, enough: int, rng: Generator) -> Index:
-    """The same owners, after the largest clients have given random samples to the smallest."""
+    """The same owners, after moving random samples from the largest clients to the smallest."""
     sizes = np.bincount(owner[owner >= 0], minlength=clients)
     wanted = even_sizes(sizes, enough)
     if (wanted == sizes).all():
@@ -302,7 +302,7 @@ def even_out(owner: Index, clients: int, enough: int, rng: Generator) -> Index:
 
 
 def even_sizes(sizes: Index, enough: int) -> Index:
-    """The sizes once nobody has fewer than `enough`, the largest having been levelled for it.
+    """The sizes after levelling the largest until nobody has fewer than `enough`.
 
     >>> even_sizes(np.array([0, 9, 5, 4]), enough=3).tolist()
     [3, 6, 5, 4]
@@ -311,7 +311,7 @@ def even_sizes(sizes: Index, enough: int) -> Index:
     if not missing:
         return sizes
     low, high = enough, int(sizes.max())
-    while low < high:  # the highest level above which enough samples lie
+    while low < high:  # the highest level with enough samples above it
         level = (low + high + 1) // 2
         if np.maximum(sizes - level, 0).sum() >= missing:
             low = level
@@ -331,7 +331,7 @@ def cut(sizes: Index, rng: Generator) -> Partition:
 
 
 def skewed(n: int, shares: Shares, rng: Generator) -> Partition:
-    """Random parts in these proportions, nobody below the least size."""
+    """Random parts in these proportions, nobody below the minimum size."""
     sizes = cut_classes(np.array([n]), shares[None])[:, 0]
     return cut(even_sizes(sizes, min(MIN_SIZE, n // len(shares))), rng)
 
@@ -378,7 +378,7 @@ def classes_for(rule: str, y: ArrayLike, clients: int) -> tuple[Index, Index]:
     labels = np.asarray(y)
     if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
         raise ConfigError(
-            f"data.partition = {rule!r} deals by class, but these targets are not class labels; "
+            f"data.partition = {rule!r} splits by class, but these targets are not class labels; "
             "use 'iid', 'quantity' or 'natural'"
         )
     enough_for(y, clients)
@@ -387,20 +387,20 @@ def classes_for(rule: str, y: ArrayLike, clients: int) -> tuple[Index, Index]:
 
 
 def enough_for(y: ArrayLike, clients: int) -> int:
-    """The number of samples, once there are enough to go round."""
+    """The number of samples; refuse fewer samples than clients."""
     n = len(np.asarray(y))
     if clients < 1:
         raise ConfigError(f"clients = {clients} must be at least 1")
     if n < clients:
         raise ConfigError(
-            f"{n} samples cannot be dealt out to {clients} clients; lower the number of clients "
+            f"{n} samples cannot be split across {clients} clients; lower the number of clients "
             "to at most one per sample"
         )
     return n
 
 
 def positive(name: str, value: float, most: float = 1e6) -> float:
-    """The same number, once it is positive and not absurd."""
+    """The same number, after checking its range."""
     if not 1e-6 <= value <= most:
         raise ConfigError(
             f"partition {name} = {value:g} must be a positive number, from 0.000001 to {most:g}"
@@ -411,7 +411,7 @@ def positive(name: str, value: float, most: float = 1e6) -> float:
 class Rule(NamedTuple):
     """A partition rule as a setting names it."""
 
-    deal: Callable[..., Partition]
+    split: Callable[..., Partition]
     numbers: int
     example: str
 
@@ -446,7 +446,7 @@ def from_spec(
         numbers = [float(number) for number in tail.split(",")] if tail else []
     except ValueError:
         raise ConfigError(
-            f"data.partition = {spec!r} has a part that is not a number; write it like "
+            f"data.partition = {spec!r} contains something that is not a number; write it like "
             f"{rule.example!r}"
         ) from None
     if len(numbers) != rule.numbers:
@@ -454,7 +454,7 @@ def from_spec(
             f"data.partition = {spec!r} has {len(numbers)} numbers; write it like {rule.example!r}"
         )
     if name != "natural":
-        return rule.deal(y, clients, *numbers, seed=seed)
+        return rule.split(y, clients, *numbers, seed=seed)
     if groups is None:
         raise ConfigError(
             "data.partition = 'natural' needs data that names its clients, and this data set does "

@@ -1,4 +1,4 @@
-"""Samples as compact arrays, a data set with its split, and a federation: whose is which."""
+"""Samples as compact arrays, a data set with its split, and a federation of clients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
-Inputs: TypeAlias = Any  # a tensor; of a model with several inputs a tuple or a dict of tensors
-Targets: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # targets -> as the loss wants them
+Inputs: TypeAlias = Any  # a tensor; for a model with several inputs a tuple or dict of tensors
+Targets: TypeAlias = Callable[
+    [torch.Tensor], torch.Tensor
+]  # targets -> targets as the loss needs them
 
 
 def identity(x: Inputs) -> Inputs:
@@ -35,7 +37,7 @@ def each(change: Callable[[torch.Tensor], torch.Tensor], x: Inputs) -> Inputs:
 
 
 def tensors_of(x: Inputs) -> dict[str, torch.Tensor]:
-    """The tensors of inputs by what an error message calls them."""
+    """The tensors of inputs, by their names in error messages."""
     if isinstance(x, torch.Tensor):
         return {"input": x}
     if isinstance(x, tuple):
@@ -44,7 +46,7 @@ def tensors_of(x: Inputs) -> dict[str, torch.Tensor]:
 
 
 def split(x: Inputs, size: int) -> list[Inputs]:
-    """The inputs cut into batches of so many samples."""
+    """The inputs cut into batches of `size` samples."""
     if isinstance(x, torch.Tensor):
         return list(torch.split(x, size))
     if isinstance(x, tuple):
@@ -55,7 +57,7 @@ def split(x: Inputs, size: int) -> list[Inputs]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and targets, kept raw (uint8 stays uint8) until a batch is made."""
+    """Inputs and targets, stored raw (uint8 stays uint8) until a batch is made."""
 
     x: Inputs
     y: torch.Tensor
@@ -67,7 +69,7 @@ class Samples:
         return len(self.y)
 
     def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
-        """The samples at these places, ready for the network; `seed` is for those read anew."""
+        """The samples at these indices, ready for the network; `seed` is for random ones."""
         if isinstance(index, slice):
             return self.prepare(each(lambda x: x[index], self.x)), self.y[index]
         at = torch.from_numpy(index)  # index_select is ten times quicker than x[at] here
@@ -81,12 +83,12 @@ class Samples:
             yield self.batch(slice(start, start + size))
 
     def with_targets(self, targets: Targets) -> Samples:
-        """The same samples, their targets as the loss wants them."""
+        """The same samples, their targets as the loss needs them."""
         return replace(self, y=targets(self.y))
 
     @property
     def random(self) -> bool:
-        """Whether a sample may be another one at the next reading."""
+        """Whether a sample may differ at the next reading."""
         return False
 
     @property
@@ -101,7 +103,7 @@ class Samples:
 
 
 class Partition:
-    """Which samples belong to which client: one flat array and where each client's part begins."""
+    """Which samples belong to which client: one flat array and where each client's part starts."""
 
     order: Index
     starts: Index
@@ -113,7 +115,7 @@ class Partition:
 
     @classmethod
     def by_owner(cls, owner: Index, clients: int) -> Partition:
-        """The partition that gives sample j to client owner[j]; a negative owner leaves it out.
+        """The partition that gives sample j to client owner[j]; a negative owner drops it.
 
         >>> [part.tolist() for part in Partition.by_owner(np.array([1, 0, -1, 1]), clients=2)]
         [[1], [0, 3]]
@@ -143,7 +145,7 @@ class Partition:
 
 
 def starts_of(sizes: Sequence[int] | Index) -> Index:
-    """Where each part begins when parts of these sizes follow one another, and the end."""
+    """Where each part starts when parts of these sizes follow one another, and the end."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
@@ -179,7 +181,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Federation:
-    """Training samples dealt out to clients, and a test set held by the server (or none)."""
+    """Training samples split across clients, and the test set of the server (or none)."""
 
     train: Samples
     parts: Partition
@@ -192,7 +194,7 @@ class Federation:
 
 
 def check_federation(federation: Federation) -> Federation:
-    """The same federation, once nothing in it can fail later: sizes, labels and finite numbers."""
+    """The same federation, after checking sizes, labels and finite numbers."""
     check_sizes(federation.parts.sizes)
     for role, samples in (("training", federation.train), ("test", federation.test)):
         if samples is not None:
@@ -201,12 +203,12 @@ def check_federation(federation: Federation) -> Federation:
 
 
 def check_sizes(sizes: Sequence[int] | Index) -> None:
-    """Nothing, once there is a client and none is empty."""
+    """Refuse no clients, and empty ones."""
     if not len(sizes):
         raise ConfigError("clients = [] has no client; give at least one")
     if 0 in sizes:
         empty = int(np.argmin(sizes))
-        raise ConfigError(f"client {empty} has no samples; leave it out or give it data")
+        raise ConfigError(f"client {empty} has no samples; remove it or give it data")
 
 
 def check_samples(role: str, samples: Samples, federation: Federation) -> None:
@@ -214,7 +216,7 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
     inputs = {} if samples.lazy else tensors_of(samples.x)  # lazy ones are checked when read
 
     def holder(bad: torch.Tensor) -> str:
-        """Where the first bad sample is, in the words of whoever supplied it."""
+        """Where the first bad sample is: client and index as the user gave them."""
         at = int(bad.nonzero()[0, 0])
         if role == "test":
             return f"test sample {at}"

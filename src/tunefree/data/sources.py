@@ -1,4 +1,4 @@
-"""Named data sets: what each is, and loading it."""
+"""Named data sets: descriptions and loading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ __all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "classes_of", "l
 DIGITS = tuple("0123456789")
 UPPER = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 LOWER = tuple("abcdefghijklmnopqrstuvwxyz")
-MERGED = DIGITS + UPPER + tuple("abdefghnqrt")  # lower-case letters unlike their upper case
+MERGED = (
+    DIGITS + UPPER + tuple("abdefghnqrt")
+)  # lower-case letters that differ from their upper case
 CLOTHES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -35,7 +37,7 @@ THINGS = (
 
 
 class Source(NamedTuple):
-    """What a named data set says of itself."""
+    """The description of a named data set."""
 
     name: str
     about: str
@@ -45,7 +47,7 @@ class Source(NamedTuple):
     model: str
     citation: str
     licence: str
-    build: Callable[..., Dataset]  # its keywords after data_dir are the set's options
+    build: Callable[..., Dataset]  # its keywords after data_dir are the data set's options
     files: FileSet | None = None
 
 
@@ -97,7 +99,7 @@ def images(
     std: tuple[float, ...],
     data_dir: str | Path | None = None,
 ) -> Dataset:
-    """A set of pictures that comes as files."""
+    """A data set of images that comes as files."""
     arrays = cache.arrays_of(files, data_dir)
     prepare = Images(white=255, mean=mean, std=std)
     train, test = (
@@ -188,7 +190,7 @@ SOURCES: dict[str, Source] = {
             official.MNIST,
             about="handwritten digits, 28x28 grey",
             citation="LeCun, Bottou, Bengio, Haffner 1998, Proc. IEEE 86(11)",
-            licence="copyright Y. LeCun and C. Cortes; given elsewhere as CC BY-SA 3.0",
+            licence="copyright Y. LeCun and C. Cortes; elsewhere stated as CC BY-SA 3.0",
             model="cnn_mnist",
             names=DIGITS,
             mean=(0.1307,),
@@ -256,7 +258,7 @@ SOURCES: dict[str, Source] = {
             test=2_000,
             classes=None,
             model="quadratic",
-            citation="none, it is made up on the spot",
+            citation="none, it is generated",
             licence="public domain",
             build=synthetic.quadratic,
         ),
@@ -283,7 +285,7 @@ def at_hand(name: str, data_dir: str | Path | None = None) -> bool:
 
 
 def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dataset:
-    """The named data set, fetched if it is in no folder here; or a user's own, see `own`.
+    """The named data set, fetched if it is not in any folder; or a user's own, see `own`.
 
     >>> data = load("digits")
     >>> len(data.train), len(data.test), data.train.input_shape
@@ -292,16 +294,14 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
     if own.is_own(name):
         if data_dir:
             raise ConfigError(
-                f"data.dir = {str(data_dir)!r} is for named data sets; leave it out, and give the "
-                "whole path of your own as data.name"
+                f"data.dir = {str(data_dir)!r} is for named data sets; omit it, and give the "
+                "full path of your own as data.name"
             )
         return own.load(name, **chosen)
     source, allowed = source_of(name), options(name)
     for key in chosen:
         if not allowed:
-            raise ConfigError(
-                f"data.{key} = {chosen[key]!r}: {name} takes no options; leave it out"
-            )
+            raise ConfigError(f"data.{key} = {chosen[key]!r}: {name} takes no options; omit it")
         if key not in allowed:
             raise unknown(f"option of {name}", key, allowed)
     if source.files is None:
@@ -310,7 +310,7 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
 
 
 def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:
-    """How many classes the data has; only a user's own is loaded to know."""
+    """How many classes the data has; only a user's own data is loaded for this."""
     if own.is_own(name):
         return load(name, data_dir, **chosen).classes
     return source_of(name).classes

@@ -1,4 +1,4 @@
-"""Whatever holds numbers as tensors: lists, arrays, pictures, and samples of several inputs."""
+"""Tensors from lists, arrays, images, and samples of several inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from tunefree.errors import ConfigError
 
 LABELS = ("label", "labels", "target", "targets", "y", "fine_label")
 INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features")
-WITH_INPUT_IDS = ("input_ids", "attention_mask", "token_type_ids")  # a tokenizer's, by keyword
+WITH_INPUT_IDS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+)  # a tokenizer's columns, passed by keyword
 
 
 def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
@@ -28,11 +32,11 @@ def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     except (TypeError, ValueError):
         kind = type(values).__name__
         raise ConfigError(
-            f"{who} holds values of type {kind} that are not numbers of one shape; turn them into "
-            "numbers first (texts into token ids, for example)"
+            f"{who} contains values of type {kind} that are not numbers of one shape; turn them "
+            "into numbers first (texts into token ids, for example)"
         ) from None
     if tensor.dim() < least:
-        raise ConfigError(f"{who} holds one number where a list of samples is expected")
+        raise ConfigError(f"{who} is one number where a list of samples is expected")
     return tensor
 
 
@@ -67,7 +71,7 @@ def item_parts(item: Any, i: int, who: str) -> tuple[Any, Any]:
 
 
 def input_and_label(names: list[str], who: str) -> tuple[str | list[str], str]:
-    """Which column is the input and which the target; a tokenizer's columns go by keyword."""
+    """Which column is the input and which the target; a tokenizer's columns become keywords."""
     label = next((name for name in LABELS if name in names), None)
     others = [name for name in names if name not in LABELS]
     known = next((name for name in INPUTS if name in others), None)

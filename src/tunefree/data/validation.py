@@ -1,4 +1,4 @@
-"""Samples held out of training, to choose settings by; the test set stays unseen."""
+"""Samples held out from training, for choosing settings; the test set stays unseen."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tunefree.errors import ConfigError
 def held_out(
     train: Samples, parts: Partition, share: float, seed: int
 ) -> tuple[Partition, Samples]:
-    """What is left to each client, and the share of its samples that each keeps aside.
+    """Each client's remaining samples, and the share that each holds out.
 
-    Each client gives from its own, after the samples were dealt out: so a real federation could do
-    it, and the clients stay as unlike each other as they will be later. All keep at least one.
+    Each client holds out its own samples, after the partition: a real federation could do the same,
+    and the clients stay as heterogeneous as they are without it. All keep at least one.
     """
     if not 0 < share < 1:
-        raise ConfigError(f"data.validation = {share} must lie between 0 and 1; 0.1 is usual")
+        raise ConfigError(f"data.validation = {share} must be between 0 and 1; 0.1 is usual")
     left, aside = [], []
     for client, part in enumerate(parts):
         mixed: Index = stream(seed, "validation", client).permutation(part)

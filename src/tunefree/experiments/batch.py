@@ -27,7 +27,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.pool import cores
 from tunefree.fleet.process import WorkerProcess
 from tunefree.progress import BatchProgress, sentence
-from tunefree.record import Facts, Record, Row, held
+from tunefree.record import Facts, Record, Row, is_locked
 
 Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
@@ -111,7 +111,7 @@ def plan(
 
 def fingerprint(config: Config, floors: Mapping[int, float], data: str = "") -> str:
     """Twelve letters that differ wherever a setting differs."""
-    text = json.dumps([config.told_apart(), sorted(floors.items())], sort_keys=True) + data
+    text = json.dumps([config.canonical(), sorted(floors.items())], sort_keys=True) + data
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -187,7 +187,7 @@ def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
 def wait_for_leftovers(runs: Sequence[PlannedRun]) -> None:
     """Let the workers of a killed batch end, as they do by themselves, and release their runs."""
     deadline = time.monotonic() + SECONDS_TO_END
-    while any(held(run.path) for run in runs) and time.monotonic() < deadline:
+    while any(is_locked(run.path) for run in runs) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

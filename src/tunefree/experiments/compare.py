@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from tunefree import algorithms
 from tunefree.algorithms.own import about_of
 from tunefree.config import Config
-from tunefree.core import Algorithm, about, bare
+from tunefree.core import Algorithm, about, unwrapped
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.experiments import methods
@@ -168,7 +168,7 @@ def step_sizes(
                 return {}
             config = replace(config, system=replace(config.system, K=K))
         algo = algorithms.configure(config, None)
-    method, said = bare(algo), about(algo)
+    method, said = unwrapped(algo), about(algo)
     names = dict.fromkeys((*(said.steps or said.grid), *chosen.options))
     values = {name: getattr(method, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}

@@ -14,7 +14,14 @@ from torch import nn
 
 from tunefree import arguments
 from tunefree.api import MakeAlgorithm, own_data
-from tunefree.config import AlgorithmSettings, Config, Schedule, SystemSettings, at_door, door_keys
+from tunefree.config import (
+    AlgorithmSettings,
+    Config,
+    Schedule,
+    SystemSettings,
+    argument_keys,
+    from_arguments,
+)
 from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
@@ -113,7 +120,7 @@ def compare(
         check_once([method.label for method in chosen], seeds)
         check_seeds([method.spec for method in chosen], seeds)
         given = {name: arguments.plain(value) for name, value in settings.items()}
-        known = {name for name, key in door_keys().items() if not key.startswith("schedule.")}
+        known = {name for name, key in argument_keys().items() if not key.startswith("schedule.")}
         known -= {*SAID_OTHERWISE, *(("fleet",) if data else ("partition", "data_dir"))}
         for name in set(given) - known:
             raise arguments.no_argument("compare", name, {*known, "seeds", "target"})
@@ -125,7 +132,7 @@ def compare(
                     f"{data!r} give the model by its name, or none, and leave the others out"
                 )
             N = SystemSettings.N if clients is None else clients
-            base = at_door({**given, "data": data, "model": model}, N)
+            base = from_arguments({**given, "data": data, "model": model}, N)
             base = replace(base, schedule=arguments.schedule_of(schedule))
             folder = folder_of(out, chosen, seeds, base)
             return named_data(chosen, base, seeds, folder, target, workers)
@@ -135,7 +142,7 @@ def compare(
                 "compare(methods, model, clients) or compare(methods, data='digits')"
             )
         task = Task(model, federation_from(clients, test), loss, evaluate)
-        base = at_door({**given, "data": "", "partition": ""}, len(task.federation))
+        base = from_arguments({**given, "data": "", "partition": ""}, len(task.federation))
         base = replace(base, schedule=arguments.schedule_of(schedule))
         folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
         return own_clients(chosen, task, base, seeds, folder, target)

@@ -247,7 +247,7 @@ def play(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
 
 def search_mark(config: Config, grid: Grid, seeds: Sequence[int], *how: object) -> str:
     """Eight letters that differ wherever two searches do."""
-    what = json.dumps([config.told_apart(), grid, list(seeds), how], sort_keys=True)
+    what = json.dumps([config.canonical(), grid, list(seeds), how], sort_keys=True)
     return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 

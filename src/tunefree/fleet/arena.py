@@ -1,6 +1,6 @@
-"""Values passed between processes of one run: tensors lie in shared memory, the rest is small.
+"""Values passed between processes of one run: tensors in shared memory, the small rest by pipe.
 
-The memory has no name, only a file descriptor, so nothing is left behind when processes die.
+The memory has no name, only a file descriptor, so nothing remains when processes die.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ALIGNMENT = 64  # bytes, as torch's own allocator does
 
 
 class Parcel(NamedTuple):
-    """What crosses the pipe: a value without its arrays, and how much memory those take."""
+    """What goes through the pipe: a value without its arrays, and how much memory those take."""
 
     data: bytes
     size: int
 
 
 class Arena:
-    """A stretch of shared memory that holds the tensors and arrays of one value at a time."""
+    """Shared memory for the tensors and arrays of one value at a time."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -48,7 +48,7 @@ class Arena:
         self._bytes = torch.frombuffer(mmap.mmap(self.fd, size), dtype=torch.uint8)
 
     def pack(self, value: Any) -> Parcel:
-        """Put the value's arrays here; what was here before is gone."""
+        """Put the value's arrays here, in place of the previous ones."""
         file = io.BytesIO()
         packer = Packer(file)
         packer.dump(value)
@@ -71,17 +71,17 @@ class Arena:
 
 
 class Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles a value by its parts; arrays are set aside, a user's functions go by value."""
+    """Pickles a value by its parts; arrays are stored separately, a user's functions by value."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.tensors: list[tuple[int, torch.Tensor]] = []
         self.size = 0
         self._places: dict[int, tuple[object, ...]] = {}  # by identity: one copy is enough
-        self._kept: list[object] = []  # alive, as an identity must not come back
+        self._kept: list[object] = []  # keeps them alive, as an identity must not be reused
 
     def persistent_id(self, value: Any) -> Any:
-        """Where the value will lie, if it is a plain tensor or array."""
+        """Where the value will be stored, if it is a plain tensor or array."""
         if id(value) in self._places:
             return self._places[id(value)]
         tensor = plain_tensor(value)
@@ -95,7 +95,7 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return place
 
     def reducer_override(self, value: Any) -> Any:
-        """A file that is mapped into memory is mapped again, and not copied."""
+        """A memory-mapped file is mapped again instead of copied."""
         if type(value) is np.memmap and isinstance(value.base, mmap.mmap) and value.filename:
             mode = "c" if value.mode == "c" else "r"
             order = "C" if value.flags.c_contiguous else "F"
@@ -105,7 +105,7 @@ class Packer(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def plain_tensor(value: Any) -> torch.Tensor | None:
-    """The value as a tensor that can lie in shared memory, if it is one or a NumPy array."""
+    """The value as a tensor for shared memory, if it is a tensor or a NumPy array."""
     if type(value) is torch.Tensor:
         dense = value.layout is torch.strided and value.device.type == "cpu"
         return value if dense and not value.requires_grad and not value.is_quantized else None
@@ -113,7 +113,7 @@ def plain_tensor(value: Any) -> torch.Tensor | None:
         return None
     try:
         return torch.from_numpy(value if value.flags.writeable else value.copy())
-    except (TypeError, ValueError):  # of a type or an order that torch does not have
+    except (TypeError, ValueError):  # a type or memory order that torch does not support
         return None
 
 

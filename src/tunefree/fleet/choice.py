@@ -15,27 +15,27 @@ from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.models.threads import one_thread
 
-START_SECONDS = 3.0  # until a pool's processes are at work
-JOB_SECONDS = 1e-3  # to hand a job over and take its reply
-LEAST_SECONDS = 10.0  # of local steps, below which it is not worth it, however many cores
-SAVED = 0.25  # of the time, at least
-TIMED, ENOUGH_SECONDS = 7, 1.0  # gradients, and when fewer will do
+START_SECONDS = 3.0  # until a pool's processes are ready
+JOB_SECONDS = 1e-3  # to send a job and receive its reply
+LEAST_SECONDS = 10.0  # of local steps, below which a pool never pays
+SAVED = 0.25  # share of the time that a pool must save
+TIMED, ENOUGH_SECONDS = 7, 1.0  # gradients to time, or fewer after this long
 
 
 def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
-    """The fleet to use; `auto` is what is quicker."""
+    """The fleet to use; `auto` is the faster of serial and pool."""
     device = clients.objective.device
     if name == "auto":
         return "pool" if pool_pays(clients, sys) else "serial"
     if name != "serial" and device.type != "cpu":
-        raise ConfigError(f"run.fleet = {name!r} works on the cpu, not on {device}; use 'serial'")
+        raise ConfigError(f"run.fleet = {name!r} runs on the cpu, not on {device}; use 'serial'")
     return name
 
 
 def start(
     name: FleetName, algo: Algorithm, clients: DataClients, workers: int, states: States
 ) -> Fleet:
-    """The fleet of that name, at work."""
+    """The fleet of that name, started."""
     theta0 = clients.objective.theta0
     if name == "serial":
         return Serial(algo, theta0, clients, states)
@@ -56,12 +56,12 @@ def pool_pays(clients: DataClients, sys: System) -> bool:
         return False
     F = clients(Job(0, -1, "round", 0, None))
     theta, xi = clients.objective.theta0, F.draw()
-    with one_thread():  # as they will be computed
+    with one_thread():  # as in training
         return pays(shortest(lambda: F.grad(theta, xi)), sys, cores())
 
 
 def pays(gradient_seconds: float, sys: System, workers: int) -> bool:
-    """Whether a pool ends clearly earlier than one process, its start included.
+    """Whether a pool is clearly faster than one process, start-up included.
 
     >>> sys = System(N=50, S=10, K=10, T=400)
     >>> pays(1e-4, sys, workers=8), pays(1e-3, sys, workers=8), pays(1e-3, sys, workers=1)
@@ -73,12 +73,12 @@ def pays(gradient_seconds: float, sys: System, workers: int) -> bool:
 
 
 def shortest(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """The shortest of a few times: what else the machine does only ever makes one longer.
+    """The shortest of a few times: other load on the machine only makes them longer.
 
-    The first ones warm up. Where the choice may still fall either way, both take about as long.
+    The first ones warm up. If the choice is close, both fleets take about as long.
     """
-    began, times = clock(), list[float]()
-    while len(times) < TIMED and (len(times) < 2 or clock() - began < ENOUGH_SECONDS):
+    started, times = clock(), list[float]()
+    while len(times) < TIMED and (len(times) < 2 or clock() - started < ENOUGH_SECONDS):
         before = clock()
         work()
         times.append(clock() - before)

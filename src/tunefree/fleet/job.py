@@ -1,4 +1,4 @@
-"""The fleet's contract: a job, its reply, what is remembered of clients, and who does jobs."""
+"""The fleet's contract: jobs, replies, clients' states, and the fleet that does jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[int, int, int]
 
 
 class Job(NamedTuple):
-    """One client's work in one exchange, and everything a worker needs to know of it."""
+    """One client's work in one exchange, and everything that a worker needs for it."""
 
     client: int
     t: int  # server step of the download; the opening is step -1
@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Names the job, its reply and its random stream, whoever runs it and whenever."""
+        """Names the job, its reply and its random stream, wherever and whenever it runs."""
         return (self.client, self.t + 1, self.exchange)
 
     def __str__(self) -> str:
@@ -30,23 +30,23 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A client's reply: to which job, the upload, the samples it holds and those it drew."""
+    """A client's reply: its job, the upload, how many samples it has and how many it drew."""
 
     key: Key
     up: Message
     n: int
     drawn: int
-    fault: str = ""  # why it cannot be used, where the fleet could not even read it
+    fault: str = ""  # why it cannot be used, if the fleet could not even read it
 
 
 class ClientStates(Protocol):
-    """What is remembered of clients: a new state counts once its reply has been accepted."""
+    """The states of clients: a new one counts once its reply has been accepted."""
 
     def accept(self, used: Sequence[tuple[Job, Done]]) -> None:
         """The server has used these replies: their clients' new states now count."""
 
     def new(self) -> Mapping[int, Vectors]:
-        """By owner, what was accepted and is on no disk yet."""
+        """By owner, the accepted states that are not on disk yet."""
 
     def written(self) -> None:
         """All of that is on disk now."""
@@ -59,15 +59,15 @@ class Fleet(Protocol):
     def states(self) -> ClientStates: ...
 
     def work(self, jobs: Sequence[Job]) -> Sequence[Done]:
-        """Do the jobs; replies come in any order, and of those that failed to come there is none.
+        """Do the jobs; returns the replies that arrived, in any order.
 
-        A reply that comes twice, or to a job of another step, is no concern of the fleet.
+        Duplicate replies, or replies to jobs of another step, are handled by the caller.
         """
 
     def close(self) -> None:
-        """End what was started."""
+        """Stop everything that was started."""
 
 
 def exchanges(algo: Algorithm, stage: Stage, t: int) -> tuple[Exchange, ...]:
-    """What is played in a stage of step t."""
+    """The exchanges of a stage at step t."""
     return at(algo, t).opening() if stage == "opening" else at(algo, t).round()

@@ -1,8 +1,8 @@
 """The pool fleet: persistent worker processes, one thread each; the same bits as the serial fleet.
 
-Processes and not threads: Python's lock would make small models wait for each other. Workers are
-started as commands of their own, so a user's script needs no `if __name__ == "__main__"`. The data
-set and all vectors lie in shared memory; only job descriptions cross the pipes.
+Processes, not threads: Python's lock would make small models wait for each other. Workers are
+started as separate commands, so a user's script needs no `if __name__ == "__main__"`. The data
+set and all vectors are in shared memory; only job descriptions go through the pipes.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena, Parcel
-from tunefree.fleet.deal import Answer, deal_out
+from tunefree.fleet.distribute import Answer, distribute
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.process import WorkerProcess
 from tunefree.fleet.states import States
 from tunefree.fleet.work import keep_memory
 
-SECONDS_TO_END = 10  # for a worker by itself
+SECONDS_TO_END = 10  # that a worker has to exit by itself
 
 
 class Worker:
-    """One process with its two stretches of memory."""
+    """One process with its two areas of shared memory."""
 
     def __init__(self, common: Arena, setup: Parcel) -> None:
         self.inbox, self.outbox = Arena.create(), Arena.create()
@@ -52,7 +52,7 @@ class Worker:
 
 
 class Pool:
-    """Runs jobs on all workers at once; replaces a worker that dies and does its job again."""
+    """Runs jobs on all workers at once; replaces a worker that dies and runs its job again."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class Pool:
         self._common = Arena.create()
         try:
             self._setup = self._common.pack((algo, oracle_of))
-        except Exception as error:  # whatever a user's object raises when it is pickled
+        except Exception as error:  # anything that a user's object raises when pickled
             os.close(self._common.fd)
             raise ConfigError(
                 "run.fleet = 'pool' cannot send model, data and algorithm to its workers "
                 f"({str(error).splitlines()[0]}); open files in __getitem__, or use 'serial'"
             ) from error
-        self._workers = [self._hire() for _ in range(workers or cores())]
+        self._workers = [self._start_worker() for _ in range(workers or cores())]
         keep_memory()
 
-    def _hire(self) -> Worker:
+    def _start_worker(self) -> Worker:
         return Worker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        return deal_out(self, jobs, self.states)
+        return distribute(self, jobs, self.states)
 
     def all(self) -> list[Worker]:
         return list(self._workers)
@@ -97,12 +97,12 @@ class Pool:
 
     def replace(self, dead: Worker) -> Worker:
         dead.close()
-        worker = self._hire()
+        worker = self._start_worker()
         self._workers[self._workers.index(dead)] = worker
         return worker
 
     def close(self) -> None:
-        """End all workers; one that is still at a job ends after it."""
+        """Stop all workers; one that is in the middle of a job finishes it first."""
         for worker in self._workers:
             worker.close()
         self._workers = []

@@ -1,4 +1,4 @@
-"""A process of our own at the other end of a pipe."""
+"""A child process at the other end of a pipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class WorkerProcess:
-    """Runs a module as a command whose arguments are the descriptors of the pipe and of others."""
+    """Runs a module as a command whose arguments are the descriptors of the pipe and others."""
 
     def __init__(self, module: str, fds: Sequence[int] = (), **more: Any) -> None:
         self.pipe, theirs = Pipe()
@@ -31,14 +31,14 @@ class WorkerProcess:
             self.pipe.send(value)
 
     def receive(self) -> Any:
-        """The next value, or nothing if the process has died."""
+        """The next value, or None if the process has died."""
         try:
             return self.pipe.recv()
         except (EOFError, ConnectionResetError):
             return None
 
     def end(self, seconds: float) -> int:
-        """Hang up, and end the process if it does not do so by itself; its exit code."""
+        """Close the pipe, kill the process if it does not exit in time; returns its exit code."""
         self.pipe.close()
         try:
             self.process.wait(seconds)

@@ -1,7 +1,8 @@
-"""The ray fleet: jobs on the actors of a Ray cluster, for simulations that outgrow one machine.
+"""The ray fleet: jobs on the actors of a Ray cluster, for simulations too large for one machine.
 
-The same function does the jobs, so the bits are the serial fleet's. An actor that died is replaced
-and its jobs are done again. RAY_ADDRESS names a cluster; without it one is started here and ended.
+The same function does the jobs, so results are bit-identical to the serial fleet's. An actor that
+died is replaced and its jobs are run again. RAY_ADDRESS names a cluster; without it, one is started
+here and stopped at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ray
 
 from tunefree.core import Algorithm, Client, Oracle, Vec
 from tunefree.errors import FleetError
-from tunefree.fleet.deal import Answer, deal_out
+from tunefree.fleet.distribute import Answer, distribute
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import cores
 from tunefree.fleet.states import States
@@ -23,14 +24,14 @@ from tunefree.models.threads import one_thread
 
 
 class Worker:
-    """Lives in a process of the cluster; algorithm and data are sent there once."""
+    """Runs in a process of the cluster; algorithm and data are sent there once."""
 
     def __init__(self, algo: Algorithm, oracle_of: Callable[[Job], Oracle]) -> None:
         self._algo, self._oracle_of = algo, oracle_of
         keep_memory()
 
     def do(self, jobs: Sequence[tuple[Client, Job]]) -> Answer:
-        """What the jobs gave, or the sentence that says why one failed."""
+        """The results of the jobs, or the error message of one that failed."""
         try:
             with one_thread():
                 return [do(self._algo, self._oracle_of, state, job) for state, job in jobs]
@@ -56,14 +57,14 @@ class Ray:
         cluster: Any = ray
         count = workers or int(cluster.cluster_resources().get("CPU", 1))
         self._algo, self._setup = algo, ray.put(oracle_of)
-        self._actors = [self._hire() for _ in range(count)]
+        self._actors = [self._start_worker() for _ in range(count)]
 
-    def _hire(self) -> Any:
+    def _start_worker(self) -> Any:
         actor: Any = ray.remote(num_cpus=1)(Worker)
         return actor.remote(self._algo, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        return deal_out(self, jobs, self.states)
+        return distribute(self, jobs, self.states)
 
     def all(self) -> list[Any]:
         return list(self._actors)
@@ -83,12 +84,12 @@ class Ray:
         return answer
 
     def replace(self, dead: Any) -> Any:
-        worker = self._hire()
+        worker = self._start_worker()
         self._actors[self._actors.index(dead)] = worker
         return worker
 
     def close(self) -> None:
-        """Give the actors back, and end the cluster if it was started here."""
+        """Release the actors, and stop the cluster if it was started here."""
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []

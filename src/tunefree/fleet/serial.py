@@ -35,4 +35,4 @@ class Serial:
         return done
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""

@@ -1,6 +1,6 @@
 """Clients' states: a new one counts only once the reply that came with it has been accepted.
 
-With a file to read them back from, memory holds the states that are not in it yet and the most
+With a file to read them back from, memory contains the states that are not in it yet and the most
 recent of the rest, up to a limit, however many clients take part.
 """
 
@@ -18,16 +18,16 @@ from tunefree.core import Client, Server, Vectors
 from tunefree.fleet.job import Done, Job, Key
 
 Stored = Callable[[int], Vectors]  # reads a client's last state back from disk
-CACHE = 2**28  # bytes of states vectors in memory although they are on disk
+CACHE = 2**28  # bytes of states' vectors cached in memory although they are on disk
 
 
 class States:
-    """The states of the clients that have taken part; all others are as at the beginning."""
+    """The states of the clients that have taken part; all others have the initial state."""
 
     def __init__(self, first: Client, stored: Stored | None = None, cache: int = CACHE) -> None:
         self._first, self._stored = first, stored
         self._pending: dict[int, tuple[Key, Client]] = {}
-        self._new: dict[int, Client] = {}  # accepted, and nowhere else
+        self._new: dict[int, Client] = {}  # accepted, in memory only
         self._recent: OrderedDict[int, Client] = OrderedDict()  # on disk too
         self._most = max(1, cache // max(1, size(first)))
 
@@ -42,7 +42,7 @@ class States:
         return restore(self._first, vectors) if vectors else self._first
 
     def propose(self, key: Key, state: Client) -> None:
-        """Keep a state beside the accepted one until its reply is accepted too."""
+        """Store a state beside the accepted one until its reply is accepted too."""
         self._pending[key[0]] = (key, state)
 
     def accept(self, used: Sequence[tuple[Job, Done]]) -> None:
@@ -52,7 +52,7 @@ class States:
             self._new[job.client] = state
 
     def new(self) -> dict[int, Vectors]:
-        """Accepted states that are on no disk yet."""
+        """Accepted states that are not on disk yet."""
         return {client: arrays(state) for client, state in self._new.items()}
 
     def written(self) -> None:
@@ -79,7 +79,7 @@ def arrays(state: Server | Client) -> dict[str, NDArray[Any]]:
 
 
 def restore(like: Any, vectors: Mapping[str, NDArray[Any]]) -> Any:
-    """A state from its arrays, its fields of the kinds and on the devices that `like` has."""
+    """A state from its arrays, with types and devices as in `like`."""
     return type(like)(
         **{name: field(value, vectors[name]) for name, value in like._asdict().items()}
     )

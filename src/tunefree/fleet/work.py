@@ -1,4 +1,4 @@
-"""One job done, in whatever process: the same code, the same bits."""
+"""Doing one job, in any process: the same code, the same bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tunefree.core import Algorithm, Client, Message, Oracle, bare, stream, with_system
+from tunefree.core import Algorithm, Client, Message, Oracle, stream, unwrapped, with_system
 from tunefree.data.samples import Partition, Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job, exchanges
@@ -26,7 +26,7 @@ class DataClients:
     parts: Partition
     batch_size: int
     seed: int
-    epochs: int = 0  # of local work in a round; 0 is the algorithm's K steps
+    epochs: int = 0  # of local work per round; 0 means the algorithm's K steps
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
@@ -37,7 +37,7 @@ class DataClients:
 def do(
     algo: Algorithm, oracle_of: Callable[[Job], Oracle], state: Client, job: Job
 ) -> tuple[Client, Done]:
-    """The client's new state and what its work gave."""
+    """The client's new state and its reply."""
     oracle = oracle_of(job)
     K = getattr(oracle, "steps", 0) or algo.sys.K
     exchange = exchanges(of_client(algo, K), job.stage, job.t)[job.exchange]
@@ -54,13 +54,13 @@ def of_client(algo: Algorithm, K: int) -> Algorithm:
 
 
 def for_steps(algo: Algorithm, down: Message, K: int) -> Message:
-    """The download as such a client takes it: a method that sends steps of 1 / K rescales them."""
-    rescaled: Callable[[Message, int], Message] | None = getattr(bare(algo), "for_steps", None)
+    """The download for such a client: a method that sends steps of 1 / K rescales them."""
+    rescaled: Callable[[Message, int], Message] | None = getattr(unwrapped(algo), "for_steps", None)
     return down if rescaled is None or algo.sys.K == K else rescaled(down, K)
 
 
 def keep_memory() -> None:
-    """Tell glibc not to give memory back between steps: getting it again costs half the time."""
+    """Tell glibc not to return memory between steps: getting it again takes half the time."""
     if sys.platform == "linux":
         try:
             mallopt = ctypes.CDLL("libc.so.6").mallopt

@@ -1,4 +1,4 @@
-"""A pool's worker process: waits for a job, does it, answers; ends when its pool is gone."""
+"""A pool's worker process: waits for a job, does it, replies; exits when its pool is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefree.models.threads import one_thread
 
 
 def serve(pipe: Connection, common: Arena, inbox: Arena, outbox: Arena) -> None:
-    """Answer every few jobs with a parcel, or with the sentence that says why not."""
+    """Reply to every batch of jobs with a parcel, or with an error message."""
     algo, oracle_of = common.unpack(pipe.recv(), copy=False)
     while True:
         jobs = inbox.unpack(pipe.recv(), copy=False)

@@ -29,9 +29,9 @@ from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
-from tunefree.record import Facts, Record, held
+from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import describe, drawn, fingerprint
-from tunefree.run import Training, check_begun, open_record
+from tunefree.run import Training, check_resumable, open_record
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
@@ -81,7 +81,7 @@ def federation(
         return algorithms.configure(at(N), objective.shapes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).told_apart()}
+        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).canonical()}
 
     nodes.gather(own.clients, own.wait)
     vectors = record.vectors()
@@ -146,7 +146,7 @@ def check_settings(
     refuse_impossible(settings, objective, make)
     path = folder / config.run.out
     if has_begun(path):
-        check_begun(path, config.system.T, identity_begun(path, settings, objective, make))
+        check_resumable(path, config.system.T, identity_begun(path, settings, objective, make))
 
 
 def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
@@ -170,7 +170,7 @@ def has_begun(path: Path) -> bool:
     """Whether a step of a run is in the file; one that nobody came to may begin as another."""
     if not path.exists():
         return False
-    if held(path):  # by a server that waits for its clients, and whose file it stays
+    if is_locked(path):  # by a server that waits for its clients, and whose file it stays
         return True
     with closing(Record.open(path)) as record:
         return record.last() is not None or record.facts().door != "flower"

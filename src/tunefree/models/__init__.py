@@ -1,4 +1,4 @@
-"""From a model's name to a module; a name with a colon is the user's own function."""
+"""Models by name; a name with a colon is the user's own function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def build(
     if builder is None:
         raise unknown("model.name", name, MODELS)
     if not callable(builder):
-        raise ConfigError(f"model.name = {name!r} is not a function; give one that makes a module")
+        raise ConfigError(
+            f"model.name = {name!r} is not a function; give one that returns a module"
+        )
     given = {"input_shape": input_shape, "classes": classes}
     accepted = inspect.signature(builder).parameters
     choices = [key for key in accepted if key not in given]
@@ -67,7 +69,7 @@ def build(
 
 
 def seeded(builder: Callable[[], nn.Module], seed: int, what: str = "model") -> nn.Module:
-    """The builder's module with the initial weights that the seed names, whatever ran before.
+    """The builder's module with initial weights that depend on the seed only.
 
     >>> one, same, other = (seeded(lambda: nn.Linear(1, 1), seed).weight for seed in (7, 7, 8))
     >>> bool(one == same), bool(one == other)

@@ -1,4 +1,4 @@
-"""What modules are given and what they return: tensors, tuples, dicts, perhaps an own loss."""
+"""What modules take and return: tensors, tuples, dicts, perhaps their own loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer: TypeAlias = Any  # a tensor, a tuple or a dict of them, or an object wit
 
 
 def call(module: nn.Module, x: Inputs, **more: torch.Tensor | None) -> Answer:
-    """The module's answer: a tuple is its positional arguments, a dict its keywords."""
+    """The module's answer: a tuple gives positional arguments, a dict keywords."""
     if isinstance(x, torch.Tensor):
         return module(x, **more)
     return module(*x, **more) if isinstance(x, tuple) else module(**x, **more)
@@ -30,7 +30,7 @@ def entry(answer: Answer, name: str) -> torch.Tensor | None:
 
 
 def outputs_of(answer: Answer) -> torch.Tensor:
-    """The outputs that a loss is taken of: `logits`, or the first tensor that is no loss."""
+    """The outputs for a loss: `logits`, or the first tensor that is not a loss."""
     if isinstance(answer, torch.Tensor):
         return answer
     logits = entry(answer, "logits")
@@ -51,29 +51,29 @@ def listed(answer: Answer) -> list[object]:
 
 
 def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:
-    """The loss that the model computed by itself."""
+    """The loss that the model computed itself."""
     loss = entry(answer, "loss")
     if loss is None:
         raise ConfigError(
-            "the model returned a `loss` when it was tried and none now; let it return one always, "
+            "the model returned a `loss` when it was tried and none now; always return one, "
             "or pass your own with loss=..."
         )
     return loss
 
 
 def takes_labels(module: nn.Module) -> bool:
-    """Whether the module wants to be told the targets, as Hugging Face's do."""
+    """Whether the module can take the targets, as Hugging Face's do."""
     return "labels" in inspect.signature(module.forward).parameters
 
 
 def needs_labels(module: nn.Module) -> bool:
-    """Whether it cannot do without them."""
+    """Whether it requires them."""
     wanted = inspect.signature(module.forward).parameters.get("labels")
     return wanted is not None and wanted.default is inspect.Parameter.empty
 
 
 def tried(module: nn.Module, x: Inputs, y: torch.Tensor, labels: bool = False) -> Answer:
-    """What the module answers as it is, told the labels if asked for or if it needs them."""
+    """The module's answer; it gets the labels if asked for, or if it requires them."""
     device = device_of(module)
     more = {"labels": y.to(device)} if labels or needs_labels(module) else {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -84,7 +84,7 @@ def tried(module: nn.Module, x: Inputs, y: torch.Tensor, labels: bool = False) -
 
 
 def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception) -> str:
-    """The sentence that says what was tried, why it failed, and a cure where one is known."""
+    """The error: what was tried, why it failed, and a fix if one is known."""
     tensors = tensors_of(x)
     what = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors.values())
     reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -104,7 +104,7 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def check_module(module: object) -> None:
-    """Nothing, once this is a module, and one that has its weights."""
+    """Refuse what is not a module, or one without its weights."""
     if not isinstance(module, nn.Module):
         name = getattr(module, "__name__", "")
         what = f"{'class' if isinstance(module, type) else 'function'} {name}" if name else ""
@@ -116,13 +116,13 @@ def check_module(module: object) -> None:
     for name, p in module.named_parameters():
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise ConfigError(
-                f"the model's parameter {name!r} has no shape yet, as its layer is a lazy one; "
+                f"the model's parameter {name!r} has no shape yet, as its layer is lazy; "
                 "call the model once on a batch of inputs first"
             )
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
         raise ConfigError(
-            "training was begun inside torch.autocast, which does not reach worker processes and "
-            "keeps old weights; leave it and use torch.autocast inside the model's forward"
+            "training was started inside torch.autocast, which does not reach worker processes "
+            "and caches old weights; use torch.autocast inside the model's forward instead"
         )
 
 

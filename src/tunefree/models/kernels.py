@@ -1,4 +1,4 @@
-"""Faster gradients for chains of common layers, the same numbers to rounding.
+"""Faster gradients for chains of common layers, the same numbers up to rounding.
 
 On a CPU, small convolutions spend their time outside the arithmetic. Here a chain of layers keeps
 the batch as the innermost axis ("batch-minor"): a convolution is one copy of patches and a few
@@ -18,9 +18,9 @@ from torch import nn
 
 from tunefree.core import Vec
 
-MANY = 16  # channels into a convolution; from here on torch's own wins
-COLOURS = 2  # the same for the first layer, which has no gradient to hand back
-Saved: TypeAlias = Any  # what a layer's forward leaves for its backward
+MANY = 16  # input channels of a convolution, from which torch's own is faster
+COLOURS = 2  # the same for the first layer, which returns no gradient
+Saved: TypeAlias = Any  # what a layer's forward saves for its backward
 Views: TypeAlias = Sequence[torch.Tensor]  # one per parameter, in order
 
 
@@ -37,7 +37,7 @@ class Layer(Protocol):
 class Dense(NamedTuple):
     """W x + b."""
 
-    at: int  # place of the weight among the parameters; the bias follows
+    at: int  # index of the weight among the parameters; the bias follows
 
     def forward(self, x: torch.Tensor, theta: Views) -> tuple[torch.Tensor, Saved]:
         weight = theta[self.at]
@@ -54,7 +54,7 @@ class Conv(NamedTuple):
     """A convolution with stride 1, as one product for each row of the kernel.
 
     Patches are laid out along the width alone: under a row of the kernel, those of all rows of the
-    image are one stretch of memory, which begins one image row later for each row of the kernel.
+    image are one stretch of memory, which starts one image row later for each row of the kernel.
     """
 
     at: int
@@ -101,13 +101,13 @@ class Conv(NamedTuple):
 
 
 def stretches(patches: torch.Tensor, high: int, length: int) -> list[torch.Tensor]:
-    """What lies under each row of the kernel, as views."""
+    """What is under each row of the kernel, as views."""
     step = (patches.shape[1] - length) // max(1, high - 1)  # one row of the image
     return [patches[:, i * step : i * step + length] for i in range(high)]
 
 
 class WideConv(NamedTuple):
-    """The same by torch's own convolution, channels innermost: quicker once there are many."""
+    """The same by torch's own convolution, channels innermost: faster if there are many."""
 
     at: int
     padding: tuple[int, int]
@@ -226,7 +226,7 @@ class Chain:
         return x, saved
 
     def _backward(self, theta: Vec, p: torch.Tensor, saved: list[Saved], y: torch.Tensor) -> Vec:
-        """It begins with softmax minus one at the right class, over the batch; p is used up."""
+        """It starts with softmax minus one at the right class, over the batch; p is overwritten."""
         share = 1 / y.numel()
         g = p.mul_(share).scatter_(0, y.unsqueeze(0), -share, reduce="add")
         grad = torch.empty_like(theta)

@@ -9,7 +9,7 @@ from tunefree.errors import ConfigError
 
 
 class Adapted(nn.Module):
-    """A layer and its adapter: layer(x) + up(down(x)), which begins as layer(x)."""
+    """A layer and its adapter: layer(x) + up(down(x)), which starts as layer(x)."""
 
     def __init__(self, layer: nn.Linear | nn.Conv2d, down: nn.Module, up: nn.Module) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Adapted(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """That of the one layer that does the same, for attention, which reads it in place."""
+        """The weight of the one equivalent layer, for attention, which reads it directly."""
         up, down = (part.get_parameter("weight").flatten(1) for part in (self.up, self.down))
         return self.layer.weight + (up @ down).view_as(self.layer.weight)
 
@@ -45,7 +45,7 @@ def with_adapters(module: nn.Module, rank: int) -> nn.Module:
     if not found:
         raise ConfigError(
             f"model.lora = {rank} needs a model with linear or convolutional layers, and this "
-            f"{type(module).__name__} has none; choose another model, or leave --lora out"
+            f"{type(module).__name__} has none; choose another model, or omit --lora"
         )
     for parent in list(module.modules()):
         for name, child in parent._modules.items():

@@ -1,4 +1,4 @@
-"""The papers' networks, and two small ones to start with."""
+"""The papers' networks, and two small ones."""
 
 from __future__ import annotations
 

@@ -26,17 +26,17 @@ from tunefree.models.answers import (
 from tunefree.models.kernels import Chain, chain_of
 from tunefree.models.targets import HALVES, Loss
 
-EVALUATION_BATCH = 200  # larger ones leave the caches
+EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
 
 
 class Objective:
     """Loss and gradient of a module at a flat vector theta of its trainable parameters.
 
     The module given is copied. Frozen parameters and constant buffers stay as they are; buffers
-    that change in training are refused. In local training every layer has the mode it was given
-    in; of a model that is in eval mode as a whole, all but the frozen layers are trained as after
-    model.train(). Parameters of half precision are kept as float32 in theta. `kernels` says how
-    the same numbers are computed: "plain" by the module as it is, "channels-last" by the module in
+    that change in training are refused. In local training every layer keeps its mode, train
+    or eval; in a model that is in eval mode as a whole, all but the frozen layers are trained as
+    after model.train(). Parameters of half precision are float32 in theta. `kernels` is how the
+    same numbers are computed: "plain" by the module as it is, "channels-last" by the module in
     that memory format, "batch-minor" by our own layers (see kernels.py), "auto" by what suits the
     module.
     """
@@ -56,9 +56,9 @@ class Objective:
         self._set_training(True)
         refuse_running_statistics(self.module, self._modes)
         self.loss = loss
-        self._tells_labels = loss is loss_of_model and takes_labels(self.module)
+        self._gives_labels = loss is loss_of_model and takes_labels(self.module)
         self.device = torch.device(device)
-        self.stochastic = stochastic  # until `check` has seen otherwise
+        self.stochastic = stochastic  # unless `check` finds otherwise
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.shapes = tuple(tuple(p.shape) for p in self._parameters)
         self._sizes = [p.numel() for p in self._parameters]
@@ -70,7 +70,7 @@ class Objective:
         self.kernels = self._use(kernels)
 
     def _use(self, wanted: Kernels) -> Kernels:
-        """Set up the kernels that are wanted, and say which they are."""
+        """Set up the requested kernels and return which they are."""
         chain = None
         fits = self.loss is nn.functional.cross_entropy and not self._halves
         if fits and self.device.type == "cpu":
@@ -99,7 +99,7 @@ class Objective:
         return self.theta0.numel()
 
     def module_at(self, theta: Vec) -> nn.Module:
-        """A new module with theta as its parameters, in evaluation mode; nobody else has it."""
+        """A new module with theta as its parameters, in evaluation mode, not shared with anyone."""
         self._place(theta)
         self._set_training(False)
         module = copy_of(self.module)
@@ -120,15 +120,15 @@ class Objective:
                 p.data = p.data.to(dtype)
 
     def _set_training(self, mode: bool) -> None:
-        if self._training is not mode:  # walking all layers at every step would show
+        if self._training is not mode:  # going over all layers at every step would be slow
             for layer, trains in self._modes:
                 layer.training = mode and trains
             self._training = mode
 
     def _answer(self, x: Inputs, y: torch.Tensor | None = None) -> Answer:
         x = self._enter(x)
-        told = self._tells_labels and y is not None
-        return call(self.module, x, labels=y) if told else call(self.module, x)
+        with_labels = self._gives_labels and y is not None
+        return call(self.module, x, labels=y) if with_labels else call(self.module, x)
 
     def loss_and_grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> tuple[Vec, Vec]:
         """F and ∇F on one batch; `seed` fixes dropout masks, so one xi gives one function."""
@@ -147,7 +147,7 @@ class Objective:
         return loss.detach(), torch.cat([g.reshape(-1) for g in grads])
 
     def grad(self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int) -> Vec:
-        """∇F alone, for which our own layers need not finish the loss."""
+        """Only ∇F, for which our own layers need not compute the loss."""
         if self._chain is not None:
             return self._chain.grad(theta, x, y)
         return self.loss_and_grad(theta, x, y, seed)[1]
@@ -175,12 +175,12 @@ class Objective:
 
     @torch.no_grad()
     def score(self, theta: Vec, x: Inputs, y: torch.Tensor) -> tuple[Answer, torch.Tensor]:
-        """What the module answers in evaluation mode, and the loss of it."""
+        """The module's answer in evaluation mode, and its loss."""
         answer = self._evaluated(theta, x, y.to(self.device))
         return answer, self.loss(answer, y.to(self.device))
 
     def check(self, samples: Samples) -> None:
-        """Try a few samples: shapes fit, the loss is one number, no buffer moves."""
+        """Try a few samples: shapes fit, the loss is one number, no buffer changes."""
         x, y = samples.batch(slice(0, 2))
         self._set_training(True)
         plain = Objective(self.module, self.loss, self.device, "plain")
@@ -195,7 +195,7 @@ class Objective:
             except Exception as error:
                 raise ConfigError(cannot_take(self.module, x, y, error)) from error
             try:
-                warnings.simplefilter("ignore")  # of shapes, where one sample has lost its axis
+                warnings.simplefilter("ignore")  # about shapes, if one sample has lost its axis
                 one = each(lambda x: x[:1], x)
                 plain.loss_and_grad(plain.theta0, one, y[:1], seed=1)
                 plain.score(plain.theta0, one, y[:1])
@@ -203,7 +203,7 @@ class Objective:
                 reason = str(error).splitlines()[0]
                 raise ConfigError(
                     f"the model takes two samples but not one ({reason}), which a client's last "
-                    "batch may be; use GroupNorm for batch norm, and squeeze(1) for squeeze()"
+                    "batch may be; use GroupNorm, not batch norm, and squeeze(1), not squeeze()"
                 ) from error
         if first.numel() != 1:
             raise ConfigError(
@@ -222,7 +222,7 @@ class Objective:
 
 
 def same_gradient(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether our own layers agree with the module, in double precision to keep ties apart."""
+    """Whether our own layers agree with the module, in double precision to avoid ties."""
     module, theta = copy.deepcopy(objective.module).double(), objective.theta0.double()
     plain = Objective(module, objective.loss, kernels="plain").grad(theta, x.double(), y, seed=0)
     try:
@@ -237,9 +237,9 @@ def same_gradient(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> boo
 def training_modes(module: nn.Module) -> list[tuple[nn.Module, bool]]:
     """Which layers are in train mode during local training, and which stay in eval mode.
 
-    Each as it was given, and as a `train` of the user's own would leave it. A model that is in eval
-    mode as a whole was only evaluated before: then all are in train mode but those in parts of the
-    model that have weights or statistics and nothing to train.
+    Each keeps its mode, and respects a `train` method of the user's own. A model that is in eval
+    mode as a whole was only evaluated before: then all layers are in train mode, except in parts of
+    the model that have weights or statistics and nothing to train.
     """
     layers, whole = list(module.modules()), module.training
     given = [layer.training for layer in layers]
@@ -251,14 +251,14 @@ def training_modes(module: nn.Module) -> list[tuple[nn.Module, bool]]:
 
 
 def is_frozen(layer: nn.Module) -> bool:
-    """Whether a layer holds numbers and none of them is trained."""
+    """Whether a layer has numbers and none of them is trained."""
     parameters = list(layer.parameters())
-    holds = bool(parameters) or any(True for _ in layer.buffers())
-    return holds and not any(p.requires_grad for p in parameters)
+    has_numbers = bool(parameters) or any(True for _ in layer.buffers())
+    return has_numbers and not any(p.requires_grad for p in parameters)
 
 
 def full(values: torch.Tensor) -> torch.Tensor:
-    """Half precision as float32, as which it is trained and sent."""
+    """Half precision as float32, in which it is trained and sent."""
     return values.float() if values.dtype in HALVES else values
 
 
@@ -277,7 +277,7 @@ def refuse_unusable(parameters: Sequence[nn.Parameter]) -> None:
 
 
 def refuse_running_statistics(module: nn.Module, modes: Sequence[tuple[nn.Module, bool]]) -> None:
-    """Batch norm's running mean and variance are no parameters; averaging them would be wrong."""
+    """Batch norm's running mean and variance are not parameters; averaging them would be wrong."""
     training = {layer for layer, mode in modes if mode}
     for name, layer in module.named_modules():
         if layer in training and getattr(layer, "running_mean", None) is not None:

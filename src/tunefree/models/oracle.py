@@ -1,4 +1,4 @@
-"""The oracle of a client that holds samples: mini-batches, and the gradients on them."""
+"""The oracle of a client with samples: mini-batches, and the gradients on them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tunefree.core import Generator, Vec, mean
 from tunefree.data.samples import Index, Inputs, Samples, split
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 
-AHEAD = 2**19  # numbers made ready for the network at a time
+AHEAD = 2**19  # numbers prepared for the network at a time
 
 
 class Batch(NamedTuple):
-    """One xi: which samples, what they are, and the seed of any noise inside the model."""
+    """One xi: sample indices, the samples, and the seed of any noise inside the model."""
 
     places: Index
     x: Inputs
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class DataOracle:
-    """Mini-batches by cycling through a reshuffled local set; every gradient's samples count."""
+    """Mini-batches from cycling through the reshuffled local samples; counts samples used."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class DataOracle:
         self.n = len(part)
         self.steps = local_steps(self.n, batch_size, epochs)  # K_i; 0 is the algorithm's K
         self.rng = rng
-        self.drawn = 0  # samples handed out in gradients
+        self.drawn = 0  # samples used in gradients
         self._objective, self._samples, self._part = objective, samples, part
         self._batch_size = batch_size
         self._left: Index = np.empty(0, dtype=np.int64)
@@ -56,12 +56,12 @@ class DataOracle:
         return int(self.rng.integers(2**31)) if self._objective.stochastic else 0
 
     def _read(self, places: Index) -> tuple[Inputs, torch.Tensor]:
-        """These samples; what is random in reading them is of this client's stream too."""
+        """These samples; randomness in reading them is seeded from this client's stream."""
         random = self._samples.random
         return self._samples.batch(places, int(self.rng.integers(2**31)) if random else 0)
 
     def _next_batches(self) -> Iterator[tuple[Index, Inputs, torch.Tensor]]:
-        """A few at a time: gathering and standardising them together is quicker."""
+        """A few at a time: gathering and standardising them together is faster."""
         if not len(self._left):
             self._left = self.rng.permutation(self._part)
         size = self._batch_size
@@ -82,7 +82,7 @@ class DataOracle:
         return self._objective.loss_and_grad(theta, xi.x, xi.y, xi.seed)
 
     def mean_grad(self, theta: Vec, K: int) -> Vec:
-        """Whole passes in equal batches all have the same mean, so one of them stands for all."""
+        """Whole passes in equal batches all have the same mean, so one of them is enough."""
         size = min(self._batch_size, self.n)
         noisy = self._objective.stochastic or self._samples.random
         equal = self.n % size == 0 and not noisy

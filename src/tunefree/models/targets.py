@@ -1,7 +1,7 @@
 """Which loss goes with a model's outputs and the targets, before anything is trained.
 
-Targets are changed only where their meaning is plain, and two shapes are never broadcast against
-each other: what could mean two things is refused in a sentence that says how to say which.
+Targets are changed only where their meaning is clear, and two shapes are never broadcast against
+each other: ambiguous targets are refused, with an error that says how to resolve it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 class Task(NamedTuple):
-    """What is to be learned: the loss, of how many classes, and from which targets."""
+    """What is to be learned: the loss, the number of classes, and the targets."""
 
     loss: Loss
     classes: int | None = None  # None: not a classification, and no accuracy
     targets: Targets = identity
 
     def of(self, federation: Federation) -> Federation:
-        """The federation with its targets as the loss wants them."""
+        """The federation with its targets as the loss needs them."""
         test = federation.test
         return replace(
             federation,
@@ -69,8 +69,8 @@ def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Ta
     """The task of this model on these samples, with the loss given or the one that fits.
 
     Without a loss it is the model's own, if it returns one; else cross-entropy for labels and mean
-    squares for real targets. Losses of torch.nn and torch.nn.functional get the outputs, and the
-    targets in the shape they need; any other function gets what the model returned, and the
+    squared error for real targets. Losses of torch.nn and torch.nn.functional get the outputs, and
+    the targets in the shape they need; any other function gets what the model returned, and the
     targets as they are.
     """
     check_module(module)
@@ -97,22 +97,22 @@ def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Ta
 
 
 def plain(module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor) -> bool:
-    """Whether the answer is the outputs themselves, in full precision, also of one sample."""
+    """Whether the answer is just the outputs in full precision, also for one sample."""
     if not isinstance(answer, torch.Tensor) or answer.dtype in HALVES:
         return False
     try:
         one = tried(module, each(lambda x: x[:1], x), y[:1])
-    except ConfigError:  # which a trial of the whole objective will say
+    except ConfigError:  # trying the whole objective will raise it again
         return True
     return isinstance(one, torch.Tensor) and one.dim() == answer.dim()
 
 
 @dataclass(frozen=True)
 class OnOutputs:
-    """One of torch's losses on a model's outputs, where it returns more than them, or halves."""
+    """One of torch's losses for a model that returns more than outputs, or half precision."""
 
     loss: Loss
-    axes: int  # of the outputs; a model that squeezes loses the first with one sample
+    axes: int  # of the outputs; a model that squeezes drops the first for one sample
 
     def __call__(self, answer: Answer, y: torch.Tensor) -> torch.Tensor:
         outputs = outputs_of(answer)
@@ -123,7 +123,7 @@ class OnOutputs:
 def models_task(
     module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor, all_y: torch.Tensor
 ) -> Task | None:
-    """The task of a model that computes its own loss, once it is told the labels."""
+    """The task of a model that computes its own loss when given the labels."""
     outputs = any_outputs(answer)
     found = None if outputs is None else labels(outputs, all_y)
     task = Task(loss_of_model)
@@ -135,7 +135,7 @@ def models_task(
 
 
 def default_task(outputs: torch.Tensor, y: torch.Tensor) -> Task:
-    """Cross-entropy for labels, also one-hot ones, and mean squares for real targets."""
+    """Cross-entropy for labels, also one-hot ones, and mean squared error for real targets."""
     found = labels(outputs, y)
     if found is None and outputs.dim() == 2 and y.shape[1:] == outputs.shape[1:] and is_one_hot(y):
         found = Labels(one_hot=True)
@@ -154,38 +154,38 @@ def default_task(outputs: torch.Tensor, y: torch.Tensor) -> Task:
             raise ConfigError(
                 "the targets of every sample add up to one: pass "
                 "loss=torch.nn.functional.cross_entropy if they are probabilities of classes, or "
-                "loss=torch.nn.functional.mse_loss if they are numbers to be met"
+                "loss=torch.nn.functional.mse_loss if they are numbers to predict"
             )
     return Task(functional.mse_loss, None, like(outputs, y))
 
 
 def default_loss(classes: int | None) -> Loss:
-    """Cross-entropy for labels, mean squares for real targets."""
+    """Cross-entropy for labels, mean squared error for real targets."""
     return functional.mse_loss if classes is None else functional.cross_entropy
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Targets that say a class in another way, as labels."""
+    """Targets that encode classes in another form, as labels."""
 
     one_hot: bool = False
 
     def __call__(self, y: torch.Tensor) -> torch.Tensor:
         if self.one_hot:
             if not is_one_hot(y):
-                raise ConfigError("some targets are one-hot and others not; give all in one way")
+                raise ConfigError("some targets are one-hot and others not; give all in one form")
             return y.argmax(dim=1)
         if not is_whole(y):
             raise ConfigError(
-                f"the targets are labels, but for {float(y[y != y.round()][0]):g}; give whole "
-                "numbers alone"
+                f"the targets are labels, except {float(y[y != y.round()][0]):g}; give only "
+                "whole numbers"
             )
         return y.reshape(len(y)).long()
 
 
 @dataclass(frozen=True)
 class Like:
-    """Targets in the shape of the outputs, as numbers of that type if they were whole ones."""
+    """Targets in the shape of the outputs; whole numbers are converted to their type."""
 
     shape: tuple[int, ...]  # of one sample's
     dtype: torch.dtype
@@ -219,7 +219,7 @@ def like(outputs: torch.Tensor, y: torch.Tensor) -> Targets:
 
 
 def classes_seen(answer: Answer, y: torch.Tensor) -> int | None:
-    """With a loss of the user's own: the classes, if the targets can be nothing but labels."""
+    """With the user's own loss: the number of classes, if the targets can only be labels."""
     outputs = any_outputs(answer)
     if outputs is None or labels(outputs, y) is not identity:
         return None
@@ -238,23 +238,23 @@ def refuse_one_output(outputs: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def check_loss(loss: object) -> None:
-    """Nothing, once this is a loss that can be called and has nothing to learn."""
+    """Refuse a loss that cannot be called, or has trainable parameters."""
     if isinstance(loss, type):
         raise ConfigError(f"loss is the class {loss.__name__}; give loss={loss.__name__}()")
     if loss is not None and not callable(loss):
         raise ConfigError(
-            f"loss = {loss!r:.80} is no function; give one of outputs and targets, such as "
+            f"loss = {loss!r:.80} is not a function; give one of outputs and targets, such as "
             "torch.nn.functional.mse_loss"
         )
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise ConfigError(
             f"loss = {type(loss).__name__} has trainable parameters, and only the model's are "
-            "trained; make it a part of the model"
+            "trained; make it part of the model"
         )
 
 
 def check_broadcast(loss: Loss, answer: Answer, y: torch.Tensor) -> None:
-    """Nothing, unless a user's loss mixes samples as two unlike shapes are broadcast."""
+    """Refuse a user's loss that mixes samples by broadcasting two different shapes."""
     if not isinstance(answer, torch.Tensor) or answer.shape == y.shape or len(y) < 2:
         return
     if answer.numel() != y.numel() or len(answer) != len(y):
@@ -267,7 +267,7 @@ def check_broadcast(loss: Loss, answer: Answer, y: torch.Tensor) -> None:
             alone = torch.stack([loss(one, target) for one, target in pairs])
             apart = torch.stack([alone.mean(), alone.sum()])
             same = torch.isclose(apart, whole, rtol=1e-3, atol=1e-6).any()
-        except Exception:  # whatever is wrong with it, trying a batch says so
+        except Exception:  # trying a batch will raise it again
             return
     if not same:
         raise ConfigError(
@@ -278,7 +278,7 @@ def check_broadcast(loss: Loss, answer: Answer, y: torch.Tensor) -> None:
 
 
 def outputs_in(answer: Answer, y: torch.Tensor) -> torch.Tensor:
-    """The answer's outputs, once there is one for each sample."""
+    """The answer's outputs, after checking that there is one per sample."""
     outputs = outputs_of(answer)
     if not outputs.dim() or len(outputs) != len(y):
         raise ConfigError(
@@ -296,7 +296,7 @@ def any_outputs(answer: Answer) -> torch.Tensor | None:
 
 
 def shape_of(values: torch.Tensor) -> tuple[int, ...]:
-    """Of one sample."""
+    """The shape of one sample."""
     return tuple(values.shape[1:])
 
 
@@ -305,14 +305,14 @@ def is_whole(y: torch.Tensor) -> bool:
 
 
 def is_one_hot(y: torch.Tensor) -> bool:
-    """Whether of every sample's numbers one is 1 and all others are 0."""
+    """Whether in every sample one number is 1 and all others are 0."""
     if y.dim() != 2 or y.shape[1] < 2:
         return False
     return bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all())
 
 
 def is_one_of(loss: Loss, known: tuple[object, ...]) -> bool:
-    """Whether it is one of these functions, perhaps with arguments bound, or of these classes."""
+    """Whether it is one of these functions, perhaps with bound arguments, or classes."""
     while isinstance(loss, partial):
         loss = loss.func
     return loss in known or type(loss) in known

@@ -10,9 +10,9 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One intra-op thread, so that sums come out the same on any fleet; own noise streams.
+    """One intra-op thread, so that sums are the same on any fleet; restores the random state.
 
-    Small networks are also faster so: on a busy machine, threads mostly wait for each other.
+    It is also faster for small networks: on a busy machine, threads mostly wait.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

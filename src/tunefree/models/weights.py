@@ -1,4 +1,4 @@
-"""Weights in a file, by the names of a model's tensors, and putting them into the model."""
+"""Weights in a file, by the names of a model's tensors, and loading them into the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(path: Path) -> State:
         isinstance(each, torch.Tensor) for each in state.values()
     ):
         raise ConfigError(
-            f"model.start = '{path}' holds no state dict, which is a dict of tensors by name; save "
+            f"model.start = '{path}' contains no state dict (a dict of tensors by name); save "
             "it with torch.save(model.state_dict(), path)"
         )
     return state
@@ -53,7 +53,7 @@ def read_safetensors(path: Path) -> Any:
 
 
 def put(module: nn.Module, state: State, path: str) -> None:
-    """The module has these weights, which are all of its own and no others."""
+    """Load these weights into the module; refuse missing or unknown ones."""
     own = {n: each for n, each in module.state_dict().items() if isinstance(each, torch.Tensor)}
     wrong = [f"it has no {name!r}" for name in own if name not in state]
     wrong += [f"the model has no {name!r}" for name in state if name not in own]
@@ -65,13 +65,13 @@ def put(module: nn.Module, state: State, path: str) -> None:
     if wrong:
         raise ConfigError(
             f"model.start = '{path}' does not fit the model: {wrong[0]}; give weights of the same "
-            "model, or choose the model that they are of (--model)"
+            "model, or choose their model (--model)"
         )
     module.load_state_dict(state)
 
 
 def fingerprint(state: State) -> str:
-    """Twelve letters and digits that differ wherever names, shapes, types or weights do."""
+    """Twelve letters and digits that change if names, shapes, types or weights do."""
     mark = hashlib.sha256()
     for name in sorted(state):
         each = state[name].detach().cpu().reshape(-1)

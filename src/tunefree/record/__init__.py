@@ -1,7 +1,7 @@
 """A run is one SQLite file."""
 
 from tunefree.record.facts import Facts
-from tunefree.record.file import SERVER, Record, held, summarise, this_process
+from tunefree.record.file import SERVER, Record, is_locked, summarise, this_process
 from tunefree.record.rows import Line, Row, Rows
 from tunefree.record.summary import Summary
 
@@ -13,7 +13,7 @@ __all__ = [
     "Row",
     "Rows",
     "Summary",
-    "held",
+    "is_locked",
     "summarise",
     "this_process",
 ]

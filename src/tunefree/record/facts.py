@@ -1,4 +1,4 @@
-"""All that a run file says of its run as a whole."""
+"""All facts that a run file stores about its run as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN_KEYS = ("seed", "eval_every", "commit_every", "grad_norm", "device", "kernel
 
 
 class Setting(Generic[V]):
-    """One of the settings of a run; the default stands for what is missing or of another type."""
+    """One setting of a run; the default if it is missing or of another type."""
 
     def __init__(self, section: str, key: str, default: V) -> None:
         self._section, self._key, self._default = section, key, default
@@ -37,17 +37,17 @@ class StepSize(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run; a file that does not tell a fact has the default."""
+    """What is known about a run; facts that a file lacks have their default."""
 
     state: str = "unknown"  # running, done, diverged, interrupted
     reason: str = ""  # why it has diverged
-    pruned: str = ""  # why a trial was given up early
-    door: Door = "command"  # who made it, and how it is gone on with
-    config: Tree = field(default_factory=dict)  # as Config.told_apart gives it
+    pruned: str = ""  # why a trial was stopped early
+    door: Door = "command"  # where it was started, and so how it is resumed
+    config: Tree = field(default_factory=dict)  # as Config.canonical gives it
     identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
-    formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that nobody chose
+    formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that were not given
     steps: Mapping[str, float] = field(default_factory=dict)
     compressor: str = ""
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
@@ -58,29 +58,29 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
-    names: Sequence[str] = field(default_factory=list)  # of deployed clients, by number
-    sizes: Sequence[int] = field(default_factory=list)  # their samples, where it matters
-    federation: str = ""  # which deployment it is
-    label: str = ""  # a name that the user chose, or the method as it was typed
+    names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
+    sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed
+    federation: str = ""  # the deployment it belongs to
+    label: str = ""  # a name chosen by the user, or the method as it was typed
     role: str = "method"  # or sweep, or trial
     settings: str = ""  # a fingerprint
-    tuning: Mapping[str, Any] = field(default_factory=dict)  # the bill of a search
-    search: str = ""  # the mark of the search that a trial belongs to
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # the tuning bill of a search
+    search: str = ""  # the fingerprint of the search that a trial belongs to
     sweep: Mapping[str, Any] = field(default_factory=dict)  # over what, and which value
 
     algorithm = Setting("algorithm", "name", "")
-    options = Setting("algorithm", "options", dict[str, Any]())  # what was set of the method
-    data = Setting("data", "name", "")  # empty where the caller brought the data
+    options = Setting("algorithm", "options", dict[str, Any]())  # the options given for the method
+    data = Setting("data", "name", "")  # empty if the caller passed the data
     partition = Setting("data", "partition", "")
     batch_size = Setting("data", "batch_size", 0)
     validation = Setting("data", "validation", 0.0)  # the share scored on; 0 is the test set
     model = Setting("model", "name", "")
-    start = Setting("model", "start", "")  # the file whose weights it began with
+    start = Setting("model", "start", "")  # the file whose weights it started from
     lora = Setting("model", "lora", 0)  # the rank of its adapters; 0 is none
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
-        """The facts among these; what is unknown or of another type is left out."""
+        """The facts among these; unknown ones, or of another type, are ignored."""
         usual = cls()
         stored = {**stored, **renamed(stored)}
         found = {
@@ -117,12 +117,12 @@ class Facts:
 
     @property
     def workload(self) -> str:
-        """Data, partition and model in a line; empty where the caller brought them."""
+        """Data, partition and model in a line; empty if the caller passed them."""
         return ", ".join(word for word in (self.data, self.partition, self.model) if word)
 
     @property
     def model_words(self) -> str:
-        """The model, what it began with and its adapters; empty where the caller brought it."""
+        """The model, its start and its adapters; empty if the caller passed it."""
         start = f" from {self.start}" if self.start else ""
         adapters = f" with adapters of rank {self.lora}" if self.lora else ""
         return f"{self.model}{start}{adapters}"
@@ -133,23 +133,23 @@ class Facts:
 
     @property
     def given_steps(self) -> dict[str, float]:
-        """The options that are numbers; one may have been typed as a whole number."""
+        """The options that are numbers, whole numbers included."""
         return {name: value for name, value in self.options.items() if is_number(value)}
 
     @property
     def searched(self) -> Mapping[str, float]:
-        """What a search has found; older files do not tell it from what was given beside it."""
+        """What a search found; older files do not distinguish it from what was given."""
         found: Mapping[str, float] = self.tuning.get("chosen", self.given_steps)
         return found if self.tuning else {}
 
     @property
     def tuning_free(self) -> bool:
-        """Whether its steps followed from formulas, none of them replaced by hand."""
+        """Whether its steps came from formulas, none of them given by hand."""
         return bool(self.formulas) and not set(self.formulas) & set(self.options)
 
     @property
     def step_sizes(self) -> list[StepSize]:
-        """Every step size and weight with its formula, or who chose it."""
+        """Every step size and weight with its formula or origin."""
         used = {**self.given_steps, **self.steps}  # older files lack some given ones there
         return [StepSize(name, value, self._origin(name, value)) for name, value in used.items()]
 
@@ -159,12 +159,12 @@ class Facts:
         return "given" if name in self.options else self.formulas.get(name) or "default"
 
     def with_rounds(self, T: int, identity: Mapping[str, str]) -> dict[str, Any]:
-        """The facts that change when the run is given other rounds, by name.
+        """The facts that change when the run gets another number of rounds, by name.
 
-        It is no longer the run that a batch has planned, so it loses that fingerprint.
+        It is no longer the run that a batch planned, so it loses that fingerprint.
         """
         return {
-            "door": self.door,  # an older file tells it and its settings in one
+            "door": self.door,  # an older file stores it together with its settings
             "config": {**self.config, "system": {**self.config.get("system", {}), "T": T}},
             "system": {**self.system, "T": T},
             "identity": identity,
@@ -184,7 +184,7 @@ class Facts:
 def older_config(old: Any, system: Mapping[str, int] | None) -> Tree:
     """The settings of a run whose file has the arguments of `train`, or of a Flower app, instead.
 
-    Model and data were the caller's own, and have no names.
+    Model and data were passed by the caller and have no names.
     """
     if not isinstance(old, dict):
         return {}
@@ -194,7 +194,7 @@ def older_config(old: Any, system: Mapping[str, int] | None) -> Tree:
     if isinstance(schedule, str):
         schedule = {"name": schedule, **pick(old, "concurrency", "opening")}
     letters = {"S": "per_round", "K": "local_steps", "T": "rounds"}
-    name = old.get("algorithm") or ""  # none if it was a function
+    name = old.get("algorithm") or ""  # empty if it was a function
     return {
         "system": system or {letter: old[key] for letter, key in letters.items() if old.get(key)},
         "algorithm": {

@@ -1,9 +1,9 @@
 """A run is one SQLite file: settings, every step's scores and traffic, and a checkpoint.
 
 Steps are committed in one transaction each (or a few at once) with the states after them, so a
-killed run resumes from its last checkpoint. They are written beside the training, by a thread of
-their own; whoever reads the record waits for it. WAL mode lets others read while a run is being
-written; one process at a time may write.
+killed run resumes from its last checkpoint. A separate thread writes them during training; reading
+the record waits for it. WAL mode lets others read while a run is being written; one process at a
+time may write.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tunefree.record.summary import Summary
 
 VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
-PAGE = 16_384  # bytes; vectors are long, so pages are too
-LEAST_LOG = 1_000  # pages in the write-ahead log before they go to their places, as SQLite has it
-WRITING: set[sqlite3.Connection] = set()  # held here, as Python 3.13 closes one that is collected
-# together with its run, perhaps before the run has written what it still has
-PATIENCE = 5_000  # milliseconds to wait for a reader, as Python has it
-COMMITS_IN_LOG = 4  # or so many commits, where they are larger: moving each at once costs double
-SHARE = 0.05  # of a run's time that commits may take, where nobody says how often they are due
+PAGE = 16_384  # bytes; large pages for long vectors
+LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default
+WRITING: set[sqlite3.Connection] = set()  # kept alive: Python 3.13 may close one that is garbage-
+# collected together with its run, before the run has written its last steps
+PATIENCE = 5_000  # milliseconds to wait for a reader, Python's default
+COMMITS_IN_LOG = 4  # or so many commits, if they are larger: moving each at once costs double
+SHARE = 0.05  # of a run's time that commits may take, unless commit_every is given
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 
 NEW_IN_2 = """
-CREATE TABLE absent (            -- whose reply was missing or refused, and why
+CREATE TABLE absent (            -- clients whose reply was missing or refused, and why
     t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (t, exchange, client)
 ) WITHOUT ROWID;
@@ -59,7 +59,7 @@ CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE step (
     t INTEGER PRIMARY KEY,     -- -1 is the opening
     drawn INTEGER NOT NULL,    -- samples drawn by all clients
-    seconds REAL NOT NULL,     -- wall time of the step, evaluation left out
+    seconds REAL NOT NULL,     -- wall time of the step, without evaluation
     time REAL NOT NULL         -- virtual time at its end, if clients' delays are simulated
 );
 CREATE TABLE reply (
@@ -72,7 +72,7 @@ CREATE TABLE score (
 ) WITHOUT ROWID;
 CREATE TABLE traffic (
     t INTEGER NOT NULL, exchange INTEGER NOT NULL, direction TEXT NOT NULL,
-    messages INTEGER NOT NULL,   -- so many were received
+    messages INTEGER NOT NULL,   -- how many were received
     bits INTEGER NOT NULL,       -- of all of them together
     value_bits INTEGER NOT NULL, -- without the positions of values, as some papers count
     PRIMARY KEY (t, exchange, direction)
@@ -84,7 +84,7 @@ CREATE TABLE traffic (
 NOTE = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 REPLIES = "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
 TRAFFIC = "SELECT t, direction, SUM(bits), SUM(value_bits) FROM traffic GROUP BY t, direction"
-MIGRATIONS = {1: NEW_IN_2}  # what turns this version into the next
+MIGRATIONS = {1: NEW_IN_2}  # from this version to the next
 
 
 class Record:
@@ -99,7 +99,7 @@ class Record:
         self._store = Store(connection, str(path))
         self._log = LEAST_LOG  # pages
         self._writing: Future[None] | None = None
-        self._began, self._took = 0.0, 0.0  # the last commit, in seconds
+        self._started, self._took = 0.0, 0.0  # the last commit, in seconds
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -107,18 +107,18 @@ class Record:
         return self._connection
 
     def settle(self) -> None:
-        """Wait until all that was committed is in the file; what went wrong is raised here."""
+        """Wait until all commits are in the file; raises their errors."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     @classmethod
     def create(cls, path: Path | None, facts: Facts) -> Record:
-        """A new run file, or one in memory that keeps no states if no path is given."""
+        """A new run file; without a path a record in memory that stores no states."""
         if path is not None and path.exists():
             raise ConfigError(
-                f"run.out = '{path}' exists already and is left as it is; choose another path, or "
-                f"go on with it: {facts.how_to_resume(path)}"
+                f"run.out = '{path}' exists already and is not overwritten; choose another path, "
+                f"or resume it: {facts.how_to_resume(path)}"
             )
         lock = None
         try:
@@ -146,7 +146,7 @@ class Record:
 
     @classmethod
     def resume(cls, path: Path, **changes: Any) -> Record:
-        """An existing run file, for writing further steps, once these facts have changed."""
+        """An existing run file, for writing further steps, with these facts changed."""
         migrate(path)
         record = cls(connect(path), path)
         record.acquire()
@@ -155,7 +155,7 @@ class Record:
         return record
 
     def acquire(self) -> None:
-        """Begin to write, or go on after `release`; nobody else may write from now on."""
+        """Start writing, or continue after `release`; nobody else may write from now on."""
         if self.path is None or self._lock is not None:
             return
         self._lock = acquire_lock(self.path)
@@ -168,11 +168,11 @@ class Record:
         self._connection.close()
 
     def release(self) -> None:
-        """Nothing more will be written: another process may, and the run is one file again."""
+        """Stop writing: another process may write, and the run is one file again."""
         if self._writing is not None:
             wait([self._writing])
         if self._lock is not None and self.path is not None:
-            with suppress(sqlite3.OperationalError):  # somebody reads it at this moment
+            with suppress(sqlite3.OperationalError):  # somebody is reading it
                 self._connection.execute("PRAGMA busy_timeout = 0")
                 self._connection.execute("PRAGMA journal_mode = DELETE")
             lock_path(self.path).unlink(missing_ok=True)
@@ -197,10 +197,14 @@ class Record:
         """running, done, diverged, or interrupted: a run that nobody writes is not running."""
         state = self.facts().state
         alone = self.path is None or self._lock is not None
-        return "interrupted" if state == "running" and not alone and not held(self.path) else state
+        return (
+            "interrupted"
+            if state == "running" and not alone and not is_locked(self.path)
+            else state
+        )
 
     def summary(self) -> Summary:
-        """The run so far, as commands and reports tell of it."""
+        """The run so far, as commands and reports show it."""
         with self._snapshot():
             return Summary(
                 self.path,
@@ -219,20 +223,20 @@ class Record:
         self,
         lines: Sequence[Line],
         states: Mapping[int, Vectors],
-        held: Collection[int] = (),
+        in_flight: Collection[int] = (),
         new: Mapping[int, bytes] = {},
     ) -> None:
-        """Steps, the states after the last of them and the downloads still out: all or nothing.
+        """Steps, the states after the last of them and the downloads in flight: all or nothing.
 
-        `states` maps an owner to its vectors, which must stay as they are. `held` are the steps
-        whose downloads clients still work on; those of them that are `new` come with their bytes.
-        It returns at once: `settle` waits.
+        `states` maps an owner to its vectors, which must stay as they are. `in_flight` are the
+        steps whose downloads clients still work on; `new` has the bytes of the new ones. It returns
+        at once: `settle` waits.
         """
         if not lines:
             return
         self.settle()
         self._lengthen_log(sum(v.nbytes for each in states.values() for v in each.values()))
-        given = list(lines), states, set(held), new
+        given = list(lines), states, set(in_flight), new
         if self.path is None:
             self._commit(*given)
         else:
@@ -240,8 +244,8 @@ class Record:
             Thread(target=self._commit_into, args=(self._writing, *given)).start()
 
     def _commit_into(self, writing: Future[None], *given: Any) -> None:
-        """In a thread of its own: one that waits for the next commit would be gone when Python
-        collects a run that somebody has left in mid-loop, and its last commit with it."""
+        """In a new thread: one that waits for the next commit would be lost, and its last commit
+        with it, when Python collects a run that was abandoned in mid-loop."""
         try:
             self._commit(*given)
         except BaseException as error:
@@ -253,26 +257,26 @@ class Record:
         """Whether one more commit now would take a small share of the time since the last."""
         if self._writing is not None and not self._writing.done():
             return False
-        return time.perf_counter() - self._began >= self._took / SHARE
+        return time.perf_counter() - self._started >= self._took / SHARE
 
     def _commit(
         self,
         lines: Sequence[Line],
         states: Mapping[int, Vectors],
-        held: Collection[int],
+        in_flight: Collection[int],
         new: Mapping[int, bytes],
     ) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         db, last = self._connection, lines[-1].t
         with self._store.transaction():
             for line in lines:
                 self._write(line)
             for owner, vectors in states.items():
                 self._store.put(owner, last, vectors)
-            gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in held]
+            gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in in_flight]
             db.executemany("DELETE FROM held WHERE t = ?", gone)
             db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
-        self._took = time.perf_counter() - self._began
+        self._took = time.perf_counter() - self._started
 
     def _lengthen_log(self, size: int) -> None:
         pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)
@@ -297,7 +301,7 @@ class Record:
         self.settle()
         return self._store.get(owner)
 
-    def held(self) -> dict[int, bytes]:
+    def in_flight(self) -> dict[int, bytes]:
         """The encoded downloads that clients still work on, by step."""
         return dict(self._db.execute("SELECT t, message FROM held"))
 
@@ -309,12 +313,12 @@ class Record:
         return row
 
     def uploads(self) -> dict[int, int]:
-        """How often each client that ever took part was heard, the opening left out."""
+        """How many uploads of each participating client were used, without the opening."""
         query = "SELECT client, COUNT(*) FROM reply WHERE t >= 0 GROUP BY client"
         return dict(self._db.execute(query))
 
     def staleness(self) -> dict[int, int]:
-        """How many replies had each staleness, the opening left out."""
+        """How many replies had each staleness, without the opening."""
         query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
         return dict(self._db.execute(query))
 
@@ -354,7 +358,7 @@ class Record:
 
 
 def summarise(path: Path) -> Summary:
-    """The run so far in a file, which may be growing; refuses what cannot be read as one."""
+    """The run so far in a file, which may be growing; refuses other files."""
     with closing(Record.open(path)) as record:
         try:
             return record.summary()
@@ -382,7 +386,7 @@ def read_only(path: Path) -> str:
 
 
 def migrate(path: Path) -> None:
-    """Bring a file of an earlier version up to date; refuse what is no run file, or a newer one."""
+    """Bring a file of an earlier version up to date; refuse other files, and newer versions."""
     if not path.is_file():
         raise ConfigError(f"there is no run file at '{path}'; check the path")
     try:
@@ -417,12 +421,12 @@ def migrate(path: Path) -> None:
 
 
 def lock_path(path: Path) -> Path:
-    """The file whose lock says that somebody writes the run; killed processes leave it unlocked."""
+    """The file that is locked while the run is written; killed processes leave it unlocked."""
     return path.with_name(f"{path.name}.lock")
 
 
 def acquire_lock(path: Path) -> FileLock:
-    """The right to write a run file, until released or until the process ends, however it does."""
+    """The right to write a run file, until released or until the process ends."""
     lock = FileLock(lock_path(path), thread_local=False)
     try:
         lock.acquire(blocking=False)
@@ -433,8 +437,8 @@ def acquire_lock(path: Path) -> FileLock:
     return lock
 
 
-def held(path: Path | None) -> bool:
-    """Whether a process writes the run file at this moment."""
+def is_locked(path: Path | None) -> bool:
+    """Whether a process is writing the run file."""
     if path is None or not lock_path(path).exists():
         return False
     lock = FileLock(lock_path(path), thread_local=False)
@@ -453,7 +457,7 @@ def this_process() -> dict[str, object]:
 
 
 def writer_of(path: Path) -> str:
-    """Who writes a run file, as far as it says."""
+    """Who is writing a run file, as far as it is known."""
     try:
         with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
             (text,) = reader.execute("SELECT value FROM run WHERE key = 'writer'").fetchone()

@@ -1,4 +1,4 @@
-"""What a run file says of its run: enough to read it alone, and to refuse a wrong continuation."""
+"""What a run file stores about its run: enough to read it alone, and to refuse a wrong resume."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.config import Sampling, Schedule, SystemSettings
-from tunefree.core import Algorithm, about, bare, text_of
+from tunefree.core import Algorithm, about, text_of, unwrapped
 from tunefree.data.samples import Federation, Samples
 from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 
-LOOKED_AT = 100_000  # labels that tell one data set from another
-BYTES = 2**24  # of inputs that do
-SHOWN = 100  # clients whose labels are counted for the picture
+LOOKED_AT = 100_000  # labels in the fingerprint of a data set
+BYTES = 2**24  # of inputs in that fingerprint
+SHOWN = 100  # clients whose labels are counted for the figure
 
 
 def identify(
@@ -33,9 +33,9 @@ def identify(
     schedule: Schedule,
     system: SystemSettings,
 ) -> dict[str, str]:
-    """What a continued run must have in common with its beginning.
+    """What a resumed run must have in common with its start.
 
-    What came later is told only where it is not at its default, so that older files go on.
+    Settings added later are included only if not at their default, so that older files resume.
     """
     epochs = f" for {system.epochs} epochs" if system.epochs else ""
     return {
@@ -52,14 +52,14 @@ def identify(
 
 
 def identify_frozen(objective: Objective) -> dict[str, str]:
-    """What of the model is not trained, where there is any."""
+    """The part of the model that is not trained, if there is any."""
     frozen = [name for name, _, place in tensors_of(objective) if place < 0]
     state = objective.module.state_dict()
     return {"frozen part": weights.fingerprint({n: state[n] for n in frozen})} if frozen else {}
 
 
 def identify_data(federation: Federation) -> dict[str, str]:
-    """Whose samples they are, how many, their labels, and inputs of them."""
+    """The partition, its sizes, the labels, and some inputs."""
     sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
     test = federation.test
     return {
@@ -76,7 +76,7 @@ def labels_of(samples: Samples) -> NDArray[Any]:
 
 def inputs_mark(samples: Samples) -> str:
     """A fingerprint of inputs from the whole data set, as many as fit into a few megabytes."""
-    x: Any = samples.x  # one tensor or several; others are read only when drawn
+    x: Any = samples.x  # one tensor or several; lazy ones are read when drawn
     several = list(x.values()) if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
     marks = ""
     for tensor in several:
@@ -89,7 +89,7 @@ def inputs_mark(samples: Samples) -> str:
 
 
 def drawn(sampling: Sampling) -> str:
-    """How clients are drawn, in words, where not all are alike."""
+    """How clients are sampled, as text; empty if uniformly."""
     if sampling == "uniform":
         return ""
     by = sampling if isinstance(sampling, str) else f"weights {fingerprint(np.array(sampling))}"
@@ -98,9 +98,9 @@ def drawn(sampling: Sampling) -> str:
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
-    said, method = about(algo), bare(algo)
+    said, method = about(algo), unwrapped(algo)
     numbers = {f.name: getattr(method, f.name) for f in fields(method)}
-    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may be of t too
+    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may depend on t too
     return Facts(
         title=said.title,
         paper=said.paper,
@@ -119,7 +119,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
 def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
     """Name, shape and place in theta of every tensor in the model's state.
 
-    One that is not trained has place -1: it is in the model alone. Tied tensors share a place.
+    One that is not trained has place -1: it is only in the model. Tied tensors share a place.
     """
     state, places, start = objective.module.state_dict(keep_vars=True), dict[int, int](), 0
     for p in objective.module.parameters():
@@ -129,7 +129,7 @@ def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
 
 
 def label_counts(federation: Federation) -> list[list[int]]:
-    """How many samples of each class the first clients hold; nothing if there are no classes."""
+    """How many samples of each class the first clients have; empty without classes."""
     if federation.classes is None:
         return []
     labels = federation.train.y.cpu().numpy()

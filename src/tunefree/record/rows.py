@@ -1,4 +1,4 @@
-"""What is written of a step, and what a history tells of it."""
+"""What is stored for a step, and its row in a history."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 
 
 class Line(NamedTuple):
-    """All that is kept of one step, beside the states after it."""
+    """All that is stored for one step, beside the states after it."""
 
     t: int
     samples: int  # drawn by all clients in this step
     seconds: float  # of this step
     virtual_seconds: float  # since the start
-    replies: Sequence[tuple[int, int]]  # (client, tau) of those that took part
+    replies: Sequence[tuple[int, int]]  # (client, tau) of each reply used
     scores: Mapping[str, float]
     traffic: Sequence[tuple[int, str, int, int, int]]  # exchange, direction, messages, both bits
     absent: Sequence[tuple[int, int, str]]  # (exchange, client, reason)
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 class Rows:
     """Rows of a history, one for each line: costs since the start, the opening included.
 
-    Those of a resumed run follow the last row it had.
+    Those of a resumed run continue after its last row.
     """
 
     def __init__(self, last: Row | None = None) -> None:
@@ -52,7 +52,7 @@ class Rows:
         bits: Mapping[str, int],
         scores: Mapping[str, float],
     ) -> Row:
-        """The same of a line whose replies (how many, mean and largest tau) are counted."""
+        """The same for a line whose replies (how many, mean and largest tau) are counted."""
         row: Row = {"round": costs[0] + 1}  # 0 is the opening
         row |= dict(zip(COSTS, costs, strict=True))
         row |= {"clients": replies[0], "absent": absent}

@@ -1,6 +1,6 @@
 """Named vectors in SQLite: raw bytes with type, shape and crc32, never pickles.
 
-A run file keeps its server's and clients' states in such a table; a deployed client keeps its own.
+A run file stores its server's and clients' states in such a table; a deployed client its own.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PUT = """
 INSERT INTO vector VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, field) DO UPDATE SET
     t = excluded.t, type = excluded.type, shape = excluded.shape, crc32 = excluded.crc32,
     data = excluded.data
-"""  # in the same place, which INSERT OR REPLACE would give up and look for anew
+"""  # in place; INSERT OR REPLACE would delete the row and insert it elsewhere
 
 
 class Store:
-    """The vectors of owners who are known by number: the last that were put, whole or not at all.
+    """The last vectors of each owner, by number; writes are all or nothing.
 
     Several writes belong together inside `with store.transaction()`.
     """
@@ -44,7 +44,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; a full disk leaves what was there before."""
+        """All or nothing; on a full disk the previous content stays."""
         try:
             self.db.execute("BEGIN IMMEDIATE")
             yield
@@ -52,7 +52,7 @@ class Store:
         except sqlite3.OperationalError as error:
             self._roll_back()
             raise RecordError(
-                f"'{self._name}' can no longer be written ({error}); all that was committed before "
+                f"'{self._name}' can no longer be written ({error}); everything committed before "
                 "is still in it"
             ) from error
         except BaseException:
@@ -70,7 +70,7 @@ class Store:
         )
 
     def get(self, owner: int) -> dict[str, NDArray[Any]]:
-        """The owner's vectors by field; none if nothing was ever put."""
+        """The owner's vectors by field; empty if there are none."""
         rows = self.db.execute(
             "SELECT field, type, shape, crc32, data FROM vector WHERE owner = ?", (owner,)
         )
@@ -85,6 +85,6 @@ def pack(vector: NDArray[Any]) -> tuple[str, str, int, memoryview]:
 def unpack(name: str, field: str, kind: str, shape: str, crc32: int, data: bytes) -> NDArray[Any]:
     if zlib.crc32(data) != crc32:
         raise ConfigError(
-            f"vector {field!r} in '{name}' is damaged (its crc32 does not match); go back to a copy"
+            f"vector {field!r} in '{name}' is damaged (its crc32 does not match); use a backup copy"
         )
     return np.frombuffer(data, dtype=kind).reshape(json.loads(shape)).copy()

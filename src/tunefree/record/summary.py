@@ -1,4 +1,4 @@
-"""One run as commands and reports tell of it."""
+"""One run as commands and reports show it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure c
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run file tells of its run: facts, history, replies, and what follows from them."""
+    """The content of a run file: facts, history, replies, and what follows from them."""
 
     path: Path | None
     facts: Facts
     rows: Sequence[Mapping[str, float]] = ()
-    staleness: Mapping[int, int] = field(default_factory=dict)  # replies of each
-    uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that was heard
+    staleness: Mapping[int, int] = field(default_factory=dict)  # number of replies of each
+    uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that took part
     absences: Mapping[str, int] = field(default_factory=dict)  # how often for each reason
 
     @property
     def state(self) -> str:
-        """What became of it; a trial that was given up early is `pruned`."""
+        """Its state; a trial that was stopped early is `pruned`."""
         return "pruned" if self.facts.pruned else self.facts.state
 
     @property
@@ -38,12 +38,12 @@ class Summary:
 
     @property
     def rounds(self) -> int:
-        """Server steps that are done."""
+        """Server steps done."""
         return int(self.rows[-1]["t"]) + 1 if self.rows else 0
 
     @property
     def planned_rounds(self) -> int | None:
-        """Server steps that were asked for, as far as it is known."""
+        """Server steps planned, if known."""
         return self.facts.system.get("T")
 
     @property
@@ -57,26 +57,26 @@ class Summary:
 
     @cached_property
     def measures(self) -> list[str]:
-        """What it was measured by: our scores first, then the caller's own, as they came."""
+        """The names of its scores: ours first, then the caller's own in their order."""
         found = dict.fromkeys(name for row in self.rows for name in row if name not in NO_SCORES)
         return [name for name in SCORES if name in found] + [n for n in found if n not in SCORES]
 
     @property
     def seconds_per_round(self) -> float | None:
-        """Wall time of a server step on average, the opening left out."""
+        """Mean wall time of a server step, without the opening."""
         opening = self.rows[0]["seconds"] if self.rows and self.rows[0]["t"] < 0 else 0.0
         return (self.total("seconds") - opening) / self.rounds if self.rounds else None
 
     def last(self, measure: str) -> float | None:
-        """The last value that was measured."""
+        """The last value of a score."""
         return next((row[measure] for row in reversed(self.rows) if measure in row), None)
 
     def total(self, cost: str) -> float:
-        """What was spent until the last step, the opening included."""
+        """The total cost until the last step, including the opening."""
         return self.rows[-1].get(cost, 0) if self.rows else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole run in one object, as the commands give it."""
+        """The whole run as one dict, as commands print it with --json."""
         facts, costs = self.facts, ("samples", "virtual_seconds", "seconds", *BITS)
         return {
             **{"run": str(self.path), "name": facts.label},
@@ -99,13 +99,13 @@ class Summary:
 
 
 def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """The names of those scores in these rows that are a user's own."""
+    """The names of the scores in these rows that are the user's own."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if name not in TAKEN]
 
 
 def size(bits: float) -> str:
-    """Bits in bytes that people read.
+    """Bits as a readable number of bytes.
 
     >>> size(8_000_000)
     '1.0 MB'

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tunefree import algorithms
 from tunefree.api import named_objective
 from tunefree.config import Config
-from tunefree.core import bare
+from tunefree.core import unwrapped
 from tunefree.data import sources
 from tunefree.experiments import methods
 from tunefree.experiments.batch import PlannedRun, plan
@@ -91,7 +91,7 @@ def lengths(config: Config, seeds: Sequence[int]) -> dict[int, float]:
 
 def in_units(config: Config, length: float) -> Config:
     """Both steps multiplied; six digits of them, so that no rounding gives a run another name."""
-    method = bare(algorithms.configure(config, None))
+    method = unwrapped(algorithms.configure(config, None))
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
     chosen = config.algorithm
     own = replace(chosen, options={**chosen.options, **steps}, explicit_steps=True)

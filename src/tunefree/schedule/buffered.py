@@ -1,8 +1,8 @@
 """The buffered loop: clients work on the model they were given, and the server takes a step
-whenever S uploads have come, however old the models were.
+whenever S uploads have arrived, however old their models are.
 
-Which uploads these are and whom a model goes to is the clock's business. Downloads count in the
-step whose model they carry, so the first step has as many of them as jobs are out at a time.
+The clock decides which uploads these are and which clients get a model. Downloads count in the step
+whose model they carry, so the first step has as many of them as there are jobs in flight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def buffered(
     step = first_step(fleet, members, clock, theta0, opening, after)
     if after is None:
         yield step
-    server, downs = step.server, dict(step.held)
+    server, downs = step.server, dict(step.in_flight)
     for t in range(step.t + 1, members.algo.sys.T):
         algo = members.algo
         (exchange,) = exchanges(algo, "round", t)
@@ -47,7 +47,7 @@ def buffered(
             virtual_seconds=buffer.time,
             staleness=tuple(reply.tau for reply in used.replies),
             absent=(*buffer.absent, *used.absent),
-            held=downs,
+            in_flight=downs,
         )
         step = members.admit(step, buffer.joined)
         server = step.server

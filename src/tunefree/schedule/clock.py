@@ -1,4 +1,4 @@
-"""When replies come: a law of virtual seconds here, real ones in a deployment."""
+"""When replies arrive: after virtual seconds here, real ones in a deployment."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class Buffer(NamedTuple):
     time: float
     jobs: list[Job]
     done: Sequence[Done]
-    downloads: int  # since the last buffer, those of lost jobs too
+    downloads: int  # since the last buffer, including those of lost jobs
     awaited: Collection[int] = ()  # steps whose models clients still work on
-    absent: tuple[Absence, ...] = ()  # whose jobs are known to be lost
-    joined: Sequence[tuple[Job, Done]] = ()  # openings that newcomers have played
+    absent: tuple[Absence, ...] = ()  # clients whose jobs are known to be lost
+    joined: Sequence[tuple[Job, Done]] = ()  # openings that new clients have completed
 
 
 class Clock(Protocol):
     """How time passes for the synchronous loop."""
 
     def wait_for(self, clients: Sequence[int], trips: int) -> float:
-        """The moment when all have answered, so many times one after the other."""
+        """The time when all have replied, `trips` times in a row."""
 
     def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
-        """Let the time of steps pass that were taken before the run was resumed."""
+        """Advance the clock by the steps that were taken before the run was resumed."""
 
 
 class BufferClock(Clock, Protocol):
     """How time passes for the buffered loop."""
 
     def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
-        """Hand out the model of step t, and wait until S replies to it or older ones have come."""
+        """Send the model of step t, and wait until S replies to it or older ones have arrived."""
 
 
 class VirtualClock:
-    """Every job takes as long as a law of delays says; without a law time stands still."""
+    """Every job takes as long as its law of delays says; without one, no time passes."""
 
     def __init__(self, delays: Delays | None, seed: int) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""How long clients take: laws of virtual seconds, or a trace that was measured."""
+"""How long clients take: laws of virtual seconds, or a measured trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Delays(Protocol):
 
     @property
     def longest(self) -> float:
-        """No job is expected to take longer."""
+        """The most seconds that a job is expected to take."""
 
     def duration(self, seed: int, client: int, number: int) -> float:
         """The seconds of a client's job, its jobs being numbered from 0."""
@@ -28,7 +28,7 @@ class Delays(Protocol):
 
 @dataclass(frozen=True)
 class SpeedClasses:
-    """FADAS: a client is fast, medium or slow for good; each job is uniform within its class."""
+    """FADAS: a client is fast, medium or slow throughout; each job is uniform within its class."""
 
     fast: tuple[float, float] = (1, 2)
     medium: tuple[float, float] = (3, 5)
@@ -56,7 +56,7 @@ class HalfNormal:
 
 @dataclass(frozen=True)
 class Trace:
-    """Measured seconds: a client's jobs take its own in turn, then again from the first."""
+    """Measured seconds: a client's jobs cycle through its own."""
 
     seconds: tuple[tuple[float, ...], ...]  # of each client
 
@@ -88,7 +88,7 @@ def from_spec(text: str, N: int) -> Delays:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"delays = {text!r} is neither a law nor a file that can be read; choose from "
+            f"delays = {text!r} is neither a law of delays nor a readable file; choose from "
             f"{', '.join(LAWS)}, or give a file of lines `client,seconds`"
         ) from error
     return Trace(read_trace(text, lines, N))

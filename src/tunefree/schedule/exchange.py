@@ -1,4 +1,4 @@
-"""One exchange played: the server speaks, a fleet works, the server listens, all is counted."""
+"""Running one exchange: the server sends, a fleet works, the server aggregates, all is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Traffic(NamedTuple):
     direction: Direction
     messages: int
     bits: int  # of all messages together
-    value_bits: int  # the same as the papers count, without the positions of sparse values
+    value_bits: int  # as the papers count, without the positions of sparse values
 
 
 class Absence(NamedTuple):
@@ -32,21 +32,21 @@ class Absence(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The server after step t, and what the step took."""
+    """The server after step t, and the cost of the step."""
 
     t: int
     server: Server
     clients: Sequence[int] = ()  # those whose replies were used; if none, the server is as before
     traffic: tuple[Traffic, ...] = ()
     samples: int = 0  # drawn by all clients
-    virtual_seconds: float = 0.0  # since the start; 0 where nobody has a delay
+    virtual_seconds: float = 0.0  # since the start; 0 without delays
     staleness: tuple[int, ...] = ()  # of each client's reply: server steps since its download
     absent: tuple[Absence, ...] = ()
-    held: Mapping[int, Message] = {}  # downloads that clients still work on, by step
+    in_flight: Mapping[int, Message] = {}  # downloads that clients still work on, by step
 
 
 class Used(NamedTuple):
-    """What came of the replies to one exchange."""
+    """The result of the replies to one exchange."""
 
     server: Server
     replies: list[Reply]
@@ -61,13 +61,13 @@ def sent(exchange: int, direction: Direction, messages: Sequence[Message]) -> Tr
 
 
 def answers(jobs: Sequence[Job], done: Sequence[Done]) -> list[tuple[Job, Done]]:
-    """Every job with its reply, the first if it came twice, or with why there is none."""
+    """Every job with its reply (the first of duplicates), or with the reason why there is none."""
     came = {reply.key: reply for reply in reversed(done)}
     return [(job, came.get(job.key, Done(job.key, None, 0, 0, NO_REPLY))) for job in jobs]
 
 
 def refusal(algo: Algorithm, exchange: Exchange, reply: Done, server: Server) -> str:
-    """Why a reply cannot be used; nothing if it can."""
+    """Why a reply cannot be used; empty if it can."""
     return reply.fault or fault(reply.up, exchange.Up, server.theta, about(algo).bounds)
 
 
@@ -80,9 +80,9 @@ def use(
     jobs: Sequence[Job],
     done: Sequence[Done],
 ) -> Used:
-    """Use the replies to these jobs that can be used, each once, in the order of the jobs.
+    """Use the valid replies to these jobs, each once, in the order of the jobs.
 
-    If there is none, the server stays as it was.
+    If there is none, the server stays unchanged.
     """
     used: list[tuple[Job, Done]] = []
     absent: list[Absence] = []
@@ -99,7 +99,7 @@ def use(
     return Used(server, replies, traffic, sum(d.drawn for _, d in used), tuple(absent))
 
 
-def play_stage(
+def run_stage(
     algo: Algorithm,
     fleet: Fleet,
     server: Server,
@@ -108,10 +108,10 @@ def play_stage(
     clients: Sequence[int],
     joining: Sequence[Job] = (),
 ) -> tuple[Step, list[tuple[Job, Done]]]:
-    """All exchanges of a stage, one after the other, with the clients that answer.
+    """Run all exchanges of a stage in order, with the clients that reply.
 
-    When nobody is left, the step is given up and the server stays as it was before. Those who are
-    joining play their opening beside the first exchange; what came of it is given with the step.
+    If no client remains, the step is given up and the server stays unchanged. Clients that are
+    joining run their opening beside the first exchange; their replies are returned with the step.
     """
     before = server
     traffic: list[Traffic] = []

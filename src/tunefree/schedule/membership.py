@@ -1,4 +1,4 @@
-"""Who takes part: who may be asked now, who is joining, and who has lost its memory."""
+"""Which clients take part: who is available, who is joining, and who has lost its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.schedule.exchange import Step
 
-Odds: TypeAlias = Sequence[float] | None  # how likely each client is drawn; none: all alike
+Odds: TypeAlias = Sequence[float] | None  # sampling probability of each client; None: uniform
 
 
 class Membership(Protocol):
@@ -23,23 +23,23 @@ class Membership(Protocol):
         """The algorithm for as many clients as there are now."""
 
     def cohort(self, t: int) -> list[int]:
-        """Who is asked in a synchronous round, in client order."""
+        """The clients of a synchronous round, in client order."""
 
     def joining(self, server: Server, t: int) -> list[Job]:
-        """The openings of clients that begin during step t, each told once."""
+        """The openings of clients that join during step t, each returned once."""
 
     def admit(self, step: Step, joined: Sequence[tuple[Job, Done]]) -> Step:
-        """The step, with those in it who have begun while it was played."""
+        """The step, including clients that joined while it ran."""
 
     def facts(self) -> Mapping[str, object]:
-        """What has changed since it was last asked for and belongs into the run file."""
+        """What has changed since the last call and belongs in the run file."""
 
     def silence(self, step: Step, steps: int) -> Exception:
-        """Why the run ends when nobody was heard for so many steps."""
+        """Why the run ends after this many steps without a reply."""
 
 
 def cohort(seed: int, t: int, sys: System, odds: Odds = None) -> list[int]:
-    """S distinct clients, fresh at every step, uniform unless there are odds, in client order.
+    """S distinct clients, drawn anew at every step, uniformly or by odds, in client order.
 
     >>> cohort(seed=0, t=0, sys=System(N=3, S=3, K=1, T=1))
     [0, 1, 2]
@@ -49,7 +49,7 @@ def cohort(seed: int, t: int, sys: System, odds: Odds = None) -> list[int]:
 
 
 def draw(rng: Generator, clients: Sequence[int], count: int, odds: Sequence[float]) -> list[int]:
-    """So many distinct ones of these clients, one after the other with the odds they have.
+    """`count` distinct clients of these, drawn one after the other by their odds.
 
     >>> draw(stream(0, "doc"), [1, 3], 2, odds=[0.2, 0.2, 0.1, 0.5])
     [3, 1]
@@ -60,7 +60,7 @@ def draw(rng: Generator, clients: Sequence[int], count: int, odds: Sequence[floa
 
 
 class Everybody:
-    """A simulation's clients: all N, always there."""
+    """A simulation's clients: all N, always available."""
 
     def __init__(self, algo: Algorithm, seed: int, odds: Odds = None) -> None:
         self.algo, self._seed, self._odds = algo, seed, odds

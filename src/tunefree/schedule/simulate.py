@@ -1,4 +1,4 @@
-"""A schedule of a simulation: checked, and its loop given everybody and a virtual clock."""
+"""Schedules of simulations: checked, then run with all clients and a virtual clock."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def simulate(
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
-    `delays` is a law of one's own instead of the one that the schedule names; `odds` are how likely
-    each client is drawn, where not all are alike.
+    `delays` replaces the law that the schedule names; `odds` are the sampling probabilities of the
+    clients, if not uniform.
     """
     check(schedule, algo)
     everybody = Everybody(algo, seed, odds)
@@ -57,7 +57,7 @@ def simulate(
 
 
 def check(schedule: Schedule, algo: Algorithm) -> None:
-    """Refuse what this schedule cannot play, before anything is played."""
+    """Refuse what this schedule cannot run, before anything runs."""
     config.build("schedule", vars(schedule))
     check_messages(algo)
     (N, S, _, _), trips = algo.sys, len(algo.round())
@@ -67,7 +67,7 @@ def check(schedule: Schedule, algo: Algorithm) -> None:
         if schedule != Schedule(delays=schedule.delays, opening=schedule.opening):
             raise ConfigError(
                 "schedule.concurrency, dispatch, dropout and timeout belong to the buffered "
-                "schedule; leave them out, or set schedule.name = 'buffered'"
+                "schedule; omit them, or set schedule.name = 'buffered'"
             )
         return
     if trips != 1:
@@ -83,10 +83,12 @@ def check(schedule: Schedule, algo: Algorithm) -> None:
 
 
 def check_messages(algo: Algorithm) -> None:
-    """Refuse an algorithm that does not say what it sends."""
+    """Refuse an algorithm that does not declare its messages."""
     try:
         kinds = [kind for e in (*algo.opening(), *algo.round()) for kind in (e.Down, e.Up)]
-        why = next((f"{kind!r} is none" for kind in kinds if not hasattr(kind, "_fields")), "")
+        why = next(
+            (f"{kind!r} is not a NamedTuple" for kind in kinds if not hasattr(kind, "_fields")), ""
+        )
     except TypeError as error:
         why = str(error)
     if why:

@@ -1,4 +1,4 @@
-"""The synchronous loop: a fresh cohort every step, and the server waits for all of it."""
+"""The synchronous loop: a new cohort every step, and the server waits for all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunefree.config import Opening
 from tunefree.core import Vec
 from tunefree.fleet.job import Fleet
 from tunefree.schedule.clock import Clock
-from tunefree.schedule.exchange import Step, play_stage
+from tunefree.schedule.exchange import Step, run_stage
 from tunefree.schedule.membership import Membership
 
 
@@ -27,7 +27,7 @@ def synchronous(
         yield step
     for t in range(step.t + 1, T):
         joining, clients = members.joining(step.server, t), members.cohort(t)
-        step, joined = play_stage(members.algo, fleet, step.server, t, "round", clients, joining)
+        step, joined = run_stage(members.algo, fleet, step.server, t, "round", clients, joining)
         step = members.admit(step, joined)
         step = step._replace(virtual_seconds=clock.wait_for(clients, trips))
         yield step
@@ -41,7 +41,7 @@ def first_step(
     opening: Opening,
     after: Step | None,
 ) -> Step:
-    """The opening, played by all N clients, unless it is skipped; or the step to go on after."""
+    """The opening, run by all N clients unless it is skipped; or the step to resume after."""
     algo = members.algo
     everybody, trips = range(algo.sys.N), 0 if opening == "zero" else len(algo.opening())
     now = clock.wait_for(everybody, trips)
@@ -51,5 +51,5 @@ def first_step(
     server = algo.server(theta0)
     if not trips:
         return Step(-1, server)
-    step, _ = play_stage(algo, fleet, server, -1, "opening", everybody)
+    step, _ = run_stage(algo, fleet, server, -1, "opening", everybody)
     return step._replace(virtual_seconds=now)

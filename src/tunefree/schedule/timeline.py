@@ -1,20 +1,20 @@
-"""The virtual clock of the buffered loop: who works on which model, and when it is heard.
+"""The virtual clock of the buffered loop: who works on which model, and when its upload arrives.
 
-`concurrency` jobs are out at any time. Who gets a model, and when (`dispatch`):
+`concurrency` jobs are in flight at any time. Who gets a model, and when (`dispatch`):
 
-    flush      after each step, S clients drawn from those with nothing to do; with
-               concurrency = S this is the synchronous schedule, to the bit
-    immediate  after each upload, one client with nothing to do
-    queue      after each step, S clients drawn from all N; a busy one takes its jobs in turn
+    flush      after each step, S clients drawn from the idle ones; with concurrency = S this
+               is the synchronous schedule, bit for bit
+    immediate  after each upload, one idle client
+    queue      after each step, S clients drawn from all N; a busy one queues its jobs
 
-A client has something to do until its upload has been used in a step: only then does it know its
-new state, so only then may its next job begin. Hence the S jobs of a buffer can be worked on when
-it is full, all at once on a pool, with the same result as if each had been done at its download.
-In `flush` and `queue` an upload that waits for its step counts as out, in `immediate` it does not.
+A client is busy until its upload has been used in a step: only then does it know its new state, so
+only then may its next job start. Hence the S jobs of a buffer can be computed when it is full, all
+at once on a pool, with the same result as if each had been done at its download. In `flush` and
+`queue` an upload that waits for its step counts as in flight, in `immediate` it does not.
 
-A job is lost if its client falls silent (probability `dropout`) or takes longer than `timeout`.
-After `timeout` its place goes to a client with nothing to do; the silent one keeps its old state,
-and should it get the same model again, it does the same job again. The order of events depends on
+A job is lost if its client does not reply (probability `dropout`) or takes longer than `timeout`.
+After `timeout` its place goes to an idle client; the client of the lost job keeps its old state,
+and if it gets the same model again, it does the same job again. The order of events depends on
 seed, delays and settings only, never on what is computed.
 """
 
@@ -32,13 +32,13 @@ from tunefree.fleet.job import Fleet, Job
 from tunefree.schedule.clock import Buffer, VirtualClock
 from tunefree.schedule.membership import Odds, draw
 
-LOST_IN_A_ROW = 1000  # jobs, after which nobody will ever answer
+LOST_IN_A_ROW = 1000  # lost jobs, after which the run gives up
 
 
 class Ticket(NamedTuple):
     """One client's job, and the server step whose model it got."""
 
-    number: int  # counts all downloads, and settles who comes first at the same moment
+    number: int  # counts all downloads; the lower one is first at the same moment
     client: int
     t: int
 
@@ -48,12 +48,12 @@ class Arrivals(NamedTuple):
 
     time: float
     tickets: list[Ticket]
-    downloads: int  # since the last buffer, those of lost jobs too
+    downloads: int  # since the last buffer, including those of lost jobs
     awaited: set[int]  # steps whose models clients still work on
 
 
 class Timeline:
-    """Jobs that have been given out and not yet been used; a client's own come one by one."""
+    """Jobs that were sent and not used yet; a client does its own one by one."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Timeline:
         self._concurrency, self._dispatch = concurrency, dispatch
         self._dropout, self._timeout = dropout, timeout
         self._t, self._number = 0, 0
-        self._held: dict[int, deque[Ticket]] = {}  # each client's jobs; it works on the first
+        self._jobs: dict[int, deque[Ticket]] = {}  # each client's jobs; it works on the first
         self._events: list[tuple[float, Ticket, bool]] = []  # when a first job ends, and if lost
         self._arrivals = self._all_arrivals()
 
@@ -85,7 +85,7 @@ class Timeline:
             next(self._arrivals)
 
     def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
-        """The next buffer, worked on now that it is full."""
+        """The next full buffer, computed now."""
         time, tickets, downloads, awaited = next(self._arrivals)
         jobs = [Job(i, then, "round", 0, downs[then]) for _, i, then in tickets]
         return Buffer(time, jobs, self._fleet.work(jobs), downloads, awaited)
@@ -100,7 +100,7 @@ class Timeline:
         while True:
             tickets = sorted(self._fill(), key=lambda ticket: ticket.client)
             used = set(tickets)
-            awaited = {job.t for jobs in self._held.values() for job in jobs if job not in used}
+            awaited = {job.t for jobs in self._jobs.values() for job in jobs if job not in used}
             yield Arrivals(self._clock.now, tickets, self._number - before, awaited)
             before, self._t = self._number, self._t + 1
             for ticket in tickets:
@@ -111,7 +111,7 @@ class Timeline:
                 self._send(self._sys.S)
 
     def _fill(self) -> list[Ticket]:
-        """Let time pass until S uploads have come."""
+        """Advance time until S uploads have arrived."""
         buffer: list[Ticket] = []
         lost_in_a_row = 0
         while len(buffer) < self._sys.S:
@@ -119,7 +119,7 @@ class Timeline:
             lost_in_a_row = lost_in_a_row + 1 if lost else 0
             if lost_in_a_row == LOST_IN_A_ROW:
                 raise ConfigError(
-                    f"{LOST_IN_A_ROW} jobs in a row went unanswered for dropout = "
+                    f"{LOST_IN_A_ROW} jobs in a row got no reply with dropout = "
                     f"{self._dropout:g} and timeout = {self._timeout:g}; lower the first or raise "
                     "the second"
                 )
@@ -133,16 +133,16 @@ class Timeline:
         return buffer
 
     def _send(self, count: int) -> None:
-        """Give the model to clients drawn as a synchronous cohort is, from those it may go to."""
-        busy = [] if self._dispatch == "queue" else self._held
+        """Send the model to clients drawn like a synchronous cohort, from those that may get it."""
+        busy = [] if self._dispatch == "queue" else self._jobs
         self._draw(stream(self._seed, "cohort", self._t), count, busy)
 
     def _replace(self) -> None:
-        """Give the model to one client that has nothing to do."""
-        self._draw(stream(self._seed, "refill", self._number), 1, self._held)
+        """Send the model to one idle client."""
+        self._draw(stream(self._seed, "refill", self._number), 1, self._jobs)
 
     def _draw(self, rng: Generator, count: int, busy: Collection[int]) -> None:
-        """Give the model to so many distinct clients that are not busy."""
+        """Send the model to `count` distinct clients that are not busy."""
         taken = sorted(busy)
         if self._odds is None:
             places = rng.choice(self._sys.N - len(taken), count, replace=False)
@@ -156,7 +156,7 @@ class Timeline:
     def _assign(self, client: int) -> None:
         ticket = Ticket(self._number, client, self._t)
         self._number += 1
-        jobs = self._held.setdefault(client, deque())
+        jobs = self._jobs.setdefault(client, deque())
         jobs.append(ticket)
         if len(jobs) == 1:
             self._start(ticket)
@@ -170,17 +170,17 @@ class Timeline:
         )
 
     def _release(self, ticket: Ticket) -> None:
-        """The job is over: the client takes its next one, or has nothing to do."""
-        jobs = self._held[ticket.client]
+        """The job is over: the client starts its next one, or becomes idle."""
+        jobs = self._jobs[ticket.client]
         jobs.popleft()
         if jobs:
             self._start(jobs[0])
         else:
-            del self._held[ticket.client]
+            del self._jobs[ticket.client]
 
 
 def free(place: int, taken: Sequence[int]) -> int:
-    """The client at that place among those that are not taken.
+    """The client at that index among those that are not taken.
 
     >>> [free(place, [0, 2, 3]) for place in range(4)]
     [1, 4, 5, 6]

@@ -1,4 +1,4 @@
-"""A message as bytes, and back. Nothing that arrives is executed, and nothing is believed.
+"""A message as bytes, and back. Nothing that arrives is executed, and everything is checked.
 
     message     "TF", version (1 byte), number of fields (1), then the fields in their order
     field       length of its name (1), name, kind (1), then by kind:
@@ -7,10 +7,10 @@
     numbers     how many (4), then 4 bytes each
     vector      type (1), length d (4), then d elements
     compressed  type (1), number of parts (4); per part its kind (1), d (4) and a parameter (4):
-                the number of values kept, of levels, or of bits per element; then, for all parts
+                the number of values sent, of levels, or of bits per element; then, for all parts
                 together, the numbers and the bits of `Compressed.to_bytes`
 
-All is little-endian. The kind of every field, d and the type are the receiver's to know.
+Everything is little-endian. The receiver knows the kind of every field, d and the type.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MOST_LETTERS = 255  # of a field's name
 
 
 def encode(message: Message) -> bytes:
-    """The message in bytes.
+    """The message as bytes.
 
     >>> from tunefree.core import OpeningUp
     >>> len(encode(OpeningUp(torch.zeros(10))))
@@ -62,7 +62,7 @@ def encode(message: Message) -> bytes:
 
 
 def encoded_fields(message: Message) -> list[tuple[bytes, bytes]]:
-    """Per field what announces it, and its payload, which is what `bits` counts."""
+    """Per field its header and its payload; `bits` counts the payload."""
     fields = []
     for name, value in zip(message._fields, message, strict=True):
         if not name.isascii() or len(name) > MOST_LETTERS:
@@ -75,7 +75,7 @@ def encoded_fields(message: Message) -> list[tuple[bytes, bytes]]:
 
 def kind_of(name: str, value: object) -> int:
     if type(value) not in KINDS:
-        raise WireError(f"field `{name}` is a {type(value).__name__}, which has no place on a wire")
+        raise WireError(f"field `{name}` is a {type(value).__name__}, which cannot be sent")
     return KINDS[type(value)]
 
 
@@ -83,7 +83,7 @@ def encoded(name: str, value: Vec | Compressed | Numbers | float) -> tuple[bytes
     if isinstance(value, tuple):
         for number in value:
             if type(number) is not float:
-                raise WireError(f"field `{name}` holds {number!r}; only floats have a place in it")
+                raise WireError(f"field `{name}` contains {number!r}; it must contain only floats")
         each = [encoded(name, number)[1] for number in value]
         return struct.pack("<I", len(each)), b"".join(each)
     if isinstance(value, torch.Tensor | Compressed):
@@ -108,7 +108,7 @@ def encoded(name: str, value: Vec | Compressed | Numbers | float) -> tuple[bytes
 
 
 def rounded(value: float) -> float:
-    """To the nearest number of 32 bits."""
+    """The nearest 32-bit float."""
     return torch.tensor(value, dtype=torch.float32).item()
 
 
@@ -121,11 +121,11 @@ def parameter(part: Part) -> int:
 def decode(data: bytes, kind: type[M], *, like: Vec, client: int | None = None) -> M:
     """The message of that kind, its vectors of the length, type and device of `like`.
 
-    `client` is who sent it, None the server. Anything but such a message is a WireError.
+    `client` is the sender, None the server. Anything but such a message is a WireError.
     """
     reader = Reader(data, "the server" if client is None else f"client {client}")
     if reader.take(2) != MAGIC:
-        reader.refuse("it does not begin as a message does")
+        reader.refuse("it does not start like a message")
     version, count = reader.take(2)
     if version != VERSION:
         reader.refuse(f"version {version} is not {VERSION}")
@@ -195,7 +195,7 @@ def decoded_field(reader: Reader, name: str, hint: type, like: Vec) -> Any:
 
 
 def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
-    """All that is declared is checked before anything is made of it."""
+    """All that is declared is checked before anything is built from it."""
     if not 1 <= count <= min(like.numel(), MOST_PARTS):
         reader.refuse(f"{count} parts cannot make up d = {like.numel()}")
     heads = list(PART.iter_unpack(reader.take(count * PART.size)))
@@ -206,17 +206,17 @@ def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
     wanted = sum(extra for _, extra in sizes)
     bits = unpack(reader.take(-(-wanted // 8)))
     if bits[wanted:].any():
-        reader.refuse("the bits that fill up its last byte are not zero")
-    parts, at, begin = [], 0, 0
+        reader.refuse("the padding bits of its last byte are not zero")
+    parts, at, start = [], 0, 0
     for (kind, d, parameter), (n, extra) in zip(heads, sizes, strict=True):
-        own, beside = numbers[at : at + n], bits[begin : begin + extra]
+        own, beside = numbers[at : at + n], bits[start : start + extra]
         parts.append(decoded_part(reader, kind, d, parameter, own, beside))
-        at, begin = at + n, begin + extra
+        at, start = at + n, start + extra
     return Compressed(tuple(parts))
 
 
 def shape(reader: Reader, kind: int, d: int, parameter: int) -> tuple[int, int]:
-    """How many numbers and how many bits a part announces."""
+    """How many numbers and how many bits a part declares."""
     most = {0: d, 1: d, 2: d, 3: 1, 4: MOST_LEVELS, 5: max(GAUSSIAN)}.get(kind, 0)
     if d < 1 or not 1 <= parameter <= most or (kind == 0 and parameter != d):
         reader.refuse(f"no part is of kind {kind} with {d} elements and parameter {parameter}")

@@ -1,6 +1,6 @@
-"""A compressed vector: an immutable value that knows its bits, its bytes and the vector it means.
+"""A compressed vector: an immutable value with its bits, its bytes and the vector it stands for.
 
-It has one part per parameter tensor. A part is made of numbers (values, scales), which weigh as
+It has one part per parameter tensor. A part is made of numbers (values, scales), which cost as
 much as an element of the vector, and of bits (positions, signs, levels, seeds).
 """
 
@@ -30,7 +30,7 @@ GAUSSIAN: Mapping[int, tuple[float, ...]] = {  # bits: Lloyd's levels above 0, b
 
 
 class Part(Protocol):
-    """What stands for one tensor."""
+    """The compressed form of one tensor."""
 
     @property
     def d(self) -> int:
@@ -46,7 +46,7 @@ class Part(Protocol):
 
     @property
     def positions(self) -> int:
-        """Those of them that only say where the values stand; the papers leave them out."""
+        """Those of them that encode the positions of values; the papers do not count them."""
 
     def dense(self) -> Vec: ...
 
@@ -56,7 +56,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A tensor as it is."""
+    """An uncompressed tensor."""
 
     numbers: Vec
     extra: ClassVar[int] = 0
@@ -156,7 +156,7 @@ class Levels:
         return self.d * (1 + width(self.s + 1))
 
     def dense(self) -> Vec:
-        return self.levels.to(self.numbers.dtype) / self.s * self.numbers  # no larger than it
+        return self.levels.to(self.numbers.dtype) / self.s * self.numbers  # never above the norm
 
     def bits(self) -> Bits:
         levels = self.levels.cpu().numpy()
@@ -183,7 +183,7 @@ class RotatedLevels:
 
     @property
     def most(self) -> float:
-        """No element of it is larger: the rotation keeps the norm, but for rounding."""
+        """The largest possible element: the rotation preserves the norm, up to rounding."""
         return 1.001 * float(self.numbers) * GAUSSIAN[self.width][-1] * math.sqrt(self.d)
 
     def dense(self) -> Vec:
@@ -221,7 +221,7 @@ class Compressed:
 
     @property
     def value_bits(self) -> int:
-        """The papers' count, which leaves positions out."""
+        """The papers' count, without positions."""
         return sum(weight(part) - part.positions for part in self.parts)
 
     def dense(self) -> Vec:
@@ -231,7 +231,7 @@ class Compressed:
         return torch.cat([part.dense() for part in self.parts])
 
     def to_bytes(self) -> bytes:
-        """All numbers, then all bits, filled up to a whole byte."""
+        """All numbers, then all bits, padded to a whole byte."""
         numbers = torch.cat([part.numbers for part in self.parts]).cpu().numpy()
         little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
         return little.tobytes() + pack([part.bits() for part in self.parts])

@@ -1,4 +1,4 @@
-"""Compressors: C(v, rng) is what is sent of v. A rule says what to do with one tensor.
+"""Compressors: C(v, rng) is what is sent for v. A rule compresses one tensor.
 
 | spec | C(x) of a tensor of d elements, k = max(1, floor(fraction d)) | error, of ||x||^2 |
 |---|---|---|
@@ -13,10 +13,11 @@
 | any:top:0.02|sign | one of several, chosen anew at every call | the worst |
 
 (*) Each is sent as its sign and the nearest of 2^(b-1) levels for Gaussian numbers, l to L, and all
-are multiplied by the scale that errs least. The bound holds for any x in any basis; in a random one
-the error of a large tensor is about 0.36, 0.12, 0.035 and 0.0095 of ||x||^2 at 1, 2, 3 and 4 bits.
+are multiplied by the scale with the least error. The bound holds for any x in any basis; in a
+random one the error of a large tensor is about 0.36, 0.12, 0.035 and 0.0095 of ||x||^2 at 1, 2, 3
+and 4 bits.
 
-A tensor that would cost more than itself is sent whole, without error. Each parameter tensor is
+A tensor that would become larger is sent whole, without error. Each parameter tensor is
 compressed on its own; with the suffix @whole the vector is taken as one.
 """
 
@@ -50,7 +51,7 @@ from tunefree.wire.rotation import rotated
 
 
 class Compressor(Protocol):
-    """Hyper-parameters of C; all randomness is the caller's. As text it is its spec."""
+    """Hyper-parameters of C; all randomness comes from the caller. str() gives its spec."""
 
     @property
     def unbiased(self) -> bool:
@@ -239,9 +240,9 @@ def largest(a: NDArray[Any], k: int) -> Numbers:
 
 @dataclass(frozen=True)
 class PerTensor:
-    """A rule applied to each tensor on its own; to the vector as one if that is `whole`.
+    """A rule applied to each tensor on its own, or to the whole vector if `whole`.
 
-    Until it is told the `sizes` of the tensors, it takes the vector as one too.
+    Without the `sizes` of the tensors it is applied to the whole vector too.
     """
 
     rule: Rule

@@ -1,4 +1,4 @@
-"""What a message weighs: bits are a property of the message, never a formula kept elsewhere."""
+"""The size of a message: bits are counted from the message, never by a formula elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bits(message: Message) -> int:
 
 
 def value_bits(message: Message) -> int:
-    """The same as the papers count: the positions of sparse values are left out."""
+    """The same as the papers count: without the positions of sparse values."""
     return sum(
         value.value_bits if isinstance(value, Compressed) else field_bits(value)
         for value in message
@@ -42,10 +42,10 @@ def field_bits(value: Vec | Compressed | Numbers | float) -> int:
 
 
 def fault(message: Any, kind: type[Any], like: Vec, bounds: Mapping[str, float] = {}) -> str:
-    """Why an upload must not be used, or nothing if it may.
+    """Why an upload must not be used; empty if it may.
 
     It should be of the declared kind, its vectors as long as `like`, all numbers finite, and the
-    norms of its fields within the bounds that the method itself keeps.
+    norms of its fields within the bounds that the method declares.
 
     >>> from tunefree.core import OpeningUp
     >>> fault(OpeningUp(torch.tensor([1.0, 2.0])), OpeningUp, torch.zeros(3))
@@ -66,7 +66,7 @@ def fault(message: Any, kind: type[Any], like: Vec, bounds: Mapping[str, float] 
 
 
 def shape(value: Vec | Compressed) -> tuple[int, ...]:
-    """Of the vector it stands for, which need not be made for this."""
+    """The shape of the vector it stands for, without building it."""
     if isinstance(value, Compressed):
         return (sum(part.d for part in value.parts),)
     return tuple(value.shape)
@@ -76,6 +76,6 @@ def is_finite(value: Vec | Compressed | Numbers | float) -> bool:
     if isinstance(value, tuple):
         return all(map(math.isfinite, value))
     if isinstance(value, torch.Tensor):
-        total = float(value.sum())  # a fortieth of the time of looking at each; may overflow
+        total = float(value.sum())  # 40 times faster than checking each; may overflow
         return math.isfinite(total) or bool(torch.isfinite(value).all())
     return value.is_finite() if isinstance(value, Compressed) else math.isfinite(value)

@@ -12,7 +12,7 @@ Numbers = NDArray[np.int64]
 
 
 def width(count: int) -> int:
-    """ceil(log2(count)): the bits that tell `count` things apart.
+    """ceil(log2(count)): the bits needed to distinguish `count` values.
 
     >>> [width(count) for count in (1, 2, 5, 16_000)]
     [0, 1, 3, 14]
@@ -40,7 +40,7 @@ def from_bits(bits: Bits, width: int) -> Numbers:
 
 
 def pack(bits: Sequence[Bits]) -> bytes:
-    """All bits one after the other, the last byte filled up with zeros."""
+    """All bits one after the other, the last byte padded with zeros."""
     return np.packbits(np.concatenate([*bits, np.empty(0, np.uint8)]), bitorder="little").tobytes()
 
 

@@ -1,8 +1,8 @@
 """A random rotation that sender and receiver draw from one seed, in d log d steps without padding.
 
 With n the largest power of two that is at most d: random signs on all numbers, a Walsh-Hadamard
-transform of the first n; if some are left, random signs again and one of the last n. Each step is
-orthogonal. What comes out looks Gaussian whatever went in, so one set of levels suits every tensor.
+transform of the first n; if some remain, random signs again and one of the last n. Each step is
+orthogonal. The result looks Gaussian for any input, so one set of levels suits every tensor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rotated(x: Vec, seed: int) -> Vec:
 
 
 def unrotated(y: Vec, seed: int) -> Vec:
-    """The inverse of `rotated`: its steps backwards, each of which undoes itself."""
+    """The inverse of `rotated`: its steps backwards, each its own inverse."""
     d, n, signs = y.numel(), block(y.numel()), drawn_signs(seed, y)
     x = y.clone()
     if n < d:

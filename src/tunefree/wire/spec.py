@@ -1,4 +1,4 @@
-"""From a compressor's name, as a user writes it, to the compressor."""
+"""Compressors by name, as users write them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fraction(spec: str, text: str) -> float:
         value = 0.0
     if not 0 < value <= 1:
         raise ConfigError(
-            f"{KEY} = {spec!r} does not say how much; give the share of elements to keep, a number "
+            f"{KEY} = {spec!r} needs the share of elements to keep, a number "
             "above 0 and at most 1, as in 'top:0.05'"
         )
     return value
@@ -42,7 +42,7 @@ def levels(spec: str, text: str) -> int:
     short = len(text) <= len(str(MOST_LEVELS))
     if not (text.isascii() and text.isdigit() and short and int(text) <= MOST_LEVELS):
         raise ConfigError(
-            f"{KEY} = {spec!r} does not say how many; give a whole number of levels from 1 to "
+            f"{KEY} = {spec!r} needs a whole number of levels from 1 to "
             f"{MOST_LEVELS}, as in 'qsgd:4'"
         )
     return int(text)
@@ -51,24 +51,24 @@ def levels(spec: str, text: str) -> int:
 def few_bits(spec: str, text: str) -> int:
     if text not in map(str, GAUSSIAN):
         raise ConfigError(
-            f"{KEY} = {spec!r} does not say how many; give a whole number of bits per element from "
+            f"{KEY} = {spec!r} needs a whole number of bits per element from "
             f"{min(GAUSSIAN)} to {max(GAUSSIAN)}, as in 'rotated:2'"
         )
     return int(text)
 
 
-def nothing(spec: str, text: str) -> None:
+def no_number(spec: str, text: str) -> None:
     if text:
         name = spec.split(":")[0]
-        raise ConfigError(f"{KEY} = {spec!r} has a number too many; write '{name}'")
+        raise ConfigError(f"{KEY} = {spec!r} takes no number; write '{name}'")
 
 
 RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str, str], Any]]] = {
-    "identity": (Identity, nothing),
+    "identity": (Identity, no_number),
     "top": (Top, fraction),
     "rand": (Rand, fraction),
     "rand-unbiased": (partial(Rand, unbiased=True), fraction),
-    "sign": (Sign, nothing),
+    "sign": (Sign, no_number),
     "rotated": (Rotated, few_bits),
     "qsgd": (Qsgd, levels),
     "qsgd-contractive": (partial(Qsgd, unbiased=False), levels),
@@ -84,12 +84,12 @@ def from_spec(spec: object, sizes: Sequence[int] | None = None) -> Compressor:
     PerTensor(rule=Top(fraction=0.05), sizes=None, whole=True)
     """
     if not isinstance(spec, str):
-        raise ConfigError(f"{KEY} = {spec!r} is not a compressor; write one as in 'top:0.05'")
+        raise ConfigError(f"{KEY} = {spec!r} is not a compressor; write it like 'top:0.05'")
     if spec.startswith("any:"):
         choices = spec.removeprefix("any:").split("|")
         if wrong := [choice for choice in choices if not choice or choice.startswith("any:")]:
             raise ConfigError(
-                f"{KEY} = {spec!r} has a choice {wrong[0]!r}; give single compressors between "
+                f"{KEY} = {spec!r} contains {wrong[0]!r}; separate single compressors by "
                 "bars, as in 'any:top:0.02|sign'"
             )
         return AnyOf(tuple(one(choice) for choice in choices)).over(sizes)
@@ -110,12 +110,12 @@ def one(spec: str) -> PerTensor:
 
 
 def demand(C: Compressor, kind: Literal["contractive", "unbiased"], title: str) -> None:
-    """Refuse a compressor for which the method is not made."""
+    """Refuse a compressor of the wrong kind for the method."""
     if not getattr(C, kind):
         good = {
             "contractive": "'top:0.05', 'rand:0.05', 'sign', 'rotated:2' or 'qsgd-contractive:4'",
             "unbiased": "'rand-unbiased:0.05' or 'qsgd:4'",
         }
         raise ConfigError(
-            f"{KEY} = {str(C)!r} is not {kind}, as {title} needs it to be; choose {good[kind]}"
+            f"{KEY} = {str(C)!r} is not {kind}, which {title} requires; choose {good[kind]}"
         )

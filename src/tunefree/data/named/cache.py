@@ -1,4 +1,4 @@
-"""A data set's parsed arrays, kept in the user's cache so that they are mapped, not read, later."""
+"""A data set's parsed arrays, saved in the user's cache so that they can be mapped later."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tunefree.data.named.fetch import File, LocalFile
 from tunefree.data.named.formats import Arrays
 from tunefree.errors import ConfigError
 
-LAYOUT = "1"  # another number makes every cache build its arrays anew
+LAYOUT = "1"  # changing it makes every cache rebuild its arrays
 
 
 class Form(NamedTuple):
-    """One shape in which a set comes: its files and how they are read."""
+    """One form of a data set: its files and how they are read."""
 
     files: tuple[File, ...]
     read: Callable[[Sequence[LocalFile]], Arrays]
@@ -29,32 +29,34 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSet:
-    """A set that comes as files, in one of several forms."""
+    """A data set that comes as files, in one of several forms."""
 
     name: str
-    folders: tuple[str, ...]  # where below a data folder its files may lie
+    folders: tuple[str, ...]  # where its files may be inside a data folder
     forms: tuple[Form, ...]
     train: int  # samples
     test: int
     classes: int
-    system: str = ""  # a system package's folder, below its prefix
-    hint: str = ""  # another way out, said when the set could not be had
+    system: str = ""  # a system package's folder, inside its prefix
+    hint: str = ""  # an alternative, shown when the data set could not be found
 
 
 def at_hand(files: FileSet, data_dir: str | Path | None = None) -> bool:
-    """Whether the set can be loaded without the network."""
+    """Whether the data set can be loaded without the network."""
     return arrays_folder(files).is_dir() or any(
-        look(files, folders) for folders in local_folders(files, data_dir).values()
+        find_form(files, folders) for folders in local_folders(files, data_dir).values()
     )
 
 
 def arrays_of(files: FileSet, data_dir: str | Path | None = None) -> Arrays:
-    """The set's arrays: from the user's folder, the cache, a system package or the network."""
+    """The data set's arrays: from the user's folder, the cache, a system package or the network."""
     folder, places = arrays_folder(files), local_folders(files, data_dir)
-    own = look(files, places["data_dir"])
+    own = find_form(files, places["data_dir"])
     if own:
         form, local_files = own
-        marker = folder / f"checked-{fingerprint(local_files)}"  # these very files were read before
+        marker = (
+            folder / f"checked-{fingerprint(local_files)}"
+        )  # exactly these files were read before
         arrays = open_arrays(folder) if marker.exists() else None
         if arrays is None:
             save_arrays(folder, official_only(files, form.read(local_files), local_files))
@@ -63,7 +65,7 @@ def arrays_of(files: FileSet, data_dir: str | Path | None = None) -> Arrays:
     else:
         arrays = open_arrays(folder)
         if arrays is None:
-            here = look(files, places["cache"] + places["system"])
+            here = find_form(files, places["cache"] + places["system"])
             form, local_files = here or fetch_any(files, places)
             save_arrays(folder, official_only(files, form.read(local_files), local_files))
             arrays = open_arrays(folder)
@@ -77,7 +79,7 @@ def arrays_folder(files: FileSet) -> Path:
 
 
 def local_folders(files: FileSet, data_dir: str | Path | None) -> dict[str, list[Path]]:
-    """Where to look, in this order."""
+    """The folders to search, in this order."""
     own, cache = fetch.chosen_folder(data_dir), fetch.cache_folder()
     return {
         "data_dir": [own / f for f in (*files.folders, "")] if own else [],
@@ -86,7 +88,7 @@ def local_folders(files: FileSet, data_dir: str | Path | None) -> dict[str, list
     }
 
 
-def look(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]] | None:
+def find_form(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]] | None:
     """The first form whose files are all in one of the folders."""
     for form in files.forms:
         if local_files := fetch.find(form.files, folders):
@@ -95,7 +97,7 @@ def look(files: FileSet, folders: Sequence[Path]) -> tuple[Form, list[LocalFile]
 
 
 def fetch_any(files: FileSet, places: dict[str, list[Path]]) -> tuple[Form, list[LocalFile]]:
-    """Some form of the set, fetched into the cache; the official address is tried first."""
+    """Some form of the data set, fetched into the cache; the official address is tried first."""
     folder = places["cache"][0]
     own = places["data_dir"][-1:]
     attempts = [f"not in {own[0]}" if own else "no data_dir given", f"not in {folder}"]
@@ -114,7 +116,7 @@ def fetch_any(files: FileSet, places: dict[str, list[Path]]) -> tuple[Form, list
 
 
 def official_only(files: FileSet, arrays: Arrays, local_files: Sequence[LocalFile]) -> Arrays:
-    """The same arrays, once sizes and labels are those of the official set."""
+    """The same arrays, after checking sizes and labels against the official set."""
     where = local_files[0].path if len(local_files) == 1 else local_files[0].path.parent
     for split, size in (("train", files.train), ("test", files.test)):
         y = arrays[f"y_{split}"]
@@ -141,7 +143,7 @@ def fingerprint(local_files: Sequence[LocalFile]) -> str:
 
 
 def save_arrays(folder: Path, arrays: Arrays) -> None:
-    """The arrays as .npy files in this folder, which appears whole or not at all."""
+    """Save the arrays as .npy files in this folder, completely or not at all."""
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

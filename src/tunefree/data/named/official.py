@@ -89,7 +89,7 @@ EMNIST_ZIP = File(
     "md5:58c8d27c78d21e728a6bc7b3cc06412e",
 )
 EMNIST_FOLDERS = ("emnist", "EMNIST/raw", "emnist/gzip", "gzip")
-EMNIST_SUMS = {  # of the unpacked files at hand; the others are known by the archive's sum alone
+EMNIST_SUMS = {  # of the unpacked files we have; the others are only covered by the archive's sum
     "emnist-byclass-test-images-idx3-ubyte": (
         "sha256:385559d7d5c96f49cd6b55b3e9e76d7ecbf568897b6067e8cac8f1ffc2f50f81"
     ),
@@ -115,7 +115,7 @@ EMNIST_SUMS = {  # of the unpacked files at hand; the others are known by the ar
 
 
 def emnist(name: str, split: str, train: int, test: int, classes: int) -> FileSet:
-    """An official split, whole."""
+    """A whole official split."""
     names = tuple(
         f"emnist-{split}-{part}-{kind}-ubyte"
         for part in ("train", "test")

@@ -50,7 +50,7 @@ def quadratic(
 def check_options(
     options: Mapping[str, float], least: float, kind: type | tuple[type, ...]
 ) -> None:
-    """Nothing, once every option is a number of its kind and not too small."""
+    """Refuse options of the wrong type, or too small."""
     for key, value in options.items():
         if isinstance(value, bool) or not isinstance(value, kind):
             name = "whole number" if kind is int else "number"

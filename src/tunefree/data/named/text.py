@@ -1,4 +1,4 @@
-"""Words: reviews to token ids of a vocabulary that only the training texts decide."""
+"""Words: reviews as token ids of a vocabulary built from the training texts only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tokens = NDArray[np.int16]
 
 
 def words_of(text: str) -> list[str]:
-    """The text's words in lower case: runs of letters and digits, apostrophes kept inside.
+    """The text's words in lower case: runs of letters and digits, with inner apostrophes.
 
     >>> words_of("It isn't BAD,<br /><br />just 2 hours too long!")
     ['it', "isn't", 'bad', 'just', '2', 'hours', 'too', 'long']
@@ -41,7 +41,7 @@ def vocabulary(texts: Iterable[list[str]], size: int) -> tuple[str, ...]:
 
 
 def encode(texts: Sequence[list[str]], words: Sequence[str]) -> tuple[Tokens, Index]:
-    """All texts as one run of token ids, and where each begins."""
+    """All texts as one array of token ids, and where each starts."""
     ids = {word: i for i, word in enumerate(words)}
     lengths = [len(text) for text in texts]
     tokens = (ids.get(word, UNKNOWN) for text in texts for word in text)

@@ -1,4 +1,4 @@
-"""Data sets as people have them: augmented, larger than memory, with several inputs."""
+"""Users' own data sets: augmented, larger than memory, with several inputs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_augmented_set_gives_the_same_bits_on_every_fleet() -> None:
     assert runs[0].theta_sha256 != fit(frozen).theta_sha256
 
 
-def test_an_augmented_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_an_augmented_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     out = tmp_path / "a.sqlite"
     whole = fit(hospitals())
     federation = federation_from(hospitals())
@@ -108,7 +108,7 @@ def test_an_augmented_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert resumed.theta_sha256 == whole.theta_sha256
 
 
-def test_reading_uses_up_nobodys_random_numbers() -> None:
+def test_reading_leaves_random_generators_unchanged() -> None:
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]  # noqa: NPY002
     data = federation_from([Pictures(how="python")]).train
     data.batch(slice(0, 5))
@@ -118,11 +118,13 @@ def test_reading_uses_up_nobodys_random_numbers() -> None:
 
 
 def test_a_generator_of_its_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match="client 1 gives other values.*seed its own generator in"):
+    with pytest.raises(
+        ConfigError, match="client 1 gives different values.*seed its own generator in"
+    ):
         federation_from([Pictures(), Pictures(how="own")])
 
 
-def test_what_does_not_change_is_read_once() -> None:
+def test_samples_that_do_not_change_are_read_once() -> None:
     data = Pictures(how="not")
     train = federation_from([data]).train
     read = data.read
@@ -157,7 +159,7 @@ def test_labels_that_are_listed_wrongly_are_read_instead() -> None:
     assert federation_from([data]).train.y.tolist() == data.y.tolist()
 
 
-def test_a_set_larger_than_memory_trains_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_larger_than_memory_trains_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     there = fit(hospitals("not"))
     monkeypatch.setattr("tunefree.data.clients.IN_MEMORY", 2 * 18 * 64)  # room for two of four
     federation = federation_from(hospitals("not"))
@@ -226,7 +228,7 @@ def test_arrays_of_unusual_kinds_reach_a_worker() -> None:
     assert torch.equal(found[3].to_dense(), torch.eye(2))
 
 
-def test_what_no_worker_can_get_is_said() -> None:
+def test_what_cannot_be_sent_to_a_worker_is_refused() -> None:
     with Path(__file__).open("rb") as file:
         data = hospitals()
         data[0].file = file  # type: ignore[attr-defined]
@@ -254,7 +256,7 @@ class Words(Dataset[Any]):
 
 
 class Columns:
-    """What a Hugging Face data set shows of itself."""
+    """The interface of a Hugging Face data set."""
 
     def __init__(self) -> None:
         rows = [Words("one dict")[i] for i in range(12)]
@@ -303,7 +305,7 @@ BAD: list[tuple[list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("clients", "sentence"), BAD)
-def test_mistakes_with_several_inputs_are_said(clients: list[Any], sentence: str) -> None:
+def test_mistakes_with_several_inputs_are_named(clients: list[Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as error:
         federation_from(clients)
     assert "\n" not in str(error.value)

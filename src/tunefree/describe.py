@@ -1,4 +1,4 @@
-"""A run in words: its method, its step sizes and where they come from, and how far it has come."""
+"""A run as text: its method, its step sizes and where they come from, and its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunefree.run import Training
 
 
 def introduction(run: Training) -> str:
-    """What will be done, with every step size and the formula it came from."""
+    """What the run will do, with every step size and its formula."""
     facts, d = run.record.facts(), run.objective.d
     prices = costs(run.algo, d)
     N, S, K, T = run.algo.sys
@@ -24,7 +24,7 @@ def introduction(run: Training) -> str:
     for name, value in facts.steps.items():
         formula = "" if name in facts.options else facts.formulas.get(name, "")
         equals = "" if formula in ("", AS_PUBLISHED) else "= "
-        first = ", here of round t = 0" if "t +" in formula else ""
+        first = ", here for round t = 0" if "t +" in formula else ""
         chosen = "given" if name in facts.options else "default"
         source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
@@ -52,26 +52,26 @@ def local_work(facts: Facts, K: int) -> str:
 
 
 def progress_of(run: Training) -> str:
-    """How far it has come, and its last scores."""
+    """The rounds done, and the last scores."""
     scored = [words for row in run.history if (words := sentence(row))]
     return f"{state_of(run)}{f': {scored[-1]}' if scored else ''}"
 
 
-def in_a_line(run: Training) -> str:
-    """The run as Python shows it."""
+def one_line(run: Training) -> str:
+    """The run in one line, its repr."""
     facts, (N, S, K, T) = run.record.facts(), run.algo.sys
     scored = [words for row in run.history if (words := headline(row))]
-    told = [
+    parts = [
         f"{facts.title}{f' {facts.label!r}' if facts.label else ''}",
         f"N = {N}, S = {S}, K = {K}, T = {T}",
         state_of(run),
         *scored[-1:],
         *([str(run.record.path)] if run.record.path else ()),
     ]
-    return f"<Run {'; '.join(told)}>"
+    return f"<Run {'; '.join(parts)}>"
 
 
 def state_of(run: Training) -> str:
     if run.step is None:
-        return "not begun"
+        return "not started"
     return f"{run.record.state} after round {run.step.t + 1}"

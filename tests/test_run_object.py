@@ -1,4 +1,4 @@
-"""A run that somebody holds: looped over, left, looked at, gone on with; stopped by Ctrl-C."""
+"""A `Run` object: iterated, left, inspected, continued; stopped by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import nn
 import tunefree
 from tests.test_train import blobs
 from tunefree import ConfigError, Run
-from tunefree.record import Record, held
+from tunefree.record import Record, is_locked
 
 TEST = blobs(1, 60, seed=9)[0]
 SMALL: dict[str, Any] = {
@@ -40,7 +40,7 @@ def model() -> nn.Module:
     return nn.Linear(4, 3)
 
 
-def begun(**more: Any) -> Run:
+def new_run(**more: Any) -> Run:
     return Run(model(), blobs(), TEST, **(SMALL | more))
 
 
@@ -51,9 +51,9 @@ def timeless(run: Run) -> list[dict[str, float]]:
 @pytest.mark.parametrize("where", ["memory", "file"])
 @pytest.mark.parametrize("way", WAYS)
 def test_leaving_and_coming_back_changes_nothing(way: str, where: str, tmp_path: Path) -> None:
-    whole = begun(**WAYS[way]).finish()
+    whole = new_run(**WAYS[way]).finish()
     out = tmp_path / "a.sqlite" if where == "file" else None
-    run = begun(**WAYS[way], out=out)
+    run = new_run(**WAYS[way], out=out)
     for rows in (1, 4, 2):
         for seen, row in enumerate(run, 1):
             assert row == run.history[-1]
@@ -62,7 +62,7 @@ def test_leaving_and_coming_back_changes_nothing(way: str, where: str, tmp_path:
             if seen == rows:
                 break
         assert run.record.state == "interrupted"
-        assert not held(out)
+        assert not is_locked(out)
     assert len(run.history) == 7
     run.finish()
     assert run.theta_sha256 == whole.theta_sha256
@@ -71,17 +71,17 @@ def test_leaving_and_coming_back_changes_nothing(way: str, where: str, tmp_path:
     assert list(run) == []
 
 
-def test_a_pool_is_started_anew_with_the_same_clients() -> None:
-    """Scaffold's clients remember; a new pool must know what they do."""
-    run = begun(algorithm="scaffold", fleet="pool", workers=1)
+def test_a_pool_is_restarted_with_the_same_clients() -> None:
+    """Scaffold's clients have states; a new pool must know them."""
+    run = new_run(algorithm="scaffold", fleet="pool", workers=1)
     for row in run:
         if row["round"] == 5:
             break
-    assert run.finish().theta_sha256 == begun(algorithm="scaffold").finish().theta_sha256
+    assert run.finish().theta_sha256 == new_run(algorithm="scaffold").finish().theta_sha256
 
 
 def test_early_stopping_leaves_the_model_of_that_round() -> None:
-    run = begun(eval_every=1, rounds=60)
+    run = new_run(eval_every=1, rounds=60)
     for row in run:
         if row.get("accuracy", 0) > 0.8:
             break
@@ -91,7 +91,7 @@ def test_early_stopping_leaves_the_model_of_that_round() -> None:
 
 
 def test_an_error_in_the_loop_leaves_the_run_whole(tmp_path: Path) -> None:
-    run = begun(out=tmp_path / "a.sqlite")
+    run = new_run(out=tmp_path / "a.sqlite")
 
     def careless() -> None:
         for row in run:
@@ -100,50 +100,50 @@ def test_an_error_in_the_loop_leaves_the_run_whole(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="enough"):
         careless()
     assert (run.record.state, run.history[-1]["round"]) == ("interrupted", 3)
-    assert run.finish().theta_sha256 == begun().finish().theta_sha256
+    assert run.finish().theta_sha256 == new_run().finish().theta_sha256
 
 
 def test_a_new_loop_ends_one_that_is_still_open() -> None:
-    run = begun()
+    run = new_run()
     first = iter(run)
     rows = [next(first), next(first)]
     rows += list(run)
     assert [row["round"] for row in rows] == list(range(10))
     assert list(first) == []
-    assert run.theta_sha256 == begun().finish().theta_sha256
+    assert run.theta_sha256 == new_run().finish().theta_sha256
 
 
-def test_what_a_user_does_to_a_row_stays_there() -> None:
-    run, seen = begun(commit_every=4), []
+def test_changing_a_row_has_no_effect() -> None:
+    run, seen = new_run(commit_every=4), []
     for row in run:
         seen.append(row["samples"])
         row.clear()
-    assert timeless(run) == timeless(begun().finish())
+    assert timeless(run) == timeless(new_run().finish())
     assert seen == [row["samples"] for row in run.history]
 
 
-def test_a_run_that_was_only_made_holds_nothing(tmp_path: Path) -> None:
+def test_a_run_that_was_only_made_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    run = begun(out=path)
-    assert "not begun" in repr(run)
-    assert not held(path)
+    run = new_run(out=path)
+    assert "not started" in repr(run)
+    assert not is_locked(path)
     again = tunefree.resume(path, model(), blobs(), TEST, progress=False)  # in the same process
-    assert again.theta_sha256 == begun().finish().theta_sha256
+    assert again.theta_sha256 == new_run().finish().theta_sha256
     assert list(run) == []  # another has finished it
     assert run.theta_sha256 == again.theta_sha256
 
 
-def test_a_resumed_run_is_held_too(tmp_path: Path) -> None:
+def test_a_resumed_run_can_be_iterated_too(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    for row in begun(out=path, evaluate=lambda _: {"one": 1}):
+    for row in new_run(out=path, evaluate=lambda _: {"one": 1}):
         if row["round"] == 4:
             break
     run = Run.resume(path, model(), blobs(), TEST, evaluate=lambda _: {"two": 2})
     assert [row["round"] for row in islice(run, 3)] == [5, 6, 7]
-    assert run.finish().theta_sha256 == begun().finish().theta_sha256
+    assert run.finish().theta_sha256 == new_run().finish().theta_sha256
     assert (run.history[0]["one"], run.history[-1]["two"]) == (1, 2)
     more = tunefree.resume(path, model(), blobs(), TEST, rounds=12, progress=False)
-    assert more.theta_sha256 == begun(rounds=12).finish().theta_sha256
+    assert more.theta_sha256 == new_run(rounds=12).finish().theta_sha256
 
 
 class Interrupts:
@@ -169,38 +169,38 @@ def test_ctrl_c_ends_training_after_its_round(
         **(SMALL | {"eval_every": 1, "evaluate": Interrupts(4, 1), "out": out}),
     )
     err = capsys.readouterr().err
-    assert "ending after this round; once more to end at once" in err
-    assert err.splitlines()[-1].startswith("interrupted after round 3; go on with run.finish()")
+    assert "stopping after this round; once more to stop at once" in err
+    assert err.splitlines()[-1].startswith("interrupted after round 3; continue with run.finish()")
     assert (f"or tunefree.resume({str(out)!r}, model, clients, test)" in err) == (out is not None)
     assert "interrupted after round 3" in repr(run)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert run.finish().theta_sha256 == begun().finish().theta_sha256
+    assert run.finish().theta_sha256 == new_run().finish().theta_sha256
     assert "interrupted" not in capsys.readouterr().err
 
 
 def test_ctrl_c_twice_ends_it_at_once_and_keeps_whole_rounds(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with pytest.raises(KeyboardInterrupt):
-        begun(eval_every=1, evaluate=Interrupts(4, 2), out=path).finish()
+        new_run(eval_every=1, evaluate=Interrupts(4, 2), out=path).finish()
     record = Record.open(path)
     assert (record.state, record.last()) == ("interrupted", (1, 0))
     again = tunefree.resume(path, model(), blobs(), TEST, progress=False)
-    assert again.theta_sha256 == begun().finish().theta_sha256
+    assert again.theta_sha256 == new_run().finish().theta_sha256
 
 
-def test_handlers_of_others_are_left_alone() -> None:
-    heard = []
-    before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+def test_other_signal_handlers_are_restored() -> None:
+    received = []
+    before = signal.signal(signal.SIGINT, lambda *_: received.append(1))
     try:
-        run = begun(eval_every=1, evaluate=Interrupts(4, 1)).finish()
+        run = new_run(eval_every=1, evaluate=Interrupts(4, 1)).finish()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (heard, run.record.state) == ([1], "done")
+    assert (received, run.record.state) == ([1], "done")
 
 
 def test_a_thread_trains_too() -> None:
     ended = []
-    thread = threading.Thread(target=lambda: ended.append(begun().finish()))
+    thread = threading.Thread(target=lambda: ended.append(new_run().finish()))
     thread.start()
     thread.join()
     assert ended[0].record.state == "done"
@@ -220,7 +220,7 @@ print(run)
 """
 
 
-def test_a_script_goes_on_after_ctrl_c() -> None:
+def test_a_script_continues_after_ctrl_c() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         capture_output=True,
@@ -230,11 +230,11 @@ def test_a_script_goes_on_after_ctrl_c() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "interrupted after round 3" in done.stdout
-    assert "go on with run.finish()" in done.stderr
+    assert "continue with run.finish()" in done.stderr
 
 
-def test_a_run_tells_of_itself(tmp_path: Path) -> None:
-    run = begun(algorithm="padamfed", rounds=40, name="my first", out=tmp_path / "a.sqlite")
+def test_a_run_describes_itself(tmp_path: Path) -> None:
+    run = new_run(algorithm="padamfed", rounds=40, name="my first", out=tmp_path / "a.sqlite")
     for row in run:
         if row["round"] == 20:
             break
@@ -248,13 +248,13 @@ def test_a_run_tells_of_itself(tmp_path: Path) -> None:
     assert "interrupted after round 20: accuracy" in told
     assert run.record.facts().label == "my first"
     assert run.record.summary().as_dict()["name"] == "my first"
-    assert "given" in begun(algorithm="fedavg", eta=0.3).summary()
+    assert "given" in new_run(algorithm="fedavg", eta=0.3).summary()
 
 
 def test_loading(tmp_path: Path) -> None:
     path, given = tmp_path / "a.sqlite", model()
-    run = begun(out=path, kernels="plain")
-    with pytest.raises(ConfigError, match="holds no model yet"):
+    run = new_run(out=path, kernels="plain")
+    with pytest.raises(ConfigError, match="contains no model yet"):
         tunefree.load(path, given)
     run.finish()
     before = given.weight.clone()  # type: ignore[operator]
@@ -269,7 +269,7 @@ def test_loading(tmp_path: Path) -> None:
         tunefree.load(path, nn.Linear(4, 2))
     with pytest.raises(ConfigError, match=r"shapes \[\[5, 2\], \[5\]\].* \[\[3, 4\], \[3\]\]"):
         tunefree.load(path, nn.Linear(2, 5))  # as many parameters, in other places
-    with pytest.raises(ConfigError, match="keeps no model; give one"):
+    with pytest.raises(ConfigError, match="does not contain the module; give the one"):
         tunefree.load(path)
 
 
@@ -291,7 +291,7 @@ def test_loading_and_clients_of_a_run_of_the_command_line(tmp_path: Path) -> Non
 
 def test_each_clients_own_scores(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    run = begun(out=path).finish()
+    run = new_run(out=path).finish()
     rows = run.client_scores()
     trained = run.model
     for (x, y), row in zip(blobs(), rows, strict=True):
@@ -308,7 +308,7 @@ def test_each_clients_own_scores(tmp_path: Path) -> None:
         client_scores(path)
 
 
-def test_measures_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measures_of_the_users_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x, _ = TEST
 
     def measure(module: nn.Module) -> dict[str, Any]:
@@ -318,8 +318,8 @@ def test_measures_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             parameter.zero_()  # careless
         return found
 
-    run = begun(evaluate=measure, eval_every=3, out=tmp_path / "a.sqlite", progress=True).finish()
-    assert run.theta_sha256 == begun().finish().theta_sha256
+    run = new_run(evaluate=measure, eval_every=3, out=tmp_path / "a.sqlite", progress=True).finish()
+    assert run.theta_sha256 == new_run().finish().theta_sha256
     assert [row["round"] for row in run.history if "length" in row] == [0, 3, 6, 9]
     assert run.history[-1]["length"] == pytest.approx(run.model(x).norm().item())
     assert run.history[-1]["seen"] == 3.0
@@ -334,23 +334,23 @@ def test_measures_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("measured", "sentence"),
     [
         (0.5, r"evaluate returned 0.5; it must return a dict of numbers"),
-        ({"accuracy": 1.0}, "a measure called 'accuracy'; choose a name that is none of"),
+        ({"accuracy": 1.0}, "a measure called 'accuracy'; choose a name other than"),
         ({"bits_up": 1.0}, "a measure called 'bits_up'"),
         ({3: 1.0}, "a measure called 3"),
         ({"f1": "high"}, "evaluate returned f1 = 'high'; it must be a number"),
         ({"f1": torch.ones(2)}, "evaluate returned f1 = tensor"),
     ],
 )
-def test_a_measure_that_is_none_is_refused_before_training(
+def test_a_bad_measure_is_refused_before_training(
     measured: Any, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        begun(evaluate=lambda _: measured, out=tmp_path / "a.sqlite")
+        new_run(evaluate=lambda _: measured, out=tmp_path / "a.sqlite")
     assert not (tmp_path / "a.sqlite").exists()
 
 
-def test_a_run_left_for_the_garbage_keeps_what_it_did(tmp_path: Path) -> None:
-    """In its own process, as it once waited for ever for a thread that was collected with it."""
+def test_a_garbage_collected_run_keeps_what_it_did(tmp_path: Path) -> None:
+    """In its own process, as it once waited forever for a thread that was collected with it."""
     out = tmp_path / "left.sqlite"
     code = f"""
 import gc, torch, tunefree

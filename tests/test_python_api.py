@@ -1,4 +1,4 @@
-"""What the front door in Python takes and refuses, and the names that the library has."""
+"""What the Python API accepts and refuses, and the names that the library has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tunefree
-from tests.test_run_in_hands import SMALL, TEST, begun, model
+from tests.test_run_object import SMALL, TEST, model, new_run
 from tests.test_train import blobs
 from tunefree import ConfigError
 from tunefree.record import Record
@@ -34,7 +34,7 @@ from tunefree.record import Record
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
             {"algorithm": "padamfed", "eta": 0.1},
-            "leave it out, or set explicit_steps=True to study what other steps would do",
+            "omit it, or set explicit_steps=True to study what other steps would do",
         ),
         ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
         ({"schedule": "bufered"}, "schedule.name = 'bufered' is not known"),
@@ -43,18 +43,18 @@ from tunefree.record import Record
 )
 def test_what_it_refuses(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
-        begun(**given)
+        new_run(**given)
     assert sentence in str(error.value)
 
 
 def test_the_advice_about_steps_works() -> None:
-    run = begun(algorithm="padamfed", eta=0.1, explicit_steps=True)
+    run = new_run(algorithm="padamfed", eta=0.1, explicit_steps=True)
     assert run.algo.eta == 0.1  # type: ignore[attr-defined]
 
 
 def test_numbers_and_devices_as_other_libraries_give_them() -> None:
-    usual = begun(rounds=6, algorithm="fedavg", eta=0.5)
-    numpys = begun(
+    usual = new_run(rounds=6, algorithm="fedavg", eta=0.5)
+    numpys = new_run(
         **{"rounds": np.int64(6), "per_round": np.int32(3), "device": torch.device("cpu")},
         **{"algorithm": "fedavg", "eta": np.float64(0.5), "seed": np.uint8(0)},
     )
@@ -62,46 +62,46 @@ def test_numbers_and_devices_as_other_libraries_give_them() -> None:
     assert numpys.record.facts().seed == 0
 
 
-def test_no_seed_is_another_one_each_time_and_is_kept(tmp_path: Path) -> None:
-    one, two = (begun(seed=None, rounds=3, out=tmp_path / f"{n}.sqlite").finish() for n in "ab")
+def test_no_seed_is_another_one_each_time_and_is_stored(tmp_path: Path) -> None:
+    one, two = (new_run(seed=None, rounds=3, out=tmp_path / f"{n}.sqlite").finish() for n in "ab")
     seeds = [run.record.facts().seed for run in (one, two)]
     assert seeds[0] != seeds[1]
-    assert begun(seed=seeds[0], rounds=3).finish().theta_sha256 == one.theta_sha256
+    assert new_run(seed=seeds[0], rounds=3).finish().theta_sha256 == one.theta_sha256
 
 
 def test_a_schedule_by_its_name() -> None:
-    named = begun(schedule="buffered", algorithm="fedbuff").finish()
-    given = begun(schedule=tunefree.Schedule("buffered"), algorithm="fedbuff").finish()
+    named = new_run(schedule="buffered", algorithm="fedbuff").finish()
+    given = new_run(schedule=tunefree.Schedule("buffered"), algorithm="fedbuff").finish()
     assert named.theta_sha256 == given.theta_sha256
 
 
-def test_a_file_that_exists_is_gone_on_with_in_python(tmp_path: Path) -> None:
+def test_a_file_that_exists_is_resumed_in_python(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    begun(out=path)
+    new_run(out=path)
     with pytest.raises(ConfigError) as error:
-        begun(out=path)
+        new_run(out=path)
     assert str(error.value).startswith(f"out = '{path}' exists already")
     advice = f"tunefree.resume({str(path)!r}, model, clients, test)"
     assert advice in str(error.value)
     names = {"tunefree": tunefree, "model": model(), "clients": blobs(), "test": TEST}
     run = eval(advice, names)
-    assert run.theta_sha256 == begun().finish().theta_sha256
+    assert run.theta_sha256 == new_run().finish().theta_sha256
 
 
 def test_another_test_set_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    for _ in begun(out=path):
+    for _ in new_run(out=path):
         break
     x, y = TEST
     for other in (None, (x[1:], y[1:]), blobs(1, 60, seed=3)[0]):
-        with pytest.raises(ConfigError, match="its test set was .*; give what it began with"):
+        with pytest.raises(ConfigError, match="its test set was .*; give what it was started with"):
             tunefree.resume(path, model(), blobs(), other, progress=False)
     assert tunefree.resume(path, model(), blobs(), TEST, progress=False).history[-1]["round"] == 9
 
 
-def test_a_file_from_before_test_sets_were_kept_goes_on(tmp_path: Path) -> None:
+def test_a_file_from_before_test_sets_were_stored_resumes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    for _ in begun(out=path):
+    for _ in new_run(out=path):
         break
     record = Record.resume(path)
     identity = dict(record.facts().identity)
@@ -109,14 +109,14 @@ def test_a_file_from_before_test_sets_were_kept_goes_on(tmp_path: Path) -> None:
     record.note(identity=identity)
     record.close()
     run = tunefree.resume(path, model(), blobs(), progress=False)
-    assert run.theta_sha256 == begun().finish().theta_sha256
+    assert run.theta_sha256 == new_run().finish().theta_sha256
 
 
-def test_the_identity_of_a_run_tells_data_model_and_steps(tmp_path: Path) -> None:
-    """What a report needs to tell runs apart that have no names."""
+def test_the_identity_of_a_run_has_data_model_and_steps(tmp_path: Path) -> None:
+    """What a report needs to distinguish runs without names."""
 
     def identity(**more: Any) -> dict[str, str]:
-        return dict(begun(**more).record.facts().identity)
+        return dict(new_run(**more).record.facts().identity)
 
     usual = identity(algorithm="fedavg", eta=0.1)
     assert usual == identity(algorithm="fedavg", eta=0.1)
@@ -139,7 +139,7 @@ def test_the_names_of_the_library() -> None:
         _ = tunefree.fit  # type: ignore[attr-defined]
     for error in (tunefree.WireError, tunefree.FleetError, tunefree.RecordError, ConfigError):
         assert issubclass(error, tunefree.TunefreeError)
-    assert isinstance(tunefree.partition.dirichlet, type(begun))
+    assert isinstance(tunefree.partition.dirichlet, type(new_run))
 
 
 def test_its_names_cost_no_torch() -> None:

@@ -1,4 +1,4 @@
-"""Jobs dealt out to workers of any kind: processes of a pool, actors of a cluster."""
+"""Jobs distributed to workers of any kind: processes of a pool, actors of a cluster."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.states import States
 
-# What jobs gave, a sentence if one failed, or nothing if the worker has died.
+# The results of jobs, an error message if one failed, or None if the worker has died.
 Answer: TypeAlias = list[tuple[Client, Done]] | str | None
 
-AT_ONCE = 4  # jobs handed to a worker in one go, at most: each go costs a pipe and a pickle
-TRIES = 3  # a job that has ended so many workers is not tried again
+AT_ONCE = 4  # jobs sent to a worker at once, at most: each message costs a pipe and a pickle
+TRIES = 3  # a job that has killed so many workers is not tried again
 
 
 class Workers(Protocol):
-    """Those who do jobs; a handle stands for jobs that are being done."""
+    """Workers that do jobs; a handle stands for jobs in progress."""
 
     def all(self) -> list[Any]: ...
 
     def give(self, worker: Any, jobs: Sequence[tuple[Client, Job]]) -> Hashable: ...
 
-    def wait(self, handles: Sequence[Any]) -> Iterable[Any]: ...  # those answered, one at least
+    def wait(self, handles: Sequence[Any]) -> Iterable[Any]: ...  # those answered, at least one
 
     def answer(self, worker: Any, handle: Any) -> Answer: ...
 
     def replace(self, dead: Any) -> Any: ...
 
 
-def deal_out(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done]:
-    """Have all jobs done; a worker that dies is replaced and its jobs are done again."""
+def distribute(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done]:
+    """Run all jobs; a worker that dies is replaced and its jobs are run again."""
     waiting, idle = deque(jobs), workers.all()
     count = len(idle)
     busy: dict[Hashable, tuple[Any, list[Job]]] = {}
@@ -52,7 +52,7 @@ def deal_out(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done
                 waiting.extendleft(reversed(few))
                 deaths.update(job.key for job in few)
                 if deaths[few[0].key] == TRIES:
-                    failure = failure or deadly(few[0])
+                    failure = failure or too_many_deaths(few[0])
             elif isinstance(answer, str):
                 failure = failure or answer
             else:
@@ -66,7 +66,7 @@ def deal_out(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done
 
 
 def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[Job]:
-    """A few jobs for a worker: fewer towards the end, and one alone that a worker died at."""
+    """A few jobs for a worker: fewer towards the end; a job that killed a worker goes alone."""
     count = min(AT_ONCE, -(-len(waiting) // (2 * workers)))
     few = [waiting.popleft()]
     while len(few) < count and not deaths[few[0].key] and not deaths[waiting[0].key]:
@@ -74,8 +74,8 @@ def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[J
     return few
 
 
-def deadly(job: Job) -> str:
+def too_many_deaths(job: Job) -> str:
     return (
-        f"client {job.client} ended {TRIES} worker processes in {job}, perhaps for lack of memory; "
-        "use fewer workers or a smaller model"
+        f"client {job.client} killed {TRIES} worker processes in {job}, perhaps out of memory; use "
+        "fewer workers or a smaller model"
     )

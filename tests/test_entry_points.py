@@ -1,4 +1,4 @@
-"""The same call through any door is the same run: one owner of keys, defaults and ranges."""
+"""The same settings in Python, on the command line and on Flower give the same run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tunefree
 from tunefree import models
 from tunefree.api import train
 from tunefree.cli import main
-from tunefree.config import Config, deployed, door_keys, load
+from tunefree.config import Config, argument_keys, deployed, load
 from tunefree.data import partition, sources
 from tunefree.errors import ConfigError
 
@@ -27,8 +27,8 @@ SMALL: dict[str, Any] = {"rounds": 9, "per_round": 3, "local_steps": 2, "seed": 
 def test_train_takes_the_command_lines_settings_and_defaults() -> None:
     usual = load(None, {}).asdict()
     for name, argument in inspect.signature(train).parameters.items():
-        if name in door_keys() and name not in NO_DEFAULT:
-            section, key = door_keys()[name].split(".")
+        if name in argument_keys() and name not in NO_DEFAULT:
+            section, key = argument_keys()[name].split(".")
             assert argument.default == usual[section][key], name
     assert inspect.signature(train) == inspect.signature(tunefree.Run)
     assert inspect.signature(train).parameters["schedule"].default == Config().schedule
@@ -79,10 +79,10 @@ def test_the_same_bits_from_the_command_line_and_from_python(
         ("kernels", "fast", "run.kernels = 'fast' is not known"),
     ],
 )
-def test_every_door_has_the_same_sentences(name: str, value: object, sentence: str) -> None:
+def test_all_entry_points_have_the_same_errors(name: str, value: object, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        load(None, {door_keys()[name]: value})
-    with pytest.raises(ConfigError, match=sentence.replace(door_keys()[name], name, 1)):
+        load(None, {argument_keys()[name]: value})
+    with pytest.raises(ConfigError, match=sentence.replace(argument_keys()[name], name, 1)):
         tunefree.train(nn.Linear(4, 3), [DATA], **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=sentence):
         load(None, deployed({name.replace("_", "-"): value})[0])
