@@ -170,9 +170,44 @@ def test_the_score_is_the_mean_over_the_last_tenth_of_the_rounds(told: Told) -> 
     assert result.score == pytest.approx(0.55)
 
 
-def test_equals_go_to_the_first_of_the_grid(told: Told) -> None:
+@pytest.mark.parametrize(
+    ("scores", "found", "further"),
+    [
+        ([0.5, 0.5, 0.5, 0.5], 0.03, []),  # inside before an edge, then the smaller one
+        ([0.5, 0.4, 0.5, 0.4], 0.1, []),
+        ([0.4, 0.4, 0.5, 0.5], 0.1, []),
+        ([0.6, 0.4, 0.4, 0.6], 0.01, [0.003]),  # both are edges: it grows beyond the smaller one
+        ([0.5, 0.4, 0.4, 0.6], 0.3, [1.0]),  # no tie
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_equal_scores_go_to_the_inside_then_to_the_smaller_step(
+    scores: list[float], found: float, further: list[float], turned: bool, told: Told
+) -> None:
+    etas = GRID["eta"]
+    at = dict(zip(etas, scores, strict=True))
+    told(lambda c: [at.get(eta(c), 0.3)] * 8)
+    result = tuned({"eta": etas[::-1] if turned else etas}, pruning=False)
+    assert result.options == {"eta": found}
+    assert tried(result) == sorted([*etas, *further])
+    assert not result.edges
+
+
+def test_a_value_that_the_grid_grew_by_is_not_preferred_to_an_equal_one(told: Told) -> None:
+    told(lambda c: [0.5 if eta(c) in (0.3, 1.0) else 0.4] * 8)
+    result = tuned()
+    assert result.options == {"eta": 0.3}
+    assert tried(result) == [*GRID["eta"], 1.0]
+
+
+def test_equal_scores_of_several_parameters(told: Told) -> None:
     told(lambda _: [0.5] * 8)
-    assert tuned(extend=False).options == {"eta": 0.01}
+    decay = ("none", "linear")
+    result = tuned({"eta": GRID["eta"], "s": (0.5, 1.0, 2.0), "decay": decay})
+    assert result.options == {"eta": 0.03, "s": 1.0, "decay": "none"}
+    assert len(result.trials) == 4 * 3 * 2
+    result = tuned({"decay": decay[::-1], "s": (0.5, 1.0), "eta": (0.3, 0.1)}, extend=False)
+    assert result.options == {"decay": "linear", "s": 0.5, "eta": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -287,7 +322,7 @@ def test_hopeless_trials_are_pruned_by_the_median_of_those_played_whole(told: To
 def test_diverged_trials_are_counted_but_not_chosen(told: Told) -> None:
     told(lambda c: None if eta(c) > 0.05 else [0.5] * 8)
     result = tuned()
-    assert result.options == {"eta": 0.01}
+    assert result.options == {"eta": 0.03}
     assert sorted(trial.state for trial in result.trials)[:2] == ["diverged", "diverged"]
     told(lambda _: None)
     with pytest.raises(ConfigError, match="no trial of fedavg came to its end"):
@@ -297,7 +332,7 @@ def test_diverged_trials_are_counted_but_not_chosen(told: Told) -> None:
 def test_all_seeds_count(told: Told) -> None:
     told(lambda c: [0.9 if (eta(c) == 0.1) == (c.run.seed == 1) else 0.2] * 8)
     result = tune(settings("fedavg"), GRID, [1, 2, 3], Path("x"), pruning=False, extend=False)
-    assert result.options == {"eta": 0.01}
+    assert result.options == {"eta": 0.03}
     assert result.score == pytest.approx((0.2 + 0.9 + 0.9) / 3)
 
 
@@ -424,7 +459,7 @@ def test_fixed_options_are_not_searched(told: Told) -> None:
     assert main([*argv, "--out", "mine"]) == 0
     result = json.loads(Path("mine/tuned.json").read_text())
     assert result["grid"].keys() == {"eta"}
-    assert result["options"] == {"s": 0.7, "eta": 0.001, "compressor": "sign"}
+    assert result["options"] == {"s": 0.7, "eta": 0.003, "compressor": "sign"}
 
 
 @pytest.mark.parametrize(

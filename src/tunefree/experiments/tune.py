@@ -105,10 +105,30 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best trial; of equals, the one that stands first in the grid."""
-        ranked = (self.trials[point] for point in self.points if point in self.trials)
-        scored = [trial for trial in ranked if trial.score is not None]
-        return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+        """The trial with the highest score.
+
+        Of equal scores, the point with the fewest values at an edge of those that were tried: a
+        value inside is as good, so the grid need not grow. Then the smaller values, in the order of
+        the grid's parameters; for a choice, the one that the grid names first.
+        """
+        scored = [trial for trial in self.trials.values() if trial.score is not None]
+        tried = tried_values(self.trials)
+        return min(
+            scored,
+            key=lambda trial: (
+                -(trial.score or 0.0),
+                len(edges(trial.point, tried)),
+                self._place(trial.point),
+            ),
+            default=None,
+        )
+
+    def _place(self, point: Point) -> tuple[float, ...]:
+        """Orders points by their values."""
+        return tuple(
+            value if isinstance(value, float) else float(self.grid[name].index(value))
+            for name, value in point
+        )
 
     def grow(self, most: int | None = None) -> list[Point]:
         """New points, so many at most, beyond the edges of the grid on which the best one lies."""
