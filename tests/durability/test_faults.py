@@ -152,7 +152,7 @@ def test_asked_to_stop_it_ends_its_step_and_says_how_to_go_on(number: int, tmp_p
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "ending after this round; once more to end at once" in err
-    assert f"go on with: tunefree run --resume {path}" in err
+    assert f"resume with: tunefree run --resume {path}" in err
     assert Record.open(path).state == "interrupted"
     process = start("--resume", str(path))
     wait_for_step(process, path, steps_done(path) + 1)
@@ -191,4 +191,4 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: tunefree run --resume {path}" in err
+    assert f"resume with: tunefree run --resume {path}" in err
