@@ -1,4 +1,4 @@
-"""`tunefree bench` runs, at a toy size; what it measures is never tested."""
+"""`tunefree bench` runs at toy size; its measurements are not tested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_toy_scaling(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_workloads_have_the_samples_they_say(name: str) -> None:
+def test_workloads_have_the_samples_they_declare(name: str) -> None:
     w = workload(name, toy=True)
     data = federation(w)
     assert data.parts.sizes.tolist() == [w.samples] * w.N

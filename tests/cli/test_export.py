@@ -1,4 +1,4 @@
-"""`tunefree export --state-dict` and `--tensorboard`: what other programs can read."""
+"""`tunefree export --state-dict` and `--tensorboard`: files that other programs can read."""
 
 from __future__ import annotations
 
@@ -99,21 +99,21 @@ def test_frozen_parameters_and_buffers_of_a_named_model_are_in_it(
     assert "now builds another model than when" in capsys.readouterr().err
 
 
-def test_what_the_file_does_not_keep_is_said_in_one_sentence(
+def test_what_the_file_does_not_store_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def refused(*words: str) -> str:
         assert main(["export", "run.sqlite", *words]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        return said
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        return err
 
     frozen = nn.Linear(4, 3)
     frozen.bias.requires_grad_(False)
     train(frozen)
-    said = refused("--state-dict", "model.pt")
-    assert "'bias' of the model was not trained" in said
-    assert "tunefree.load('run.sqlite', model)" in said
+    err = refused("--state-dict", "model.pt")
+    assert "'bias' of the model was not trained" in err
+    assert "tunefree.load('run.sqlite', model)" in err
     assert "must end in .safetensors or .pt" in refused("--state-dict", "model.bin")
     with closing(sqlite3.connect("run.sqlite")) as db:
         db.execute("DELETE FROM run WHERE key = 'tensors'")

@@ -27,13 +27,13 @@ def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(name: str = "table.csv", ill: str = "class", seed: int = 0, rows: int = 200) -> None:
-    """A table of two columns that tell, one that does not vary, a hospital, and a target."""
+    """A table of two informative columns, one constant, a hospital, and a target."""
     rng = np.random.default_rng(seed)
     lines = ["age,weight,same,hospital,ill"]
     for age, weight in rng.normal(size=(rows, 2)):
         sick = age + weight > 0
-        told = {"class": "yes" if sick else "no", "number": f"{age + weight + 0.5:.4f}"}[ill]
-        lines.append(f"{60 + 9 * age},{70 + 8 * weight},1,{rng.choice(['A', 'B', 'C'])},{told}")
+        label = {"class": "yes" if sick else "no", "number": f"{age + weight + 0.5:.4f}"}[ill]
+        lines.append(f"{60 + 9 * age},{70 + 8 * weight},1,{rng.choice(['A', 'B', 'C'])},{label}")
     Path(name).write_text("\n".join(lines) + "\n")
 
 
@@ -58,10 +58,10 @@ def test_a_table_with_its_own_clients(capsys: pytest.CaptureFixture[str]) -> Non
     assert done["accuracy"] > 0.8
     assert done["parameters"] == (3 + 1) * 64 + 65 * 2
     counts = Record.open(Path("run.sqlite")).facts().label_counts
-    assert sum(map(sum, counts)) == 161  # a fifth of each hospital's rows is to test on
+    assert sum(map(sum, counts)) == 161  # a fifth of each hospital's rows is for testing
 
 
-def test_a_table_is_dealt_out_and_rerun_to_the_same_bits(
+def test_a_table_is_partitioned_and_a_rerun_is_bit_identical(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write()
@@ -91,7 +91,7 @@ def test_a_real_target_is_a_regression(capsys: pytest.CaptureFixture[str]) -> No
     assert "loss " in capsys.readouterr().out
 
 
-def test_inputs_are_scaled_by_the_training_rows_alone() -> None:
+def test_inputs_are_scaled_by_the_training_rows_only() -> None:
     write()
     data = sources.load("table.csv", target="ill", drop="hospital")
     assert data.train.x.mean(0) == pytest.approx([0, 0, 0], abs=1e-5)
@@ -109,7 +109,7 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "says"),
+    ("text", "words", "sentence"),
     [
         ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "column 'city' of"),
         ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in row 1"),
@@ -143,11 +143,11 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
         ),
     ],
 )
-def test_a_table_that_cannot_be_used_is_told_in_one_sentence(
-    text: str, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_a_table_that_cannot_be_used_is_one_sentence(
+    text: str, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("table.csv").write_text(text)
-    assert says in refused(capsys, "run", "--data", "table.csv", *words)
+    assert sentence in refused(capsys, "run", "--data", "table.csv", *words)
     assert not Path("runs").exists()
 
 
@@ -163,8 +163,8 @@ def test_a_changed_table_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     argv = [*TABLE, "--set", "data.drop=hospital", *FEW, "--clients", "4"]
     result(capsys, "run", *argv, "--out", "run.sqlite")
     write(seed=1)
-    said = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "data.name = 'table.csv' has changed" in said
+    err = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
+    assert "data.name = 'table.csv' has changed" in err
     write()
     assert result(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")["rounds"] == 9
 
@@ -175,7 +175,7 @@ def test_compare_tune_and_sweep_on_a_table(capsys: pytest.CaptureFixture[str]) -
     one = [*argv, "--seeds", "0", "--out", "compared"]
     (method,) = result(capsys, "compare", "polarfl", *one, "--target", "0.2")["methods"]
     assert method["accuracy"] > 0.4
-    write(seed=1)  # the same command again must not show what was played on other rows
+    write(seed=1)  # the same command must not show results on other rows
     (other,) = result(capsys, "compare", "polarfl", *one)["methods"]
     assert other["runs"][0]["run"] != method["runs"][0]["run"]
     tuned = result(capsys, "tune", "fedavg", *argv, "--grid", "eta=0.1,0.3", "--no-extend")
@@ -184,23 +184,23 @@ def test_compare_tune_and_sweep_on_a_table(capsys: pytest.CaptureFixture[str]) -
     assert len(swept["points"]) == 2
     with pytest.raises(SystemExit):
         main(["compare", "polarfl", "--data", "table.csv", "--target", "ill"])
-    assert "the column to learn is --target-column ill here" in capsys.readouterr().err
+    assert "name the column to learn by --target-column ill" in capsys.readouterr().err
 
 
-def test_a_regression_has_no_accuracy_to_choose_by(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_regression_has_no_accuracy_to_tune_by(capsys: pytest.CaptureFixture[str]) -> None:
     write(ill="number")
     argv = [*TABLE, "--set", "data.drop=hospital", *FEW]
-    assert "no accuracy to choose by" in refused(capsys, "tune", "fedavg", *argv)
+    assert "no accuracy, which tune and sweep need" in refused(capsys, "tune", "fedavg", *argv)
 
 
 def test_data_show(capsys: pytest.CaptureFixture[str]) -> None:
     write()
     show = ["data", "show", "table.csv", "--target", "ill", "--client-column", "hospital"]
-    told = result(capsys, *show, "--partition", "natural")
-    assert (told["train"], told["test"], told["input"], told["classes"]) == (161, 39, [3], 2)
-    assert told["natural clients"] == 3
-    assert Path(told["clients' picture"]).read_bytes().startswith(b"\x89PNG")
-    assert "picture" not in told
+    shown = result(capsys, *show, "--partition", "natural")
+    assert (shown["train"], shown["test"], shown["input"], shown["classes"]) == (161, 39, [3], 2)
+    assert shown["natural clients"] == 3
+    assert Path(shown["clients' picture"]).read_bytes().startswith(b"\x89PNG")
+    assert "picture" not in shown
     assert result(capsys, "data", "get", "table.csv", "--target", "ill", *show[5:])["train"] == 161
 
 
@@ -264,17 +264,17 @@ def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("function", "sentence"),
     [
         ("nothing", "NoneType"),
         ("number", "is not a function"),
         ("absent", "could not be imported"),
     ],
 )
-def test_what_is_no_function_of_data(
-    module: str, function: str, says: str, capsys: pytest.CaptureFixture[str]
+def test_what_is_not_a_function_of_data(
+    module: str, function: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert says in refused(capsys, "run", "--data", f"{module}:{function}", *FEW)
+    assert sentence in refused(capsys, "run", "--data", f"{module}:{function}", *FEW)
 
 
 def test_samples_that_differ_every_time_are_noticed(
@@ -283,8 +283,8 @@ def test_samples_that_differ_every_time_are_noticed(
     argv = ["--data", f"{module}:noise", *FEW, "--clients", "3", "--partition", "iid"]
     result(capsys, "run", *argv, "--out", "run.sqlite")
     own.given_by.cache_clear()
-    said = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "a function that returns the same samples every time" in said
+    err = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
+    assert "a function that returns the same samples every time" in err
 
 
 def test_settings_may_stand_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFi
     assert record.facts().config["model"]["name"] == result["model"] == "mlp"
 
 
-def test_text_says_the_steps_and_their_formulas_then_the_bill(
+def test_text_has_the_steps_and_their_formulas_then_the_costs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([*SMALL, "--out", "mine.sqlite"]) == 0
@@ -61,7 +61,9 @@ def test_text_says_the_steps_and_their_formulas_then_the_bill(
     assert "round 4/8  accuracy" in err
 
 
-def test_same_command_same_bits_in_a_new_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_command_is_bit_identical_in_a_new_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     results = []
     for _ in range(2):
         assert main([*SMALL, "--format", "json"]) == 0
@@ -109,7 +111,7 @@ def test_constants_of_a_paper_have_no_formula(capsys: pytest.CaptureFixture[str]
     assert Record.open(Path("free.sqlite")).facts().tuning_free
 
 
-def test_a_buffered_run_tells_time_and_staleness(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_buffered_run_prints_time_and_staleness(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--algorithm", "adamasfl", "--schedule", "buffered", "--concurrency", "6"]
     assert main([*SMALL, *argv, "--delays", "large", "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -133,10 +135,10 @@ def test_a_compressed_run_counts_positions_too(capsys: pytest.CaptureFixture[str
     argv = ["--algorithm", "comparfrefl", "--compressor", "top:0.1"]
     assert main([*SMALL, *argv, "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    kept = [409, 6, 64, 1]  # a tenth of each tensor of the 64-64-10 network, rounded down
+    sent = [409, 6, 64, 1]  # a tenth of each tensor of the 64-64-10 network, rounded down
     widths = [12, 6, 10, 4]  # bits of a position in it
-    values = 32 * sum(kept)
-    positions = sum(k * bits for k, bits in zip(kept, widths, strict=True))
+    values = 32 * sum(sent)
+    positions = sum(k * bits for k, bits in zip(sent, widths, strict=True))
     opening = 6 * 4810 * 32
     assert result["value_bits_up"] == opening + 8 * 3 * values
     assert result["bits_up"] == opening + 8 * 3 * (values + positions)
@@ -145,7 +147,7 @@ def test_a_compressed_run_counts_positions_too(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.filterwarnings("always")
-def test_no_momentum_left_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--rounds", "3"]) == 0
     err = capsys.readouterr().err
     assert err.count("the formula gives beta = 1, no momentum, for T = 3 rounds") == 1
@@ -206,9 +208,9 @@ def test_bad_input_is_one_sentence_and_exit_2(
         (["run", "--rounds", "many"], "invalid int value: 'many'"),
         (["rnu"], "invalid choice: 'rnu'"),
         (["rnu"], "did you mean run?"),
-        (["run", "--lr", "0.1"], "given it: --set algorithm.eta=0.1"),
+        (["run", "--lr", "0.1"], "one takes it as --set algorithm.eta=0.1"),
         (["run", "--learning-rate=0.1"], "step sizes follow from --per-round and --local-steps"),
-        (["compare", "fedavg", "--eta", "1"], "given it: as in fedavg:eta=0.1"),
+        (["compare", "fedavg", "--eta", "1"], "one takes it as in fedavg:eta=0.1"),
         (["flower", "up", "--tsl"], "did you mean --tls?"),
         (["--rounds", "5"], "--rounds needs a command before it, as in `tunefree run --rounds"),
     ],
@@ -238,12 +240,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tunefree {metadata.version('tunefree')}\n"
 
 
-def test_a_diverged_baseline_is_reported_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_diverged_baseline_is_reported_and_saved(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--algorithm", "fedavg", "--set", "algorithm.eta=1e30", "--out", "run.sqlite"]
     assert main([*SMALL, *argv]) == 1
     out, err = capsys.readouterr()
     assert "test accuracy" not in out
-    assert "training has diverged; what came before is kept in run.sqlite" in err
+    assert "training has diverged; earlier rounds are saved in run.sqlite" in err
     record = Record.open(Path("run.sqlite"))
     assert record.facts().state == "diverged"
     assert record.history()

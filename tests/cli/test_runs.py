@@ -57,7 +57,7 @@ def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_runs_tells_how_each_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_shows_how_each_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(output(capsys, "runs", str(folder), "--format", "json"))
     found = {Path(row["run"]).name: row for row in rows}
     assert "is not a run file" in found["torn.sqlite"]["reason"]
@@ -169,16 +169,16 @@ def test_what_cannot_be_exported(
     assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
     assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    said = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
-    assert "pip install 'tunefree[export]'" in said
+    err = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
+    assert "pip install 'tunefree[export]'" in err
 
 
 def test_show_clients(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = str(folder / "done.sqlite")
-    told = json.loads(output(capsys, "show", run, "--clients", "--format", "json"))
-    rows, spread = told["clients"], told["spread"]["accuracy"]
+    shown = json.loads(output(capsys, "show", run, "--clients", "--format", "json"))
+    rows, spread = shown["clients"], shown["spread"]["accuracy"]
     assert [row["client"] for row in rows] == list(range(6))
     assert sum(row["n"] for row in rows) == 1438
     values = [row["accuracy"] for row in rows]
@@ -187,9 +187,9 @@ def test_show_clients(
     assert (spread["worst"], spread["best"]) == (min(values), max(values))
     assert values[spread["worst_client"]] == min(values)
     losses = [row["loss"] for row in rows]
-    assert told["spread"]["loss"]["worst"] == max(losses)
+    assert shown["spread"]["loss"]["worst"] == max(losses)
     weighted = np.average(losses, weights=[row["n"] for row in rows])
-    assert weighted == pytest.approx(told["train_loss"], rel=0.2)
+    assert weighted == pytest.approx(shown["train_loss"], rel=0.2)
     monkeypatch.setenv("COLUMNS", "80")
     text = output(capsys, "show", run, "--clients")
     assert f"worst {min(values):.4f} (client {spread['worst_client']})" in text

@@ -1,4 +1,4 @@
-"""`--start` and `--lora`: a run that begins with given weights, and trains all or adapters only."""
+"""`--start` and `--lora`: a run that starts from given weights, and trains all or adapters only."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def in_own_folder(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 def run(capsys: pytest.CaptureFixture[str], *words: str, rounds: int = 2) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["run", *FEW, f"--rounds={rounds}", *words]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     assert main([*words]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    return said
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    return err
 
 
 def rows(path: str) -> list[dict[str, float]]:
@@ -72,16 +72,16 @@ def whole(run: Run) -> str:
 
 
 @pytest.mark.parametrize("lora", ["0", "2"])
-def test_a_run_begins_where_another_ended(lora: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = [
+def test_a_run_starts_where_another_ended(lora: str, capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
         run(capsys, f"--start=base.{suffix}", f"--lora={lora}", f"--out={suffix}-run.sqlite")
         for suffix in ("sqlite", "pt")
     ]
-    assert len({each["theta_sha256"] for each in told}) == 1
+    assert len({each["theta_sha256"] for each in results}) == 1
     last, first = rows("base.sqlite")[-1], rows("pt-run.sqlite")[0]
     names = ("loss", "accuracy")
     assert [first[name] for name in names] == pytest.approx([last[name] for name in names])
-    assert told[0]["parameters"] == (4810 if lora == "0" else 2 * (64 + 64 + 64 + 10))
+    assert results[0]["parameters"] == (4810 if lora == "0" else 2 * (64 + 64 + 64 + 10))
 
 
 def test_adapters_depend_on_the_seed_only() -> None:
@@ -93,7 +93,7 @@ def test_adapters_depend_on_the_seed_only() -> None:
     assert not torch.equal(one, later)
 
 
-def test_a_run_of_adapters_goes_on_to_the_same_bits_on_any_fleet() -> None:
+def test_a_run_of_adapters_resumes_bit_for_bit_on_any_fleet() -> None:
     expected = whole(prepare(chosen("whole.sqlite")))
     steps = iter(prepare(chosen("run.sqlite")))
     next(steps), next(steps)
@@ -104,7 +104,7 @@ def test_a_run_of_adapters_goes_on_to_the_same_bits_on_any_fleet() -> None:
     assert whole(resume_command(Path("run.sqlite"))) == expected
 
 
-def test_its_model_is_handed_out_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_model_is_exported_with_all_weights(capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "--start=base.sqlite", "--lora=2", "--out=run.sqlite")
     model, base = tunefree.load("run.sqlite"), torch.load("base.pt", weights_only=True)
     assert main(["export", "run.sqlite", "--state-dict", "run.pt"]) == 0
@@ -119,7 +119,7 @@ def test_its_model_is_handed_out_whole(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("lora", [0, 2])
-def test_it_does_not_go_on_from_other_weights(
+def test_it_does_not_resume_from_other_weights(
     lora: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = iter(prepare(chosen("run.sqlite", **{"model.lora": lora})))
@@ -129,14 +129,14 @@ def test_it_does_not_go_on_from_other_weights(
     assert main(["run", "--resume", "base.sqlite", "--rounds=4", "--fleet=serial"]) == 0
     assert "model.start = 'base.sqlite' has changed: its weights had" in refused(capsys, *resume)
     if lora:
-        said = refused(capsys, "export", "run.sqlite", "--state-dict", "other.pt")
-        assert "has changed" in said
+        err = refused(capsys, "export", "run.sqlite", "--state-dict", "other.pt")
+        assert "has changed" in err
     Path("base.sqlite").unlink()
     assert "model.start = 'base.sqlite' does not exist; give a run" in refused(capsys, *resume)
     assert len(rows("run.sqlite")) == 2
 
 
-def test_what_cannot_be_begun_with_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.txt").write_text("no weights")
     run(capsys, "--lora=2", "--out=lora.sqlite", rounds=1)
     for words, sentence in (
@@ -158,8 +158,8 @@ def test_what_cannot_be_begun_with_is_said(capsys: pytest.CaptureFixture[str]) -
     assert not Path("no.sqlite").exists()
 
 
-def test_settings_tell_other_weights_apart() -> None:
-    """By which `compare`, `tune` and `sweep` know what they have played."""
+def test_settings_depend_on_the_weights() -> None:
+    """By this `compare`, `tune` and `sweep` know which runs are finished."""
     given: dict[str, object] = {"model.start": "base.pt"}
     first = settings.load(None, given)
     assert first == settings.load(None, given)
@@ -168,7 +168,7 @@ def test_settings_tell_other_weights_apart() -> None:
     assert settings.load(None, given).canonical() != first.canonical()
 
 
-def test_a_module_of_ones_own_has_its_weights_already() -> None:
+def test_a_module_of_your_own_has_its_weights_already() -> None:
     with pytest.raises(ConfigError, match="lora is for models by name; give your own with its"):
         tunefree.compare(["polarfl"], nn.Linear(4, 3), CLIENTS, lora=2, rounds=1)
 

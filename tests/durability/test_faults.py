@@ -152,7 +152,7 @@ def test_a_signal_stops_it_after_its_step_with_advice(number: int, tmp_path: Pat
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "stopping after this round; once more to stop at once" in err
-    assert f"go on with: tunefree run --resume {path}" in err
+    assert f"resume with: tunefree run --resume {path}" in err
     assert Record.open(path).state == "interrupted"
     process = start("--resume", str(path))
     wait_for_step(process, path, steps_done(path) + 1)
@@ -191,4 +191,4 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: tunefree run --resume {path}" in err
+    assert f"resume with: tunefree run --resume {path}" in err

@@ -79,7 +79,7 @@ def test_a_finished_run_continues(
     assert resume("a.sqlite", "--rounds", "13") == 0
     out, err = capsys.readouterr()
     assert "T = 13 rounds" in out
-    assert "goes on after round 7" in out
+    assert "resumes after round 7" in out
     assert "round 13/13" in err
     assert_same("a.sqlite", "whole.sqlite", ended=7)
 
@@ -274,5 +274,5 @@ def test_a_batch_does_not_take_a_longer_run_for_its_own(tmp_path: Path) -> None:
     planned = plan(tmp_path, "fedavg", settings(Path("unused"), algorithm__name="fedavg"))
     run_all([planned], workers=1)
     whole(resume_command(planned.path, "serial", rounds=9))
-    with pytest.raises(ConfigError, match="holds another run"):
+    with pytest.raises(ConfigError, match="contains another run"):
         run_all([planned], workers=1)

@@ -1,4 +1,4 @@
-"""A worker process that trains nothing: the method's label says what it does with a run."""
+"""A worker process that trains nothing: the method's label decides what it does with a run."""
 
 from __future__ import annotations
 

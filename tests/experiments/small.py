@@ -1,4 +1,4 @@
-"""Tiny settings on the embedded digits, and ways to play runs without starting processes."""
+"""Tiny settings on the built-in digits, and ways to do runs without starting processes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def settings(name: str = "padamfed", **more: object) -> Config:
     return config.load(None, {**SIZES, "algorithm.name": name, **given})
 
 
-def play_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
-    """What `batch.run_all` gives, from this process."""
+def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+    """What `batch.run_all` does, in this process."""
     results = []
     for run in runs:
         result = saved_result(run)
@@ -44,22 +44,22 @@ def play_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
     return results
 
 
-def play_as_told(
+def run_scripted(
     curve: Callable[[Config], Sequence[float] | None],
 ) -> Callable[[Sequence[PlannedRun], int], list[Result]]:
-    """A player that trains nothing: the accuracy after each round is told, None is divergence."""
+    """A `run_all` that trains nothing: `curve` gives the accuracies, None is divergence."""
 
-    def play(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
-        return [told(run) for run in runs]
+    def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+        return [scripted(run) for run in runs]
 
-    def told(run: PlannedRun) -> Result:
+    def scripted(run: PlannedRun) -> Result:
         accuracies, history = curve(run.config), [row(-1, 0.1)]
         if accuracies is None:
-            return Result(run, "diverged", history, "told so")
+            return Result(run, "diverged", history, "as scripted")
         for t, accuracy in enumerate(accuracies):
             history.append(row(t, accuracy))
             if accuracy < run.floors.get(t, 0.0):
-                return Result(run, "pruned", history, "told so")
+                return Result(run, "pruned", history, "as scripted")
         return Result(run, "done", history)
 
     def row(t: int, accuracy: float) -> Row:
@@ -67,7 +67,7 @@ def play_as_told(
         bits = {"bits_up": 32 * (t + 1), "bits_down": 64 * (t + 1)}
         return {"t": t, **cost, **bits, "accuracy": accuracy, "loss": 1.0, "train_loss": 1.0}
 
-    return play
+    return run_all
 
 
 def theta_sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A batch plays each run once, to the same bits as alone, and outlives whatever ends a process."""
+"""A batch does each run once, bit-identical to a single run, and survives processes that die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.experiments.small import FLAGS, play_here, settings, theta_sha256
+from tests.experiments.small import FLAGS, run_here, settings, theta_sha256
 from tunefree.api import prepare
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch
@@ -28,8 +28,8 @@ from tunefree.record import Facts, Record
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
-    """Two good runs and one that diverges, in a real worker process."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """Two good runs and one that diverges, from a real worker process."""
     folder = tmp_path_factory.mktemp("batch") / "new"
     configs = {
         "first": settings(run__seed=3),
@@ -45,15 +45,15 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     )
 
 
-def test_results_come_in_the_order_asked_for(played: list[Result]) -> None:
-    assert [r.run.label for r in played] == ["first", "second", "bad"]
-    assert [r.state for r in played] == ["done", "done", "diverged"]
-    assert [len(r.history) for r in played] == [9, 9, 3]
-    assert "training has diverged" in played[2].reason
+def test_results_come_in_the_order_asked_for(results: list[Result]) -> None:
+    assert [r.run.label for r in results] == ["first", "second", "bad"]
+    assert [r.state for r in results] == ["done", "done", "diverged"]
+    assert [len(r.history) for r in results] == [9, 9, 3]
+    assert "training has diverged" in results[2].reason
 
 
-def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
-    for result in played[:2]:
+def test_bit_identical_to_a_single_run(results: list[Result], tmp_path: Path) -> None:
+    for result in results[:2]:
         alone = prepare(plan(tmp_path, "alone", result.run.config).config)
         for _ in alone:
             pass
@@ -62,8 +62,8 @@ def test_the_same_bits_as_alone(played: list[Result], tmp_path: Path) -> None:
         assert accuracies[0] == accuracies[1]
 
 
-def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
-    record = Record.open(played[1].run.path)
+def test_the_run_file_says_what_it_is(results: list[Result]) -> None:
+    record = Record.open(results[1].run.path)
     facts = record.facts()
     assert (facts.label, facts.role, facts.state, facts.fleet) == (
         "second",
@@ -76,16 +76,16 @@ def test_the_run_file_says_what_it_is(played: list[Result]) -> None:
     assert facts.config["algorithm"]["compressor"] == "top:0.1"
 
 
-def test_what_is_finished_is_not_played_again(
-    played: list[Result], monkeypatch: pytest.MonkeyPatch
+def test_a_finished_run_is_not_run_again(
+    results: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_worker(*_: object) -> None:
         raise AssertionError("there is nothing to do")
 
     monkeypatch.setattr(batch, "new_worker", no_worker)
-    before = [r.run.path.stat().st_mtime_ns for r in played]
-    assert run_all([r.run for r in played]) == played
-    assert [r.run.path.stat().st_mtime_ns for r in played] == before
+    before = [r.run.path.stat().st_mtime_ns for r in results]
+    assert run_all([r.run for r in results]) == results
+    assert [r.run.path.stat().st_mtime_ns for r in results] == before
 
 
 CHANGES: list[Mapping[str, object]] = [
@@ -110,7 +110,7 @@ def test_runs_share_a_file_only_if_all_settings_agree(
     assert len(paths) == (1 if one == other else 2)
 
 
-def test_where_clients_run_is_no_other_run() -> None:
+def test_where_clients_run_does_not_make_another_run() -> None:
     one = plan(Path("a"), "method", settings(run__fleet="pool", run__workers=3, run__out="b"))
     assert one == plan(Path("a"), "method", settings())
     assert one.path != plan(Path("a"), "method", settings(), floors={3: 0.5}).path
@@ -119,12 +119,12 @@ def test_where_clients_run_is_no_other_run() -> None:
 def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, "method", settings())
     Record.create(run.path, Facts(settings="other", state="done")).close()
-    with pytest.raises(ConfigError, match="holds another run; choose another folder"):
+    with pytest.raises(ConfigError, match="contains another run; choose another folder"):
         run_all([run])
 
 
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="asked for 2 times"):
+    with pytest.raises(ConfigError, match="is planned 2 times; remove the repeats"):
         run_all([plan(tmp_path, "method", settings())] * 2)
 
 
@@ -135,12 +135,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_run_stops_below_its_floor(tmp_path: Path) -> None:
-    whole, *_ = play_here([plan(tmp_path, "whole", settings())])
+    whole, *_ = run_here([plan(tmp_path, "whole", settings())])
     floors = {int(row["t"]): row["accuracy"] for row in whole.scores if row["t"] >= 3}
-    (same,) = play_here([plan(tmp_path, "same", settings(), floors=floors)])
+    (same,) = run_here([plan(tmp_path, "same", settings(), floors=floors)])
     assert same.state == "done"
     floors[5] += 1e-6
-    (pruned,) = play_here([plan(tmp_path, "pruned", settings(), floors=floors)])
+    (pruned,) = run_here([plan(tmp_path, "pruned", settings(), floors=floors)])
     assert (pruned.state, pruned.history[-1]["t"]) == ("pruned", 5)
     assert "at round 6 is below" in pruned.reason
 
@@ -164,13 +164,13 @@ def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
     tries = [len(run.path.with_suffix(".tries").read_text()) for run in runs]
     assert tries == [2, 2, 2, 1, 1, 1]
     assert results[0].reason == (
-        "its process ended 2 times, last by signal 9, perhaps for lack of memory"
+        "its process died 2 times, last by signal 9, perhaps out of memory"
     )
-    assert results[2].reason == "its process ended 2 times, last with exit code 1"
+    assert results[2].reason == "its process died 2 times, last with exit code 1"
     assert results[3].reason == "failed because"
     err = capsys.readouterr().err
     assert err.count("note: beta is 1\n") == 1
-    assert "deadly, seed 0: failed: its process ended 2 times" in err
+    assert "deadly, seed 0: failed: its process died 2 times" in err
     assert "6/6 " in err
 
 
@@ -181,14 +181,14 @@ def test_a_refused_setting_ends_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("scripted")
-def test_no_process_is_left_when_the_batch_is_given_up(tmp_path: Path) -> None:
+def test_no_process_is_left_when_the_batch_is_closed(tmp_path: Path) -> None:
     events = batch.events(labelled(tmp_path, "sleepy", "sleepy too"), workers=1)
-    heard = next(events)
-    assert isinstance(heard, Progress)
-    assert heard.run.label == "sleepy"
-    began = time.monotonic()
+    first = next(events)
+    assert isinstance(first, Progress)
+    assert first.run.label == "sleepy"
+    start = time.monotonic()
     events.close()
-    assert time.monotonic() - began < 30  # it would sleep for a minute
+    assert time.monotonic() - start < 30  # it would sleep for a minute
 
 
 def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,17 +197,17 @@ def test_one_command_at_a_time_in_a_folder(tmp_path: Path, monkeypatch: pytest.M
     lock = FileLock(tmp_path / ".lock")
     lock.acquire()
     events = batch.events([run])
-    assert "another command is at work" in str(next(events))
+    assert "another command is using" in str(next(events))
     lock.release()
     assert [event.state for event in events if isinstance(event, Result)] == ["done"]
 
 
-def test_workers_of_a_killed_batch_may_end_first(
+def test_it_waits_for_the_workers_of_a_killed_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = plan(tmp_path, "method", settings())
-    looks, pauses = iter([True, True, False]), list[float]()
-    monkeypatch.setattr(batch, "held", lambda _: next(looks))
+    held, pauses = iter([True, True, False]), list[float]()
+    monkeypatch.setattr(batch, "held", lambda _: next(held))
     monkeypatch.setattr(time, "sleep", pauses.append)
     batch.wait_for_leftovers([run])
     assert len(pauses) == 2
@@ -217,16 +217,16 @@ def test_workers_of_a_killed_batch_may_end_first(
     assert len(pauses) == 2
 
 
-def test_lines_for_a_log_and_bars_for_a_terminal(played: list[Result]) -> None:
-    first, _, bad = (r.run for r in played)
+def test_lines_for_a_log_and_bars_for_a_terminal(results: list[Result]) -> None:
+    first, _, bad = (r.run for r in results)
 
     def events() -> Iterator[Event]:
         yield Progress(first, {"t": 3, "seconds": 0.1, "accuracy": 0.5})
         yield "a note"
-        yield played[0]
+        yield results[0]
         yield "a note"
         yield Progress(bad, {"t": -1, "seconds": 0.1})
-        yield played[2]
+        yield results[2]
 
     for terminal in (False, True):
         console = Console(file=StringIO(), width=100, force_terminal=terminal)
@@ -264,7 +264,7 @@ def states(folder: Path) -> dict[Path, str]:
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
+def test_a_killed_command_resumes_where_it_was(how: signal.Signals, tmp_path: Path) -> None:
     rounds = 60
     process = subprocess.Popen(
         [sys.executable, "-m", "tunefree.cli", *command(tmp_path / "cut", rounds)],
@@ -281,7 +281,7 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
     _, err = process.communicate(timeout=120)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert "the same command goes on from it" in err
+        assert "the same command resumes it" in err
     before = states(tmp_path / "cut")
     assert set(before.values()) > {"done"}
     finished = {p: p.stat().st_mtime_ns for p, state in before.items() if state == "done"}
@@ -292,7 +292,7 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
     after = states(tmp_path / "cut")
     assert list(after.values()) == ["done"] * 4
     assert {p: p.stat().st_mtime_ns for p in finished} == finished
-    whole = play_here(
+    whole = run_here(
         [
             plan(tmp_path, name, settings(name, system__T=rounds, run__eval_every=5, run__seed=s))
             for name in ("padamfed", "fedavg")
@@ -303,7 +303,7 @@ def test_an_ended_command_goes_on_where_it_was(how: signal.Signals, tmp_path: Pa
 
 
 @pytest.mark.parametrize("how", ["empty", "no tables", "no facts"])
-def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> None:
+def test_a_file_that_was_never_written_is_removed(how: str, tmp_path: Path) -> None:
     run = plan(tmp_path, "method", settings())
     if how == "empty":
         run.path.touch()
@@ -318,7 +318,7 @@ def test_a_file_that_was_never_filled_makes_way(how: str, tmp_path: Path) -> Non
     assert not run.path.exists()
 
 
-def test_a_file_that_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_run_file_is_not_touched(tmp_path: Path) -> None:
     run = plan(tmp_path, "method", settings())
     run.path.write_text("my notes\n" * 100)
     with pytest.raises(ConfigError, match="is not a run file"):

@@ -1,4 +1,4 @@
-"""`tunefree compare`: methods as typed, the same runs for all, and what is said of them."""
+"""`tunefree compare`: methods as typed, the same runs for all, and the printed results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.experiments.small import FLAGS, play_as_told, play_here, settings
+from tests.experiments.small import FLAGS, run_here, run_scripted, settings
 from tunefree.algorithms import REGISTRY
 from tunefree.cli import compare as cli_compare
 from tunefree.cli import main
@@ -36,7 +36,7 @@ def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "run_all", play_here)
+    monkeypatch.setattr(batch, "run_all", run_here)
 
 
 @given(
@@ -44,7 +44,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     st.dictionaries(keys, values, max_size=4),
     st.sampled_from(["", "tuned.json", "a/b-c_d/tuned.json", "C:/x,y/t.json"]),
 )
-def test_a_method_says_what_was_typed(name: str, options: dict[str, Any], file: str) -> None:
+def test_a_method_has_the_options_that_were_typed(
+    name: str, options: dict[str, Any], file: str
+) -> None:
     own = ",".join(f"{key}={value}" for key, value in options.items())
     method = parse_method(f"{name}{'@' * bool(file)}{file}{':' * bool(own)}{own}")
     assert (method.name, method.tuned) == (name, Path(file) if file else None)
@@ -61,7 +63,7 @@ def test_a_method_says_what_was_typed(name: str, options: dict[str, Any], file: 
         ("fedavg:eta=1e-3,weighting=examples", {"eta": 1e-3, "weighting": "examples"}),
     ],
 )
-def test_values_may_hold_colons_and_commas(text: str, options: dict[str, object]) -> None:
+def test_values_may_contain_colons_and_commas(text: str, options: dict[str, object]) -> None:
     assert parse_method(text).options == options
 
 
@@ -87,9 +89,9 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg@nowhere.json"], "write it with `tunefree tune fedavg`"),
         (["fedavg@text.json"], "was not written by `tunefree tune`"),
         (["fedavg@list.json"], "was not written by `tunefree tune`"),
-        (["fedavg@other.json"], "holds the tuned settings of scaffold, not of fedavg"),
-        (["fedavg", "--set", "algorithm.eta=0.1"], "write it with its own, as in fedavg:eta=..."),
-        (["fedavg", "--set", "run.seed=1"], "--set run.seed has no place here"),
+        (["fedavg@other.json"], "contains tuned settings of scaffold, not of fedavg"),
+        (["fedavg", "--set", "algorithm.eta=0.1"], "give it to one method, as in fedavg:eta=..."),
+        (["fedavg", "--set", "run.seed=1"], "--set run.seed cannot be used here"),
         (["fedavg:schedule=buffered"], "schedule = 'buffered' of a method must be 'synchronous'"),
         (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of a method"),
         (["fedavg", "--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
@@ -131,10 +133,10 @@ def test_all_methods_share_all_but_the_method() -> None:
             assert getattr(runs[0].config, section) == getattr(base, section)
 
 
-def test_a_method_may_keep_to_synchronous_rounds_on_the_same_clock() -> None:
+def test_a_method_may_run_synchronous_rounds_on_the_same_clock() -> None:
     base = settings(schedule__name="buffered", schedule__concurrency=5, schedule__delays="large")
-    alike, _ = configure(parse_method("adamasfl"), base)
-    assert alike.schedule == base.schedule
+    same, _ = configure(parse_method("adamasfl"), base)
+    assert same.schedule == base.schedule
     other, _ = configure(parse_method("padamfed:schedule=synchronous"), base)
     assert (other.schedule.name, other.schedule.delays) == ("synchronous", "large")
     assert (other.schedule.concurrency, other.algorithm.options) == (0, {})
@@ -179,7 +181,7 @@ def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) 
     assert "fedavg:eta=0.3: eta = 0.3, given" in out
 
 
-def test_constants_of_a_paper_were_not_chosen(
+def test_constants_of_a_paper_do_not_count_as_chosen(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     methods = ["delta_sgd", "delta_sgd:eta_0=0.1,explicit_steps=true", "fedexp"]
@@ -193,7 +195,7 @@ def test_constants_of_a_paper_were_not_chosen(
     assert "delta_sgd: " not in out
 
 
-def test_a_tuned_method_brings_its_bill(
+def test_a_tuned_method_has_its_tuning_bill(
     here: None, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     bill = {"trials": 7, "rounds": 56}
@@ -211,7 +213,7 @@ def test_a_tuned_method_brings_its_bill(
     assert facts.config["algorithm"]["options"] == {"eta": 0.2}
 
 
-def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(
+def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000, 1001]}
@@ -227,7 +229,7 @@ def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(
     assert main([*argv, "0"]) == 0
 
 
-def test_settings_tuned_for_another_task_are_noted() -> None:
+def test_settings_tuned_for_another_task_give_a_warning() -> None:
     tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
     Path("tuned.json").write_text(json.dumps(tuned))
     method = parse_method("fedavg@tuned.json")
@@ -241,13 +243,13 @@ def test_settings_tuned_for_another_task_are_noted() -> None:
 def test_a_failed_run_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = play_as_told(lambda config: [0.5, 0.6])
+    scripted = run_scripted(lambda config: [0.5, 0.6])
 
-    def play(runs: Any, workers: int = 0) -> Any:
-        first, *rest = told(runs, 0)
+    def run_all(runs: Any, workers: int = 0) -> Any:
+        first, *rest = scripted(runs, 0)
         return [first._replace(state="failed", reason="no memory"), *rest]
 
-    monkeypatch.setattr(batch, "run_all", play)
+    monkeypatch.setattr(batch, "run_all", run_all)
     assert main(["compare", "padamfed", *FLAGS]) == 1
     assert "0.6000 ± 0.0000, 1 of 3 failed" in capsys.readouterr().out
 
@@ -255,12 +257,12 @@ def test_a_failed_run_exits_with_1(
 def test_ctrl_c_exits_with_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def play(*_: object) -> None:
+    def run_all(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batch, "run_all", play)
+    monkeypatch.setattr(batch, "run_all", run_all)
     assert main(["compare", "padamfed", *FLAGS, "--out", "mine"]) == 130
-    assert "kept in mine, and the same command goes on" in capsys.readouterr().err
+    assert "saved in mine; the same command resumes it" in capsys.readouterr().err
 
 
 def test_data_without_classes_is_compared_by_loss(
@@ -276,7 +278,7 @@ def test_words_on_rounds() -> None:
     assert [words([None, None]), words([4, 8]), words([4, None])] == ["never", "6", "4 (1 of 2)"]
 
 
-def test_methods_tuned_by_different_searches_are_told_apart_by_their_files() -> None:
+def test_methods_tuned_by_different_searches_are_named_after_their_files() -> None:
     found = methods.labels(
         [MethodSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")]
     )
@@ -288,7 +290,9 @@ def test_methods_tuned_by_different_searches_are_told_apart_by_their_files() -> 
         compare.plan_methods(same, settings(), [0], Path())
 
 
-def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_where_each_step_came_from(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     bill = {"trials": 7, "rounds": 56, "chosen": {"eta": 0.2}}
     tuned = {"algorithm": "fedavgm", "options": {"eta": 0.2, "s": 1.0}, "bill": bill}
     tuned["settings"] = settings("fedavgm").asdict()
@@ -303,7 +307,7 @@ def test_it_says_where_each_step_came_from(here: None, capsys: pytest.CaptureFix
     assert all({"eta", "s"} <= set(each) for each in steps)
 
 
-def test_a_search_beyond_the_declared_grid_is_told_too(
+def test_a_search_beyond_the_declared_grid_is_printed_too(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bill = {"trials": 2, "rounds": 16, "chosen": {"s": 0.5}}
@@ -317,7 +321,7 @@ def test_a_search_beyond_the_declared_grid_is_told_too(
     assert "fedavg:weighting=examples: eta = 0.1, its default" in out
 
 
-def test_scores_on_held_out_samples_are_called_so(
+def test_scores_on_held_out_samples_are_called_validation(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["compare", "padamfed", *FLAGS, "--seeds", "0", "--set", "data.validation=0.3"]

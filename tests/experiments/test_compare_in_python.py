@@ -1,4 +1,4 @@
-"""`tunefree.compare`: the command line's comparison for one's own model, clients and methods."""
+"""`tunefree.compare`: the command line's comparison for your own model, clients and methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tests.experiments.small import play_here
+from tests.experiments.small import run_here
 from tests.test_train import blobs
 from tunefree import ConfigError, System
 from tunefree.algorithms.fedavg import FedAvg
@@ -56,7 +56,7 @@ def test_own_clients_own_methods_and_the_report(capsys: pytest.CaptureFixture[st
     assert [run["state"] for run in rows[3].runs] == ["diverged", "diverged"]
     assert rows[3].accuracy is None
     assert main(["report", "c", "-o", "report.html"]) == 0
-    assert "8 runs in 4 methods" in capsys.readouterr().out
+    assert "8 runs of 4 methods" in capsys.readouterr().out
     once: dict[str, Any] = {key: value for key, value in SMALL.items() if key != "seeds"}
     once |= {"algorithm": "fedavg", "eta": 0.1, "seed": 1}
     alone = tunefree.Run(seeded_linear(), blobs(), TEST, **once).finish()
@@ -73,7 +73,7 @@ class StoppedError(Exception):
     pass
 
 
-def test_the_same_call_goes_on_and_other_data_are_other_runs() -> None:
+def test_the_same_call_resumes_and_other_data_are_other_runs() -> None:
     calls = []
 
     def stop(_: nn.Module) -> dict[str, float]:
@@ -109,7 +109,7 @@ def test_a_function_makes_another_model_for_each_seed() -> None:
 def test_a_named_data_set_is_the_command_lines_comparison(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(batch, "run_all", play_here)
+    monkeypatch.setattr(batch, "run_all", run_here)
     given: dict[str, Any] = {
         "clients": 6,
         "per_round": 2,
@@ -127,7 +127,7 @@ def test_a_named_data_set_is_the_command_lines_comparison(
 
 
 @pytest.mark.filterwarnings("default:the formula gives beta")
-def test_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     compare("padamfed", PAdaMFed.theory, out="c")
     assert capsys.readouterr().err.count("the formula gives beta = 1") == 1
 
@@ -135,15 +135,15 @@ def test_a_note_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ({"methods": "polarfl"}, "methods = 'polarfl' must be a list"),
+        ({"methods": "polarfl"}, "methods = 'polarfl' must be a list of methods"),
         ({"methods": ["polarfl", "polarfl"]}, "method polarfl is given 2 times"),
         ({"methods": ["polarfll"]}, "did you mean 'polarfl'?"),
         ({"roundz": 3}, "compare has no argument 'roundz'; did you mean 'rounds'?"),
         ({"seed": 3}, "compare has no argument 'seed'; did you mean 'seeds'?"),
         ({"delays": "mild"}, "compare has no argument 'delays'"),
         ({"partition": "iid"}, "compare has no argument 'partition'"),
-        ({"model": ""}, "compare needs a model and clients or the name of a data set"),
-        ({"data": "digits"}, "belong to clients of one's own"),
+        ({"model": ""}, "compare needs a model and clients, or the name of a data set"),
+        ({"data": "digits"}, "are for your own clients"),
         ({"rounds": 0}, "rounds = 0 is too small"),
     ],
 )
@@ -157,7 +157,7 @@ def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"data": "digits"}])
-def test_a_tuned_method_is_not_judged_by_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
+def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
     tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000]}
     Path("tuned.json").write_text(json.dumps({**tuned, "settings": {}}))
     given = (nn.Linear(4, 3), blobs(), TEST) if not more else ()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.experiments.small import FLAGS, play_as_told, play_here, settings
+from tests.experiments.small import FLAGS, run_here, run_scripted, settings
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.experiments import batch
@@ -59,10 +59,10 @@ def test_nothing_that_works_has_no_width() -> None:
     assert width([(0.1, 0.11), (1, 0.16)], chance=0.1) is not None
 
 
-def test_a_sweep_in_which_nothing_works_says_so(
+def test_a_sweep_in_which_nothing_works_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(batch, "run_all", play_as_told(lambda _: [0.1, 0.12]))
+    monkeypatch.setattr(batch, "run_all", run_scripted(lambda _: [0.1, 0.12]))
     argv = ["sweep", "fedavg", "--over", "eta", "--values", "1", "10", *FLAGS]
     assert main(argv) == 0
     assert "no eta that was tried is clearly better than guessing" in capsys.readouterr().out
@@ -76,16 +76,16 @@ curves = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda scores:
 @given(curves, st.sampled_from([0.1, 7.0]))
 def test_width_is_the_same_in_other_units(scores: list[float], unit: float) -> None:
     steps = [10 ** (place / 2) for place in range(len(scores))]
-    plain = width(list(zip(steps, scores, strict=True)))
+    original = width(list(zip(steps, scores, strict=True)))
     scaled = width([(unit * step, score) for step, score in zip(steps, scores, strict=True)])
-    assert plain is not None
+    assert original is not None
     assert scaled is not None
-    assert scaled.decades == pytest.approx(plain.decades, abs=1e-9)
-    assert plain.low <= plain.best <= plain.high
+    assert scaled.decades == pytest.approx(original.decades, abs=1e-9)
+    assert original.low <= original.best <= original.high
 
 
 @given(curves)
-def test_width_holds_all_that_is_good_around_the_best(scores: list[float]) -> None:
+def test_width_contains_all_that_is_good_around_the_best(scores: list[float]) -> None:
     steps = [10.0**place for place in range(len(scores))]
     found = width(list(zip(steps, scores, strict=True)))
     assert found is not None
@@ -101,7 +101,7 @@ def test_width_holds_all_that_is_good_around_the_best(scores: list[float]) -> No
 def test_a_tuning_free_method_is_swept_through_explicit_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(batch, "run_all", play_here)
+    monkeypatch.setattr(batch, "run_all", run_here)
     argv = ["sweep", "padamfed", "--over", "gamma", "--values", "0.3", "0.003", *FLAGS]
     assert main([*argv, "--seeds", "0", "1", "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -122,40 +122,40 @@ def test_a_tuning_free_method_is_swept_through_explicit_steps(
     assert main([*argv, "--seeds", "0", "1"]) == 0
     out = capsys.readouterr().out
     assert f"{result['width']['decades']:.2f} decades" in out
-    assert "it may go on above" in out
+    assert "it may extend further above" in out
     assert "the formula gives gamma = 0.329" in out
 
 
 def test_a_diverged_run_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = play_as_told(
+    scripted = run_scripted(
         lambda c: None if c.algorithm.options["eta"] == 1 and c.run.seed else [0.5, 0.8]
     )
-    monkeypatch.setattr(batch, "run_all", told)
+    monkeypatch.setattr(batch, "run_all", scripted)
     done = sweep(settings("fedavg"), "eta", [1, 0.1], [0, 1], Path("x"))
     assert [point[:2] for point in done.points] == [(0.1, 0.8), (1, 0.4)]
     assert done.theory is None
 
 
-def test_failed_runs_are_left_out_and_exit_with_1(
+def test_failed_runs_are_excluded_and_exit_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = play_as_told(lambda _: [0.5, 0.8])
+    scripted = run_scripted(lambda _: [0.5, 0.8])
     failing = [0.1]
 
-    def play(runs: list[object], workers: int = 0) -> list[Result]:
+    def run_all(runs: list[object], workers: int = 0) -> list[Result]:
         return [
             r._replace(state="failed", reason="no memory")
             if r.run.config.algorithm.options["eta"] in failing
             else r
-            for r in told(runs, 0)  # type: ignore[arg-type]
+            for r in scripted(runs, 0)  # type: ignore[arg-type]
         ]
 
-    monkeypatch.setattr(batch, "run_all", play)
+    monkeypatch.setattr(batch, "run_all", run_all)
     argv = ["sweep", "fedavg", "--over", "eta", "--values", "0.1", "1", *FLAGS]
     assert main(argv) == 1
     assert "-, 1 of 1 failed" in capsys.readouterr().out
     failing.append(1)
-    with pytest.raises(ConfigError, match="no run could be played: no memory"):
+    with pytest.raises(ConfigError, match="every run failed: no memory"):
         sweep(settings("fedavg"), "eta", [1, 0.1], [0], Path("x"))
 
 
@@ -165,7 +165,7 @@ def test_failed_runs_are_left_out_and_exit_with_1(
         (["fedavg", "--over", "gama"], "--over = 'gama' is not known; choose from eta"),
         (["padamfed", "--over", "etta"], "did you mean 'eta'?"),
         (["fedavg", "--over", "sys"], "choose from eta"),
-        (["fedavg:eta=0.5", "--over", "eta"], "fixes eta, which is to be varied; leave it out"),
+        (["fedavg:eta=0.5", "--over", "eta"], "fixes eta, which --over varies; remove it"),
         (["fedavg", "--over", "eta", "--values", "0.1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "1", "1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "-1", "1"], "algorithm.eta = -1.0 is out of"),

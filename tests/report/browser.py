@@ -30,7 +30,7 @@ class Browser:
             env={**os.environ, "HOME": self._folder.name},
         )
         assert self._driver.stdout is not None
-        for line in self._driver.stdout:  # it tells its port once it listens
+        for line in self._driver.stdout:  # it prints its port once it listens
             if "started successfully on port" in line:
                 self._at = f"http://127.0.0.1:{line.rstrip().rstrip('.').rsplit(' ', 1)[1]}"
                 break
@@ -107,12 +107,12 @@ class Browser:
         self.develop("Emulation.setEmulatedMedia", features=wanted)
 
     def console(self) -> list[str]:
-        """What the page complained about since last asked."""
+        """The page's warnings and errors since the last call."""
         log = self._ask("POST", f"{self._session}/se/log", {"type": "browser"})
         return [line["message"] for line in log if line["level"] != "INFO"]
 
     def requests(self) -> list[str]:
-        """Every address that was asked for since last asked."""
+        """Every address that was requested since the last call."""
         log = self._ask("POST", f"{self._session}/se/log", {"type": "performance"})
         events = [json.loads(line["message"])["message"] for line in log]
         return [

@@ -26,24 +26,24 @@ BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.de
 
 
 def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
-    """A tiny run that is yet to be iterated; `algorithm__eta` stands for `algorithm.eta`."""
+    """A tiny run, not yet started; `algorithm__eta` stands for `algorithm.eta`."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
     always = {"run.out": str(out), "run.commit_every": 1}  # readers see every step at once
     return prepare(config.load(None, SMALL | always | dotted), facts)
 
 
-def play(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
+def run(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
     for _ in planned(out, facts, **settings):
         pass
 
 
 def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -> Summary:
-    """A run that was never played."""
+    """A run that was never trained."""
     return Summary(Path(f"{name}.sqlite"), Facts.read(facts), rows)
 
 
 def configured(seed: int | None = None, **dotted: object) -> dict[str, Any]:
-    """Settings as a run file keeps them; what is not known of a method is one of its options."""
+    """Settings as a run file stores them; unknown keys of a method are its options."""
     tree: dict[str, Any] = {"algorithm": {"name": "fedavg", "options": {}}, "run": {}}
     if seed is not None:
         tree["run"]["seed"] = seed
@@ -66,30 +66,30 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in (1, 2):
         one = {"run__seed": seed}
         free = FREE | {"title": "PAdaMFed", "label_counts": [[3, 0, 2]] * 6}
-        play(folder / f"padamfed-{seed}.sqlite", free, **one)
+        run(folder / f"padamfed-{seed}.sqlite", free, **one)
         tuned = {"label": "FedAvg, tuned", "role": "method", "tuning": SEARCH}
-        play(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
+        run(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
     compressed = {"algorithm__name": "comparfrefl"}
-    play(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
+    run(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
     buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
-    play(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
+    run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
     for eta in (0.01, 1.0):
         sweep = {"role": "sweep", "label": f"fedavg:eta={eta}", "title": "FedAvg"}
-        play(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
+        run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
     trial = {"role": "trial", "label": "scaffold:eta=0.1", "title": "SCAFFOLD"}
-    play(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
+    run(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
     for name, facts in (
         ("diverged", {"label": "Too far"}),
         ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
     ):
         with pytest.raises(WireError):
-            play(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)
+            run(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)
     return folder
 
 
 @pytest.fixture(scope="session")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of `tunefree.train`, which has no settings to tell."""
+    """A run of `tunefree.train`, which has no settings of the command line."""
     path = tmp_path_factory.mktemp("own") / "mine.sqlite"
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(8, 4)).astype("float32"), rng.integers(3, size=8)) for _ in "abc"]

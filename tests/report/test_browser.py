@@ -57,7 +57,7 @@ def address(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Browser]:
-    """Freshly loaded, light and wide; nothing may be complained about by the end of a test."""
+    """Freshly loaded, light and wide; a test must not leave warnings in the console."""
     browser.dark(False)
     browser.resize(1000, 900)
     browser.requests()
@@ -66,7 +66,7 @@ def page(browser: Browser, address: str) -> Iterator[Browser]:
     assert browser.console() == []
 
 
-def test_all_is_there_and_nothing_is_fetched(page: Browser, address: str) -> None:
+def test_everything_is_there_and_nothing_is_fetched(page: Browser, address: str) -> None:
     figures = page.run("return [...document.querySelectorAll('figure')].map(f => f.id)")
     assert figures == [
         *("w0-curves", "w0-sensitivity-eta", "w0-traffic", "w0-staleness", "w0-classes"),
@@ -129,13 +129,13 @@ def test_each_claim_unfolds(page: Browser) -> None:
     lines = f"[...{details}.querySelectorAll(':scope tbody tr')]"
     assert page.run(f"return {lines}.map(r => [...r.cells].map(c => c.innerText))") == [
         [EVIL, "0.5 ± 0.012", "above 0.8", "no"],
-        [EVIL, "nothing", "above 0.8", "open"],
+        [EVIL, "no value", "above 0.8", "open"],
         ["gap", "-0.1"],
         [EVIL, "0.500 ± 0.1, 1 diverged"],
     ]
-    said = page.run(f"return {details}.textContent")
-    assert "Seeds: 3, 4." in said
-    assert f"Tuned: fedavg to {EVIL}." in said
+    text = page.run(f"return {details}.textContent")
+    assert "Seeds: 3, 4." in text
+    assert f"Tuned: fedavg to {EVIL}." in text
     assert page.run(f"return {details}.querySelector('code').textContent") == EVIL
 
 
@@ -220,9 +220,9 @@ def test_a_sensitivity_shows_any_score(page: Browser) -> None:
 
 def test_own_measures_can_be_drawn(browser: Browser, tmp_path: Path) -> None:
     more = scores(0.5, 0.6, recall=0.25)
-    said = content([Summary(Path("a.sqlite"), Facts.read({"label": "x", "state": "done"}), more)])
+    report = content([Summary(Path("a.sqlite"), Facts.read({"label": "x", "state": "done"}), more)])
     out = tmp_path / "own.html"
-    out.write_text(html(said), encoding="utf-8")
+    out.write_text(html(report), encoding="utf-8")
     browser.open(out.as_uri())
     browser.run(
         "const e = document.getElementById('w0-curves-y'); e.value = 'recall'; "
@@ -248,12 +248,12 @@ def test_long_names_end_in_an_ellipsis(browser: Browser, crowded: str) -> None:
     for shown, whole, right, edge in browser.run(f"return {names}"):
         assert shown.endswith("…")
         assert whole.startswith(shown[:-1])
-        assert edge - 25 < right <= edge  # as much as there is room for
+        assert edge - 25 < right <= edge  # as much as fits
     name = "document.querySelector('#w0-traffic text.name')"
     assert browser.run(f"return {name}.getComputedTextLength() <= {CURVES}.clientWidth")
 
 
-def test_the_overview_tells_of_all_runs(browser: Browser, crowded: str) -> None:
+def test_the_overview_counts_all_runs(browser: Browser, crowded: str) -> None:
     browser.open(crowded)
     cells = browser.run(
         "const t = document.querySelector('#w0-overview table'); return [t.rows[0], t.rows[1]].map("
@@ -267,7 +267,7 @@ def test_the_overview_tells_of_all_runs(browser: Browser, crowded: str) -> None:
     assert row["State"] == "1 diverged, 1 done"
 
 
-def test_the_caption_tells_how_wide_the_working_range_is(browser: Browser, tmp_path: Path) -> None:
+def test_the_caption_has_the_width_of_the_working_range(browser: Browser, tmp_path: Path) -> None:
     runs = [swept(0.01, 0.8), swept(0.1, 0.9), swept(1.0, 0.5, state="diverged")]
     out = tmp_path / "sweep.html"
     out.write_text(html(content(runs)), encoding="utf-8")
@@ -392,19 +392,19 @@ def test_paper_is_white_and_has_no_buttons(page: Browser) -> None:
 
 
 def test_figures_are_saved_as_svg_png_and_csv(page: Browser) -> None:
-    page.dark(True)  # files are for paper all the same
+    page.dark(True)  # files are for paper even so
     saved = page.wait(
         """
-        const kept = [], make = URL.createObjectURL;
-        URL.createObjectURL = blob => { kept.push(blob); return make.call(URL, blob); };
-        HTMLAnchorElement.prototype.click = function () { kept.push(this.download); };
+        const saved = [], make = URL.createObjectURL;
+        URL.createObjectURL = blob => { saved.push(blob); return make.call(URL, blob); };
+        HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
         for (const b of document.querySelectorAll('#w0-curves .export button')) b.click();
         const read = blob => new Promise(r => {
             const f = new FileReader(); f.onload = () => r(f.result); f.readAsDataURL(blob); });
         const ready = setInterval(async () => {
-            if (kept.filter(k => typeof k === 'string').length < 3) return;
+            if (saved.filter(k => typeof k === 'string').length < 3) return;
             clearInterval(ready);
-            done(await Promise.all(kept.map(k => typeof k === 'string' ? k : read(k))));
+            done(await Promise.all(saved.map(k => typeof k === 'string' ? k : read(k))));
         }, 20);
         """
     )
@@ -417,7 +417,7 @@ def test_figures_are_saved_as_svg_png_and_csv(page: Browser) -> None:
     svg = files["w0-curves.svg"].decode()
     assert 'fill="#ffffff"' in svg
     assert "var(" not in svg
-    assert "rgb(0, 114, 178)" in svg  # the first method's colour on paper, not the one in the dark
+    assert "rgb(0, 114, 178)" in svg  # the first method's colour on paper, not in dark mode
     assert files["w0-curves.png"].startswith(b"\x89PNG")
     assert (
         files["w0-curves.csv"]
@@ -426,7 +426,7 @@ def test_figures_are_saved_as_svg_png_and_csv(page: Browser) -> None:
     )
 
 
-def test_the_live_page_redraws_and_keeps_what_was_chosen(browser: Browser, tmp_path: Path) -> None:
+def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path: Path) -> None:
     rows = iter(planned(tmp_path / "a.sqlite", system__T=40))
     for _ in range(3):
         next(rows)

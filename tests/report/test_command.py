@@ -26,7 +26,7 @@ def test_a_folder_becomes_a_page(
     out = tmp_path / "new" / "page.html"
     assert main(["report", str(runs), "-o", str(out), "--title", "A & B"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("7 runs in 5 methods")
+    assert text.startswith("7 runs of 5 methods")
     assert str(out) in text
     assert "<h1>A &amp; B</h1>" in out.read_text(encoding="utf-8")
 
@@ -63,7 +63,7 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
     assert [row[1] for row in rows if row[0] == "PAdaMFed"] == ["0", "2", "4", "6", "8"]
 
 
-def test_figures_of_a_method_that_went_beyond_all_bounds(tmp_path: Path) -> None:
+def test_figures_of_a_method_that_diverged(tmp_path: Path) -> None:
     huge = [{"t": t, "loss": loss} for t, loss in enumerate((1.0, 1.1e27, 2e300))]
     files = write(content([made("a", huge, state="diverged")]), tmp_path)
     assert {file.stem for file in files} == {"loss-by-round"}
@@ -103,7 +103,7 @@ def test_verdicts_alone_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.startswith("3 verdicts: 2 hold, 1 does not hold.")
 
 
-def test_files_that_are_no_runs_are_left_out_of_a_folder(
+def test_files_in_a_folder_that_are_not_runs_are_skipped(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = tmp_path / "mixed", str(tmp_path / "p.html")
@@ -120,7 +120,7 @@ def test_files_that_are_no_runs_are_left_out_of_a_folder(
     text_file(folder).rename(folder / "text.sqlite")
     assert main(["report", str(folder), "-o", out]) == 0
     assert capsys.readouterr().out.startswith(
-        "1 run in 1 method. All finished. 4 files cannot be read as a run file: "
+        "1 run of 1 method. All finished. 4 files cannot be read as a run file: "
         "damaged.sqlite, empty.sqlite, foreign.sqlite, text.sqlite.\n"
     )
     for bad in ("damaged", "empty", "foreign", "text"):
@@ -145,7 +145,7 @@ def text_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "sentence"),
     [
         ("absent", "there is no run file at"),
         ("text", "is not a run file"),
@@ -155,8 +155,8 @@ def text_file(folder: Path) -> Path:
         ("figures", "cannot be written"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(
-    kind: str, says: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_errors_are_one_sentence(
+    kind: str, sentence: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (empty := tmp_path / "empty").mkdir()
     good, out = str(runs / "padamfed-1.sqlite"), str(tmp_path / "p.html")
@@ -169,6 +169,6 @@ def test_what_cannot_work_is_said_in_one_sentence(
         "figures": [good, "-o", out, "--figures", str(text_file(tmp_path))],
     }[kind]
     assert main(["report", *argv]) == 2
-    said = capsys.readouterr().err
-    assert says in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1

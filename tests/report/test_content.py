@@ -1,4 +1,4 @@
-"""What a report says is what the run files hold."""
+"""The content of a report is what the run files contain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tunefree.report.files import find
 from tunefree.report.methods import POINTS, Method, group, short, thin
 
 
-def said_of(*paths: Path) -> dict[str, Any]:
+def content_of(*paths: Path) -> dict[str, Any]:
     return content(find(paths).runs)
 
 
 @pytest.fixture(scope="module")
 def workload(runs: Path) -> dict[str, Any]:
-    (only,) = said_of(runs)["workloads"]
+    (only,) = content_of(runs)["workloads"]
     assert isinstance(only, dict)
     return only
 
@@ -79,18 +79,18 @@ def test_a_diverged_run_is_shown_as_diverged(workload: dict[str, Any]) -> None:
     assert "not finite" in lost["runs"][0]["reason"] or "non-finite" in lost["runs"][0]["reason"]
 
 
-def test_what_did_not_end_well_is_in_the_first_sentence(runs: Path) -> None:
-    assert said_of(runs)["lead"] == (
-        "7 runs in 5 methods, 3 sweep runs, 1 trial run. Not finished: 2 diverged."
+def test_runs_that_did_not_finish_are_in_the_first_sentence(runs: Path) -> None:
+    assert content_of(runs)["lead"] == (
+        "7 runs of 5 methods, 3 sweep runs, 1 trial run. Not finished: 2 diverged."
     )
 
 
 def test_trials_are_counted_but_not_drawn(runs: Path, workload: dict[str, Any]) -> None:
     bill = {row["label"]: row for row in workload["bill"]}
-    assert bill["FedAvg, tuned"]["search"] == SEARCH  # noted by both seeds, spent once
+    assert bill["FedAvg, tuned"]["search"] == SEARCH  # in the files of both seeds, counted once
     assert bill["FedAvg, tuned"]["found"][0]["eta"] == 0.1
     assert bill["PAdaMFed"]["search"]["trials"] == 0
-    assert bill["Too far"]["search"] is None  # by hand: nobody knows after how many attempts
+    assert bill["Too far"]["search"] is None  # by hand: the number of attempts is unknown
     last = Record.open(runs / "trial.sqlite").history()[-1]
     assert bill["SCAFFOLD, trials"]["search"] == {
         **{"trials": 1, "rounds": 8, "samples": last["samples"]},
@@ -106,8 +106,8 @@ def test_a_sweep_is_one_line_over_its_step_sizes(workload: dict[str, Any]) -> No
     assert [(p["x"], p["seeds"], p["diverged"]) for p in line["points"]] == [
         *((0.01, 1, 0), (1.0, 1, 0), (1e30, 1, 1)),
     ]
-    assert line["points"][2]["mean"] == 0  # as `tunefree sweep` counts what diverged
-    # Late was played on another schedule.
+    assert line["points"][2]["mean"] == 0  # as `tunefree sweep` counts a diverged run
+    # Late ran on another schedule.
     assert [level["label"] for level in sweep["level"]] == ["ComParFreFL", "PAdaMFed"]
 
 
@@ -147,28 +147,28 @@ def test_the_picture_of_the_clients(workload: dict[str, Any]) -> None:
     assert len(counts) == workload["picture"]["clients"] == 6
 
 
-def test_a_run_of_train_has_no_settings_and_is_shown_all_the_same(own: Path) -> None:
-    said = said_of(own)
-    (workload,) = said["workloads"]
+def test_a_run_of_train_without_settings_is_shown_too(own: Path) -> None:
+    report = content_of(own)
+    (workload,) = report["workloads"]
     (only,) = workload["methods"]
     assert only["x"]["round"] == [0, 25, 50]
-    assert said["runs"][0]["state"] == "done"
+    assert report["runs"][0]["state"] == "done"
 
 
-def test_a_file_that_knows_nothing_yet(tmp_path: Path) -> None:
+def test_a_file_without_facts(tmp_path: Path) -> None:
     Record.create(tmp_path / "new.sqlite", Facts()).close()
-    said = said_of(tmp_path)
-    (only,) = said["workloads"][0]["methods"]
+    report = content_of(tmp_path)
+    (only,) = report["workloads"][0]["methods"]
     assert (only["label"], only["state"], only["final"]) == ("new", "unknown", {})
 
 
-def test_facts_of_another_shape_are_left_out() -> None:
+def test_facts_of_another_shape_are_ignored() -> None:
     odd = made("odd", config=3, tuning="x", steps=[1], label_counts=[[]], versions=None, sweep=1)
-    said = content([odd, made("odd", config=None, role="sweep"), made("odd", role="trial")])
-    assert said["workloads"][0]["picture"] == {}
+    report = content([odd, made("odd", config=None, role="sweep"), made("odd", role="trial")])
+    assert report["workloads"][0]["picture"] == {}
 
 
-def test_options_separate_methods_whatever_they_are_called() -> None:
+def test_options_separate_methods_of_any_name() -> None:
     def fedavg(eta: float, N: int = 5, **facts: object) -> Summary:
         return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
 
@@ -186,29 +186,32 @@ def test_options_separate_methods_whatever_they_are_called() -> None:
     assert labels(*called) == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
 
 
-def test_a_seed_counts_once_however_often_it_was_played() -> None:
+def test_a_seed_counts_once_however_often_it_was_run() -> None:
     def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Summary:
         settings = configured(seed, algorithm__eta=0.1, run__out=name)
         return made(name, scores(*accuracies), label="x", state=state, config=settings)
 
     half, whole = run("half", "interrupted", 0.1, 0.2, 0.3), run("whole", "done", 0.5, 0.6)
     other = run("other", "done", 0.7, 0.8, seed=2)
-    said = content([half, run("again", "done", 0.9, 0.9), whole, other])
-    (only,) = said["workloads"][0]["methods"]
+    report = content([half, run("again", "done", 0.9, 0.9), whole, other])
+    (only,) = report["workloads"][0]["methods"]
     assert [each["file"] for each in only["runs"]] == ["again.sqlite", "other.sqlite"]
     assert only["final"]["accuracy"]["mean"] == pytest.approx(0.85)
-    assert "2 run files repeat a seed of the same method and are left out" in said["lead"]
-    assert len(said["runs"]) == 4
+    assert (
+        "2 run files repeat a seed of the same method and are excluded from the means"
+        in report["lead"]
+    )
+    assert len(report["runs"]) == 4
     further = content([run("a", "interrupted", 0.1), half])["workloads"][0]["methods"][0]
     assert [each["file"] for each in further["runs"]] == ["half.sqlite"]
-    nobody_knows = [run(name, "done", 0.5, seed=None) for name in "ab"]
-    assert content(nobody_knows)["workloads"][0]["methods"][0]["seeds"] == 2
-    assert "repeat" not in content(nobody_knows)["lead"]
+    no_seed = [run(name, "done", 0.5, seed=None) for name in "ab"]
+    assert content(no_seed)["workloads"][0]["methods"][0]["seeds"] == 2
+    assert "repeat" not in content(no_seed)["lead"]
     trials = [made(n, role="trial", config=configured(1, algorithm__eta=0.1)) for n in "ab"]
     assert content(trials)["workloads"][0]["bill"][0]["search"]["trials"] == 2
 
 
-def test_numbers_stay_such_as_can_be_drawn() -> None:
+def test_numbers_can_be_drawn() -> None:
     assert type(short(3.0)) is int
     assert type(short(1.1e27)) is float
     assert short(0.12345678) == 0.123457
@@ -231,7 +234,7 @@ def test_where_each_step_size_came_from() -> None:
     assert origins()["eta"] == (0.3, "given")
 
 
-def test_only_what_was_searched_is_said_to_be_tuned() -> None:
+def test_only_what_was_searched_counts_as_tuned() -> None:
     settings = configured(1, algorithm__eta=0.3, algorithm__s=2.0)
 
     def tuned(tuning: object) -> tuple[object, object]:
@@ -242,34 +245,34 @@ def test_only_what_was_searched_is_said_to_be_tuned() -> None:
     assert tuned(SEARCH) == (["eta", "s"], [{"eta": 0.3, "s": 2.0}])  # an older file
 
 
-def test_validation_scores_are_called_so_and_stay_apart() -> None:
+def test_validation_scores_are_named_and_separate() -> None:
     def run(name: str, validation: float, **facts: object) -> Summary:
         settings = configured(1, algorithm__eta=0.1, data__name="digits")
         settings["data"]["validation"] = validation
         return made(name, scores(0.5, loss=1.0), config=settings, state="done", **facts)
 
-    said = content([run("a", 0.0), run("b", 0.1), run("c", 0.1, role="trial")])
-    test, validation = said["workloads"]
+    report = content([run("a", 0.0), run("b", 0.1), run("c", 0.1, role="trial")])
+    test, validation = report["workloads"]
     assert test["measures"] == {"accuracy": "test accuracy", "loss": "test loss"}
     assert validation["measures"]["accuracy"] == "validation accuracy"
     assert validation["measures"]["loss"] == "validation loss"
     assert test["title"] == "digits"
     assert validation["title"] == "digits, scored on validation samples"
     assert [len(each["methods"]) for each in (test, validation)] == [1, 1]
-    assert test["bill"][1]["label"] == "fedavg, trials"  # beside what they were made for
-    assert [run["scored_on"] for run in said["runs"]] == ["test", "validation", "validation"]
+    assert test["bill"][1]["label"] == "fedavg, trials"  # in the workload they were made for
+    assert [run["scored_on"] for run in report["runs"]] == ["test", "validation", "validation"]
 
 
-def test_a_mean_cost_is_of_whole_trainings() -> None:
+def test_a_mean_cost_is_of_full_trainings() -> None:
     def run(seed: int, state: str, *bits: int) -> Summary:
         rows = [{"t": t, "samples": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
-        settings, heard = configured(seed, algorithm__eta=0.1), {0: len(bits)}
+        settings, uploads = configured(seed, algorithm__eta=0.1), {0: len(bits)}
         facts = {"label": "x", "state": state, "config": settings, "tuning": SEARCH}
-        return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=heard)
+        return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=uploads)
 
     def costs(*runs: Summary) -> dict[str, Any]:
-        said = content(runs)["workloads"][0]
-        return {"traffic": said["traffic"], "training": said["bill"][0]["training"]}
+        report = content(runs)["workloads"][0]
+        return {"traffic": report["traffic"], "training": report["bill"][0]["training"]}
 
     both = costs(run(1, "done", 10, 20, 30), run(2, "diverged", 10))
     assert both["traffic"][0]["bits_up"] == both["training"]["bits_up"] == 30
@@ -278,7 +281,7 @@ def test_a_mean_cost_is_of_whole_trainings() -> None:
     assert costs(run(1, "diverged", 10)) == {"traffic": [], "training": {}}
 
 
-def test_a_seed_that_stopped_early_is_not_averaged_on() -> None:
+def test_a_seed_that_stopped_early_is_averaged_only_so_far() -> None:
     def rows(values: list[float]) -> list[dict[str, float]]:
         return [{"t": t, "accuracy": value} for t, value in enumerate(values)]
 
@@ -304,18 +307,18 @@ def test_a_run_being_written_is_shown_as_running(tmp_path: Path) -> None:
     for _ in range(5):
         next(rows)
     run.record.settle()
-    line = said_of(tmp_path)["runs"][0]
+    line = content_of(tmp_path)["runs"][0]
     assert (line["state"], line["rounds"], line["T"]) == ("running", 4, 8)
     rows.close()
-    assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
+    assert content_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 
 def test_a_run_whose_writer_died_is_not_running(tmp_path: Path) -> None:
     Record.create(tmp_path / "a.sqlite", Facts(state="running")).close()
-    assert said_of(tmp_path)["runs"][0]["state"] == "interrupted"
+    assert content_of(tmp_path)["runs"][0]["state"] == "interrupted"
 
 
-def test_refused_and_absent_replies_are_counted() -> None:
+def test_refused_and_missing_replies_are_counted() -> None:
     runs = [
         Summary(Path("x"), Facts(label="x"), absences={"lost": 2, "late": 1}),
         Summary(Path("y"), Facts(label="x"), absences={"lost": 3}),
@@ -328,7 +331,7 @@ def test_refused_and_absent_replies_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def called(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A function that plays a tiny run of `tunefree.train` and gives its file."""
+    """A function that trains a tiny run with `tunefree.train` and returns its file."""
     folder = tmp_path_factory.mktemp("called")
 
     def train(name: str, shift: float = 0.0, first: int = 0, **settings: Any) -> Path:
@@ -357,7 +360,7 @@ def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_methods(
     other_loss = called("loss", loss=torch.nn.functional.multi_margin_loss)
 
     def methods(*paths: Path) -> dict[str, int]:
-        (workload,) = said_of(*paths)["workloads"]
+        (workload,) = content_of(*paths)["workloads"]
         return {method["label"]: method["seeds"] for method in workload["methods"]}
 
     assert methods(one, other_seed) == {"FedAvg": 2}
@@ -374,18 +377,18 @@ def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_methods(
 
 def test_a_copy_of_a_run_of_train_counts_once(called: Any, tmp_path: Path) -> None:
     (tmp_path / "copy.sqlite").write_bytes((first := called("original")).read_bytes())
-    said = said_of(first, tmp_path / "copy.sqlite", called("again"))
-    (only,) = said["workloads"][0]["methods"]
+    report = content_of(first, tmp_path / "copy.sqlite", called("again"))
+    (only,) = report["workloads"][0]["methods"]
     assert only["seeds"] == 1
-    assert "2 run files repeat a seed of the same method" in said["lead"]
+    assert "2 run files repeat a seed of the same method" in report["lead"]
 
 
-def test_steps_of_an_own_algorithm_tell_its_runs_apart(called: Any) -> None:
+def test_steps_of_an_own_algorithm_separate_its_runs(called: Any) -> None:
     paths = [
         called(f"own-{eta}", algorithm=lambda sys, eta=eta: FedAvg(sys, eta=eta))
         for eta in (0.1, 0.2)
     ]
-    (workload,) = said_of(*paths)["workloads"]
+    (workload,) = content_of(*paths)["workloads"]
     assert [method["label"] for method in workload["methods"]] == [
         "FedAvg, eta = 0.1",
         "FedAvg, eta = 0.2",
@@ -394,41 +397,46 @@ def test_steps_of_an_own_algorithm_tell_its_runs_apart(called: Any) -> None:
 
 def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
     def run(file: str, seed: int, model: str, **facts: object) -> Summary:
-        kept = {"first model": model, "clients' data": "d", "inputs": "i"}
-        told = {"door": "train", "identity": kept, "config": configured(seed), **facts}
-        return made(file, scores(0.5), state="done", **told)
+        identity = {"first model": model, "clients' data": "d", "inputs": "i"}
+        given = {"door": "train", "identity": identity, "config": configured(seed), **facts}
+        return made(file, scores(0.5), state="done", **given)
 
     def labels(*runs: Summary) -> list[str]:
         return [method.label for method in group(runs)]
 
     assert labels(run("a", 0, "x", label="mine"), run("b", 1, "y", label="mine")) == ["mine"]
     assert len(labels(run("a", 0, "x", label="mine"), run("b", 0, "y", label="mine"))) == 2
-    assert len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2  # nobody said that they belong
+    assert (
+        len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2
+    )  # no label says that they belong together
     old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
-    assert labels(*old) == ["fedavg"]  # a file that tells no identity: as ever
+    assert labels(*old) == ["fedavg"]  # older files without an identity
     assert content(old)["workloads"][0]["methods"][0]["seeds"] == 2
 
 
 def test_own_measures_are_drawn_like_ours() -> None:
     own = made("a", scores(0.5, 0.7, recall=0.2, loss=1.0), label="x", state="done")
-    said = content([own])
-    (workload,) = said["workloads"]
+    report = content([own])
+    (workload,) = report["workloads"]
     assert workload["measures"] == {
         **{"accuracy": "test accuracy", "loss": "test loss", "recall": "recall"},
     }
     (only,) = workload["methods"]
     assert only["final"]["recall"]["mean"] == 0.2
     assert only["y"]["recall"]["mean"] == [0.2, 0.2]
-    assert said["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
+    assert report["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
 
 
 def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
-    told = {"first model": "m", "clients' data": "d"}
+    identity = {"first model": "m", "clients' data": "d"}
     facts = {"state": "done", "config": configured(1)}
-    old, new = made("old", scores(0.5), **facts), made("new", scores(0.5), identity=told, **facts)
+    old, new = (
+        made("old", scores(0.5), **facts),
+        made("new", scores(0.5), identity=identity, **facts),
+    )
     for both in ([old, new], [new, old]):
         (only,) = content(both)["workloads"][0]["methods"]
         assert (only["label"], only["seeds"]) == ("fedavg", 1)
-    other = made("other", scores(0.5), identity=told | {"first model": "x"}, **facts)
+    other = made("other", scores(0.5), identity=identity | {"first model": "x"}, **facts)
     methods = content([new, other])["workloads"][0]["methods"]
     assert [method["label"].partition(" = ")[0] for method in methods] == ["fedavg, model"] * 2

@@ -1,4 +1,4 @@
-"""The live page: to this machine alone, and up to date."""
+"""The live page: for this machine only, and up to date."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Asked:
     def content(self) -> dict[str, Any]:
         status, text = self()
         assert status == 200, text
-        said = json.loads(text)
-        assert isinstance(said, dict)
-        return said
+        content = json.loads(text)
+        assert isinstance(content, dict)
+        return content
 
     def close(self) -> None:
         self.server.shutdown()
@@ -105,7 +105,7 @@ def test_a_run_being_written_is_followed(tmp_path: Path) -> None:
 def test_a_folder_without_runs_is_waited_for(tmp_path: Path) -> None:
     asked = Asked(tmp_path)
     try:
-        assert asked.content()["lead"] == "No run yet."
+        assert asked.content()["lead"] == "No runs yet."
         assert asked("/")[0] == 200
         next(iter(planned(tmp_path / "a.sqlite")))
         assert len(asked.content()["runs"]) == 1
@@ -113,7 +113,7 @@ def test_a_folder_without_runs_is_waited_for(tmp_path: Path) -> None:
         asked.close()
 
 
-def test_a_named_file_that_breaks_is_said(tmp_path: Path) -> None:
+def test_a_named_file_that_breaks_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "a.sqlite"
     Record.create(file, Facts(state="done")).close()
     asked = Asked(file)
@@ -132,7 +132,7 @@ def test_unchanged_files_are_not_read_again(runs: Path, monkeypatch: pytest.Monk
     assert watched() == first
 
 
-def test_a_finished_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+def test_a_finished_run_that_changes_is_read_again(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "a.sqlite", Facts(state="done"))
     watched = Watch([tmp_path])
     assert watched()["runs"][0]["state"] == "done"
@@ -159,7 +159,7 @@ def test_the_command_ends_by_ctrl_c(kind: str, runs: Path, tmp_path: Path) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell that put the tests in the background has made them deaf to Ctrl-C.
+        # A shell that put the tests in the background lets them ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as at:
         assert at.stdout is not None
@@ -170,19 +170,19 @@ def test_the_command_ends_by_ctrl_c(kind: str, runs: Path, tmp_path: Path) -> No
         connection.close()
         at.send_signal(signal.SIGINT)
         out, err = at.communicate(timeout=30)
-    assert (at.returncode, out, err) == (0, "", "no longer watching; the runs go on\n")
+    assert (at.returncode, out, err) == (0, "", "stopped watching; the runs continue\n")
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "sentence"),
     [
         (["none.sqlite"], "there is no run file at"),
         (["{run}", "--port", "99999"], "--port = 99999"),
     ],
 )
 def test_what_cannot_be_watched(
-    argv: list[str], says: str, runs: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], sentence: str, runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(runs / "padamfed-1.sqlite")
     assert main(["watch", *(word.format(run=run) for word in argv)]) == 2
-    assert says in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err

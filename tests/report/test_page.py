@@ -1,4 +1,4 @@
-"""One page that needs nothing else and that no label can break."""
+"""One page that needs no other files and that no label can break."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def embed(text: str) -> str:
     return str(json_text)
 
 
-def test_a_label_cannot_leave_its_place(evil: str) -> None:
+def test_a_label_stays_text(evil: str) -> None:
     assert "alert(1)</script>" not in evil
     assert evil.count("</script>") == 2  # the content's and the script's own
     assert evil.count("<!--") == 0
-    said = json.loads(embed(evil))
-    assert said["title"] == said["verdicts"][0]["sentence"] == EVIL
-    assert said["workloads"][0]["methods"][0]["label"] == EVIL
+    report = json.loads(embed(evil))
+    assert report["title"] == report["verdicts"][0]["sentence"] == EVIL
+    assert report["workloads"][0]["methods"][0]["label"] == EVIL
 
 
-def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
+def test_the_page_contains_everything_and_has_no_links(runs: Path) -> None:
     text = page(content([summarise(runs / "padamfed-1.sqlite")]))
     addresses = set(re.findall(r"\w+://[^\s\"')]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, never fetched
@@ -44,10 +44,10 @@ def test_the_page_holds_everything_and_points_nowhere(runs: Path) -> None:
     assert len(text) < 200_000
 
 
-def test_numbers_that_json_does_not_know() -> None:
+def test_numbers_that_json_does_not_have() -> None:
     rows = [{"t": 0, "loss": float("inf"), "accuracy": float("nan"), "samples": 1}]
-    said = json.loads(embed(page(content([Summary(Path("x"), Facts(), rows)]))))
-    assert said["workloads"][0]["methods"][0]["final"]["loss"]["mean"] is None
+    report = json.loads(embed(page(content([Summary(Path("x"), Facts(), rows)]))))
+    assert report["workloads"][0]["methods"][0]["final"]["loss"]["mean"] is None
 
 
 @pytest.mark.parametrize("name", ["page.css", *(f"{name}.js" for name in SCRIPTS)])

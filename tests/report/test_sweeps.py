@@ -1,4 +1,4 @@
-"""The sensitivity to a step size, as `tunefree sweep` would tell it."""
+"""The sensitivity to a step size, as `tunefree sweep` finds it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_diverged_seed_has_accuracy_0() -> None:
     assert low["mean"] == 0.6
 
 
-def test_a_diverged_loss_is_left_out() -> None:
+def test_a_diverged_loss_is_excluded() -> None:
     def run(eta: float, seed: int, loss: float, state: str = "done") -> Summary:
         settings = configured(seed, algorithm__eta=eta)
         rows = [{"t": 0, "loss": loss}]
@@ -65,7 +65,7 @@ def test_the_width_is_that_of_the_sweep() -> None:
     assert figures(*runs[:2])[0]["lines"][0]["width"]["cut"]
 
 
-def test_no_width_where_nothing_works_or_the_sweep_goes_on() -> None:
+def test_no_width_where_nothing_works_or_the_sweep_is_running() -> None:
     guessing = [swept(eta, 0.12, label_counts=[[5] * 10]) for eta in (0.1, 1.0)]
     (figure,) = figures(*guessing)
     assert figure["lines"][0]["width"] is None

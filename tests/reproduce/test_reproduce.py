@@ -486,7 +486,7 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
         (["99"], "claims are 10 to 49"),
         (["parfrefl-bit"], "did you mean 'parfrefl-bits'"),
         (["24", "--seeds", "0", "100"], "--seeds 100 is what methods are tuned with"),
-        (["24", "--seeds", "1", "1"], "names a seed twice"),
+        (["24", "--seeds", "1", "1"], "has the same seed twice"),
         (["24", "--workers", "-1"], "at least 0"),
         (["37-30"], "claims 37-30 are none; write the smaller number first"),
         (["list", "24"], "`tunefree reproduce list` stands alone"),

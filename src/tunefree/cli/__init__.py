@@ -1,4 +1,4 @@
-"""argv -> settings -> run; prints results to stdout and progress to stderr."""
+"""argv -> settings -> run; results go to stdout, progress to stderr."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ from tunefree.cli import (
 
 START = """tunefree: federated learning without learning rates
 
-  tunefree run                       train on the embedded digits data, nothing to tune
+  tunefree run                       train on the built-in digits data, nothing to tune
   tunefree run --data table.csv --target label    the same on your own data
   tunefree run --algorithm parfrefl  the same with another method
   tunefree compare polarfl fedavg    several methods, the same data and seeds
   tunefree tune fedavg               search the step sizes of a method that needs them
-  tunefree sweep padamfed --over eta how wide is the range of step sizes that work?
+  tunefree sweep padamfed --over eta how wide the range of step sizes is that work
   tunefree report runs               run files as one page of figures and tables
-  tunefree watch runs                the same page, live, while the runs go on
-  tunefree runs                      what was run, and how it ended
-  tunefree show FILE                 what a run file holds; --clients: scores of each client
+  tunefree watch runs                the same page, live, while runs are training
+  tunefree runs                      the runs in a folder and how they ended
+  tunefree show FILE                 a run in words; --clients: scores of each client
   tunefree export FILE --csv X       its history as a table; --state-dict X: its model
-  tunefree reproduce list            the papers' claims; `reproduce 24` plays and decides one
-  tunefree challenge list            tasks on which untuned methods meet tuned ones
-  tunefree algorithms                all methods: what they cost, what they need tuned
+  tunefree reproduce list            the papers' claims; `reproduce 24` runs and decides one
+  tunefree challenge list            tasks that compare untuned methods with tuned ones
+  tunefree algorithms                all methods: their costs and what must be tuned
   tunefree data list                 data sets by name
-  tunefree check NAME                does an algorithm, ours or yours, keep the contract?
-  tunefree bench                     our speed beside the loop that everybody writes
+  tunefree check NAME                test an algorithm, ours or yours, against the contract
+  tunefree bench                     our speed compared with a plain PyTorch loop
   tunefree flower new DIR            an app for a real federation; `flower up` tries it here
-  tunefree COMMAND --help            every setting of a command
-  tunefree --version                 which version this is
+  tunefree COMMAND --help            all settings of a command
+  tunefree --version                 the version
 """
 STEP_FLAGS = ("--lr", "--learning-rate", "--eta", "--gamma", "--step-size", "--local-lr")
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes flags by their whole names; says what is wrong in one sentence and exits with 2."""
+    """Takes flags by their full names; reports an error in one sentence and exits with 2."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)
@@ -66,47 +66,47 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{self._hint(message)} (see {self.prog} --help)\n")
 
     def _hint(self, message: str) -> str:
-        """What may have been meant: a flag of this very command, or a step size."""
+        """What the user may have meant: another flag of this command, or a step size."""
         flags = self._option_string_actions
         named = [re.split("[=:]", word)[0] for word in message.split() if word.startswith("--")]
         wrong = [word for word in named[:1] if word not in flags]
         if wrong and wrong[0].replace("_", "-") in STEP_FLAGS and "--set" in flags:
-            given = "--set algorithm.eta=0.1" if "--algorithm" in flags else "as in fedavg:eta=0.1"
+            example = "--set algorithm.eta=0.1" if "--algorithm" in flags else "in fedavg:eta=0.1"
             return (
                 "; step sizes follow from --per-round and --local-steps, and a method that needs "
-                f"one is given it: {given}"
+                f"one takes it as {example}"
             )
         choice = re.search("invalid choice: '(.*?)' ", message)
         asked = wrong[0] if wrong else choice[1] if choice else ""
         known = flags if wrong else re.findall("'(.*?)'", message)[1:]
-        bare = {name.lstrip("-"): name for name in known}
-        near = difflib.get_close_matches(asked.lstrip("-"), bare, n=1)
-        return f"; did you mean {bare[near[0]]}?" if near else ""
+        names = {name.lstrip("-"): name for name in known}
+        near = difflib.get_close_matches(asked.lstrip("-"), names, n=1)
+        return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; what is not known is told by the command that was typed."""
+    """The arguments; an unknown one is reported by the command that was typed."""
     top = parser()
     words = sys.argv[1:] if argv is None else argv
     if words and words[0].startswith("--") and words[0] not in top._option_string_actions:
         top.error(f"{words[0]} needs a command before it, as in `tunefree run {words[0]} ...`")
     args, rest = top.parse_known_args(argv)
     if rest:
-        at_hand(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
+        parser_of(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
     return args
 
 
-def at_hand(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
-    """The parser of the command that was typed, or of its verb."""
+def parser_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the command that was typed, or of its subcommand."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             chosen = action.choices.get(getattr(args, action.dest))
-            return parser if chosen is None else at_hand(chosen, args)
+            return parser if chosen is None else parser_of(chosen, args)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; exit code 0 done, 1 failed, 2 bad usage."""
+    """Run a command; exit code 0 if done, 1 if failed, 2 for bad usage."""
     args = parse(argv)
     if args.version:
         print(f"tunefree {metadata.version('tunefree')}")
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> Parser:
     top = Parser(prog="tunefree", description="Federated learning without learning rates.")
-    top.add_argument("--version", action="store_true", help="say which version this is")
+    top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     for name, module, about in (
@@ -139,21 +139,21 @@ def parser() -> Parser:
         ("tune", tune, "search the step sizes of a method that needs them"),
         ("sweep", sweep, "accuracy against step size, and the width of the range that works"),
         ("report", report, "run files as one HTML page of figures and tables"),
-        ("watch", watch, "the same page, live, while runs are being written"),
+        ("watch", watch, "the report page, live, while runs are training"),
         ("runs", runs, "the runs in a folder and how they ended"),
-        ("show", show, "what a run file holds"),
+        ("show", show, "a run in words"),
         ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
-        ("reproduce", reproduce, "the papers' claims, played and decided"),
-        ("challenge", challenge, "methods without a knob against tuned ones, on a fixed suite"),
-        ("algorithms", algorithms, "the methods and what they cost"),
-        ("data", data, "data sets: list them, get one, look at one"),
-        ("check", check, "does an algorithm, ours or yours, keep the contract?"),
-        ("bench", bench, "measure our speed on this machine"),
-        ("flower", flower, "real federations: begin an app, try it on this machine"),
+        ("reproduce", reproduce, "run and decide the papers' claims"),
+        ("challenge", challenge, "untuned methods against tuned ones, on a fixed suite of tasks"),
+        ("algorithms", algorithms, "the methods and their costs"),
+        ("data", data, "list data sets, download one, show one"),
+        ("check", check, "test an algorithm, ours or yours, against the contract"),
+        ("bench", bench, "measure the speed on this machine"),
+        ("flower", flower, "real federations: create an app, try it on this machine"),
     ):
         command = commands.add_parser(name, help=about)
         module.add_to(command)
         command.add_argument(
-            "--format", choices=("text", "json"), default="text", help="of results"
+            "--format", choices=("text", "json"), default="text", help="of the results"
         )
     return top

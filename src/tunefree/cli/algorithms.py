@@ -1,4 +1,4 @@
-"""`tunefree algorithms`: the methods, what they cost and what they need tuned."""
+"""`tunefree algorithms`: the methods, their costs and what must be tuned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def algorithms_command(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
     print_entries(
-        ("name", "needs tuned", "up", "down", "memory"),
+        ("name", "to tune", "up", "down", "memory"),
         [
             (
                 *(name, ", ".join(about.grid) or "nothing"),

@@ -1,4 +1,4 @@
-"""`tunefree bench`: our speed beside the bare loop's, as ratios in one run on this machine."""
+"""`tunefree bench`: our speed compared with a plain PyTorch loop on this machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("workload", nargs="?", default="A", help="A, B, C, C2, D or E (default A)")
-    command.add_argument("--rounds", type=int, default=3, metavar="X", help="a turn (default 3)")
-    command.add_argument("--turns", type=int, default=5, metavar="X", help="of each (default 5)")
-    command.add_argument("--toy", action="store_true", help="tiny sizes: only see that it runs")
+    command.add_argument(
+        "workload",
+        nargs="?",
+        default="A",
+        metavar="WORKLOAD",
+        help="A, B, C, C2, D or E (default A)",
+    )
+    command.add_argument("--rounds", type=int, default=3, metavar="X", help="per turn (default 3)")
+    command.add_argument(
+        "--turns", type=int, default=5, metavar="X", help="of each contestant (default 5)"
+    )
+    command.add_argument("--toy", action="store_true", help="tiny sizes, only to see that it runs")
     command.add_argument(
         "--out", type=Path, metavar="X", help="folder for bench-NAME.json and .png"
     )
@@ -59,7 +67,7 @@ def speed_bench(args: argparse.Namespace) -> int:
         return 0
     print(f"{w.name}: {w.about}; S = {w.S}, K = {w.K}, batch {w.batch}")
     print_table(
-        ("", "s a round", "low-high", "ratio", "first after"),
+        ("", "s/round", "low-high", "ratio", "first after"),
         [
             (
                 *(t.name, f"{t.median:.4f}", f"{min(t.rounds):.4f}-{max(t.rounds):.4f}"),
@@ -67,12 +75,12 @@ def speed_bench(args: argparse.Namespace) -> int:
             )
             for t in times
         ],
-        right=("s a round",),
+        right=("s/round",),
     )
     print(
         f"ratio: to the best bare loop. A serial round: {parts.gradients:.0%} gradients, "
-        f"{parts.batches:.0%} making batches, {parts.commit:.1%} committing it to the run file, "
-        f"{parts.rest:.1%} all else. PolarFL's polar step on the server: {result['polar']:.4f} s.\n"
+        f"{parts.batches:.0%} making batches, {parts.commit:.1%} committing to the run file, "
+        f"{parts.rest:.1%} the rest. PolarFL's polar step on the server: {result['polar']:.4f} s.\n"
         f"Pool: ready after {start.data:.1f} s, opening {start.opening:.1f} s, first round "
         f"{start.first:.1f} s; {start.peak:,.0f} MiB with its workers"
     )
@@ -91,9 +99,9 @@ def scaling_bench(args: argparse.Namespace) -> int:
         return 0
     print("E: softmax regression, S = 100, K = 2, states starting at zero, serial")
     print_table(
-        ("clients", "s a round", "peak memory"),
+        ("clients", "s/round", "peak memory"),
         [(f"{row.N:,}", f"{row.seconds:.4f}", f"{row.peak:,.0f} MiB") for row in rows],
-        right=("clients", "s a round", "peak memory"),
+        right=("clients", "s/round", "peak memory"),
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""`tunefree challenge`: methods without a knob against tuned ones, on a fixed suite of tasks."""
+"""`tunefree challenge`: untuned methods against tuned ones, on a fixed suite of tasks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="TASK",
-        help="tasks by name, FILE.toml of your own, development, held-out or all (the default); "
-        "or alone: list, page",
+        help="names of tasks, your own FILE.toml, development, held-out or all (default); "
+        "or list or page alone",
     )
     command.add_argument(
         "--scale",
@@ -40,41 +40,52 @@ def add_to(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="METHOD",
-        help="a method beside those of the suite: NAME, package.module:Name, NAME:key=value",
+        help="add a method to the suite's: NAME, package.module:Name, NAME:key=value",
     )
     command.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="of the suite's methods these alone"
-    )
-    command.add_argument("--seeds", nargs="+", type=int, default=[], metavar="X", help="of scores")
-    command.add_argument(
-        "--trials", type=int, default=0, metavar="X", help="of a tuned method at most"
+        "--only", nargs="+", default=[], metavar="NAME", help="only these of the suite's methods"
     )
     command.add_argument(
-        "--out", type=Path, default=FOLDER, metavar="DIR", help=f"folder of all (default {FOLDER})"
+        "--seeds", nargs="+", type=int, default=[], metavar="X", help="of scored runs"
+    )
+    command.add_argument(
+        "--trials", type=int, default=0, metavar="X", help="per tuned method at most"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help=f"folder of all runs (default {FOLDER})",
     )
     command.add_argument(
         "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
     )
     command.add_argument("--data-dir", default="", metavar="X", help="where data files are")
     command.add_argument(
-        "-o", dest="page", type=Path, default=PAGE, metavar="FILE", help=f"of page (default {PAGE})"
+        "-o",
+        dest="page",
+        type=Path,
+        default=PAGE,
+        metavar="FILE",
+        help=f"written by page (default {PAGE})",
     )
     command.set_defaults(act=challenge_command)
 
 
 def challenge_command(args: argparse.Namespace) -> int:
     if args.data_dir:
-        os.environ["TUNEFREE_DATA"] = args.data_dir  # for the processes that play runs too
+        os.environ["TUNEFREE_DATA"] = args.data_dir  # worker processes inherit it
     if min((args.workers, args.trials, *args.seeds)) < 0:
         raise ConfigError("--workers, --trials and --seeds must be at least 0")
     if len(set(args.seeds)) < len(args.seeds):
-        raise ConfigError(f"--seeds {args.seeds} names a seed twice; leave one out")
+        raise ConfigError(f"--seeds {args.seeds} has the same seed twice; remove one")
     alone = [word for word in args.what if word in ("list", "page")]
     if alone and len(args.what) > 1:
-        raise ConfigError(f"`tunefree challenge {alone[0]}` stands alone; leave the rest out")
+        raise ConfigError(f"`tunefree challenge {alone[0]}` takes no tasks; remove the others")
     if alone:
         return list_tasks(args) if alone == ["list"] else write_page(args)
-    return play_tasks(args)
+    return run_tasks(args)
 
 
 def list_tasks(args: argparse.Namespace) -> int:
@@ -106,7 +117,7 @@ def list_tasks(args: argparse.Namespace) -> int:
     return 0
 
 
-def play_tasks(args: argparse.Namespace) -> int:
+def run_tasks(args: argparse.Namespace) -> int:
     from tunefree.challenge import folder, score
     from tunefree.challenge.play import Order, play
     from tunefree.challenge.tasks import choose
@@ -141,7 +152,7 @@ def play_tasks(args: argparse.Namespace) -> int:
 
 
 def print_task(task: dict[str, Any], stream: Any) -> None:
-    """How each method ended, as soon as a task is played."""
+    """The final accuracies of each method, as soon as a task is finished."""
     for method in task["methods"]:
         ends = " ".join(f"{value:.4f}" for value in method["accuracy"])
         print(f"  {method['method']:<30} {ends}  {method['chosen'] or ''}", file=stream, flush=True)
@@ -175,6 +186,6 @@ def write_page(args: argparse.Namespace) -> int:
         files = publish(args.out, args.page)
     except OSError as error:
         raise ConfigError(f"-o '{args.page}' cannot be written ({error.strerror})") from error
-    said = [str(file) for file in files]
-    print(json.dumps(said) if args.format == "json" else f"wrote {' and '.join(said)}")
+    names = [str(file) for file in files]
+    print(json.dumps(names) if args.format == "json" else f"wrote {' and '.join(names)}")
     return 0

@@ -1,4 +1,4 @@
-"""`tunefree check`: whether an algorithm keeps to the contract, ours or a stranger's."""
+"""`tunefree check`: test an algorithm, ours or the user's, against the contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import json
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "algorithm", help="a name from `tunefree algorithms`, or module:Class found from here"
+        "algorithm",
+        metavar="NAME",
+        help="a name from `tunefree algorithms`, or module:Class importable from this folder",
     )
     command.add_argument("--pool", action="store_true", help="also run it on worker processes")
     command.set_defaults(act=check_command)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tunefree.experiments.compare import Outcome
 
 SEEDS = (0, 1, 2)
-WIDTH = 140  # columns: a comparison does not fit into 80
+WIDTH = 140  # columns; a comparison does not fit into 80
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "methods",
         nargs="+",
         metavar="METHOD",
-        help="NAME, NAME:key=value,key=value or NAME@tuned.json, as `tunefree tune` writes it",
+        help="NAME, NAME:key=value,key=value or NAME@tuned.json from `tunefree tune`",
     )
     command.add_argument(
         "--target", type=accuracy, metavar="X", help="also count rounds until this accuracy"
@@ -33,12 +33,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def accuracy(text: str) -> float:
-    """The number, and not the column that `--target` names in other commands."""
+    """The number; in other commands `--target` names a column."""
     try:
         return float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no accuracy; the column to learn is --target-column {text} here"
+            f"{text!r} is not an accuracy; name the column to learn by --target-column {text}"
         ) from error
 
 
@@ -59,10 +59,7 @@ def compare_command(args: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(folder), "methods": [each._asdict() for each in outcomes]}))
     else:
         show(outcomes, args.target, "validation" if base.data.validation else "final")
-        print(
-            f"next: all curves and what they cost on one page:\n  tunefree report {folder} "
-            "-o report.html"
-        )
+        print(f"next: all curves and costs on one page:\n  tunefree report {folder} -o report.html")
     return 1 if any(run["state"] == "failed" for each in outcomes for run in each.runs) else 0
 
 
@@ -93,7 +90,7 @@ def show(outcomes: list[Outcome], target: float | None, judge: str = "final") ->
 
 
 def words_on_steps(outcome: Outcome) -> str:
-    """What somebody had to choose, and what it cost to find it, where that is known."""
+    """The step sizes that had to be chosen, and the tuning bill, where it is known."""
     bill = outcome.tuning or {}
     found = bill.get("chosen", outcome.given if bill else ())
     sources = {
@@ -127,9 +124,9 @@ def accidents(outcome: Outcome) -> str:
 
 
 def words_on_rounds(rounds: list[int | None]) -> str:
-    """The mean over the runs that got there, and how many did not."""
-    there = [each for each in rounds if each is not None]
-    if not there:
+    """The mean over the runs that reached the target, and how many they are."""
+    reached = [each for each in rounds if each is not None]
+    if not reached:
         return "never"
-    missed = f" ({len(there)} of {len(rounds)})" if len(there) < len(rounds) else ""
-    return f"{sum(there) / len(there):.0f}{missed}"
+    count = f" ({len(reached)} of {len(rounds)})" if len(reached) < len(rounds) else ""
+    return f"{sum(reached) / len(reached):.0f}{count}"

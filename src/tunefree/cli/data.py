@@ -1,4 +1,4 @@
-"""`tunefree data`: data sets by name, fetched, counted and pictured."""
+"""`tunefree data`: list, download and show data sets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,38 @@ from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", choices=("list", "get", "show"))
+    command.add_argument(
+        "what", choices=("list", "get", "show"), help="get downloads, show describes"
+    )
     command.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
         help="see `tunefree data list`; or your own: X.csv, package.module:function",
     )
-    command.add_argument("--data-dir", default="", metavar="X", help="where its files are")
-    command.add_argument("--partition", metavar="X", help="also show who gets what: dirichlet:0.1")
+    command.add_argument("--data-dir", default="", metavar="X", help="folder of its files")
     command.add_argument(
-        "--clients", type=int, metavar="X", help="(default 100, or those the data names)"
+        "--partition", metavar="X", help="also show this partition, such as dirichlet:0.1"
+    )
+    command.add_argument(
+        "--clients",
+        type=int,
+        metavar="X",
+        help="in the partition (default 100, or those in the data)",
     )
     settings.add_table_flags(command)
     command.add_argument(
-        "--set", action="append", default=[], metavar="data.KEY=VALUE", help="options of the data"
+        "--set", action="append", default=[], metavar="data.KEY=VALUE", help="an option of the data"
     )
-    command.add_argument("--seed", type=int, default=0, metavar="X", help="(default 0)")
     command.add_argument(
-        "--out", type=Path, default=Path(), metavar="X", help="folder for pictures"
+        "--seed", type=int, default=0, metavar="X", help="of the partition (default 0)"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path(),
+        metavar="X",
+        help="folder of the pictures (default: this one)",
     )
     command.set_defaults(act=data_command)
 
@@ -60,7 +73,7 @@ def list_data(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
     print_table(
-        ("name", "train", "test", "classes", "model", "here"),
+        ("name", "train", "test", "classes", "model", "available"),
         [
             (
                 *(s.name, f"{s.train:,}", f"{s.test:,}", str(s.classes or "-"), s.model),
@@ -74,12 +87,12 @@ def list_data(args: argparse.Namespace) -> int:
 
 
 def options_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of the data set that were typed."""
+    """The options of the data set that the user gave."""
     flags = {key: value for key in settings.OF_TABLES if (value := getattr(args, key)) is not None}
     given = flags | dict(config.parse_assignment(each) for each in args.set)
     for key in given:
         if not key.startswith("data."):
-            raise ConfigError(f"--set {key} has no place here; give options of the data: data.KEY")
+            raise ConfigError(f"--set {key} is not an option of the data; use data.KEY=VALUE")
     return {key.removeprefix("data."): value for key, value in given.items()}
 
 

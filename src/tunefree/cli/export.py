@@ -24,7 +24,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
     kinds.add_argument("--csv", type=Path, metavar="FILE", help="the history; - is standard output")
     kinds.add_argument("--parquet", type=Path, metavar="FILE", help="the history, with its types")
     kinds.add_argument(
-        "--safetensors", type=Path, metavar="FILE", help="the server's vectors, theta among them"
+        "--safetensors", type=Path, metavar="FILE", help="the server's vectors, including theta"
     )
     kinds.add_argument(
         "--state-dict",
@@ -49,13 +49,13 @@ def export_command(args: argparse.Namespace) -> int:
         "tensorboard": (write_tensorboard, "rows"),
     }
     kind = next(kind for kind in writers if getattr(args, kind) is not None)
-    (write, things), path = writers[kind], getattr(args, kind)
+    (write, noun), path = writers[kind], getattr(args, kind)
     with closing(Record.open(args.run)) as record:
         count = write(record, path)
     if args.format == "json":
         print(json.dumps({"run": str(args.run), "file": str(path), "written": count}))
     elif str(path) != "-":
-        print(f"{count} {things} written to {path}")
+        print(f"{count} {noun} written to {path}")
     return 0
 
 
@@ -89,7 +89,7 @@ def write_parquet(record: Record, path: Path) -> int:
 def write_safetensors(record: Record, path: Path) -> int:
     vectors = record.vectors()
     if not vectors:
-        raise ConfigError(f"'{record.path}' holds no model yet: no step was committed")
+        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
     facts = record.facts().as_dict()
     about = {key: json.dumps(facts[key]) for key in ("title", "system", "versions") if key in facts}
     needed("safetensors.numpy").save_file(vectors, fresh(path), metadata=about)
@@ -115,7 +115,7 @@ def write_state_dict(record: Record, path: Path) -> int:
 def write_tensorboard(record: Record, path: Path) -> int:
     """Every column of the history against rounds, in a folder that TensorBoard reads."""
     if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-        raise ConfigError(f"'{path}' is not an empty folder and is left as it is; choose another")
+        raise ConfigError(f"'{path}' is not an empty folder and is not changed; choose another")
     writer = needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(path))
     columns, rows = table(record)
     for row in rows:
@@ -127,16 +127,16 @@ def write_tensorboard(record: Record, path: Path) -> int:
 
 
 def fresh(path: Path) -> Path:
-    """The path, once nothing would be overwritten and its folder is there."""
+    """The path; refused if it exists or its folder does not."""
     if path.exists():
-        raise ConfigError(f"'{path}' exists already and is left as it is; choose another path")
+        raise ConfigError(f"'{path}' exists already and is not overwritten; choose another path")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"there is no folder '{path.parent}'; make it first")
+        raise ConfigError(f"there is no folder '{path.parent}'; create it first")
     return path
 
 
 def needed(module: str, extra: str = "export") -> Any:
-    """A library of an extra."""
+    """An optional library."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`tunefree report`: run files as one HTML page, and as figures."""
+"""`tunefree report`: run files as one HTML page and as figures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def report_command(args: argparse.Namespace) -> int:
     from tunefree.report.files import check_not_empty, find
     from tunefree.report.page import page
 
-    if args.out.suffix not in (".html", ".htm"):  # a run file given by mistake must survive
+    if args.out.suffix not in (".html", ".htm"):  # never overwrite a run file given by mistake
         raise ConfigError(f"--out = '{args.out}' must end in .html")
     found = find(args.runs)
     check_not_empty(found)
-    said = content(found.runs, found.verdicts, args.title, found.unreadable)
-    text = page(said)
+    report = content(found.runs, found.verdicts, args.title, found.unreadable)
+    text = page(report)
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(text, encoding="utf-8")
@@ -51,29 +51,32 @@ def report_command(args: argparse.Namespace) -> int:
     if args.figures is not None:
         from tunefree.plots.runs import write
 
-        figures = write(said, args.figures)
+        figures = write(report, args.figures)
     print(
-        json.dumps(summary(said, args.out, figures, found.unreadable))
+        json.dumps(summary(report, args.out, figures, found.unreadable))
         if args.format == "json"
-        else closing(said, args.out, len(text), figures)
+        else closing(report, args.out, len(text), figures)
     )
     return 0
 
 
 def summary(
-    said: dict[str, Any], out: Path, figures: list[Path], unreadable: list[Path]
+    report: dict[str, Any], out: Path, figures: list[Path], unreadable: list[Path]
 ) -> dict[str, Any]:
     return {
         "page": str(out),
-        "runs": len(said["runs"]),
-        "methods": [method["label"] for each in said["workloads"] for method in each["methods"]],
+        "runs": len(report["runs"]),
+        "methods": [method["label"] for each in report["workloads"] for method in each["methods"]],
         "figures": [str(path) for path in figures],
         "unreadable": [str(path) for path in unreadable],
     }
 
 
-def closing(said: dict[str, Any], out: Path, size: int, figures: list[Path]) -> str:
-    lines = [said["lead"], f"  {out}, {size / 1000:.0f} kB: open it in a browser, offline too"]
+def closing(report: dict[str, Any], out: Path, size: int, figures: list[Path]) -> str:
+    lines = [
+        report["lead"],
+        f"  {out}, {size / 1000:.0f} kB: open it in a browser; it works offline",
+    ]
     if figures:
-        lines.append(f"  {len(figures)} files with figures in {figures[0].parent}")
+        lines.append(f"  {len(figures)} files of figures in {figures[0].parent}")
     return "\n".join(lines)

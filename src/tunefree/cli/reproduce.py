@@ -1,4 +1,4 @@
-"""`tunefree reproduce`: the papers' claims, played and decided."""
+"""`tunefree reproduce`: run and decide the papers' claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="WHAT",
-        help="list; claims (24, 37-39), figures or studies from that list, all; or evidence",
+        help="claims (24, 37-39), figures, studies or all; or list or evidence alone",
     )
     command.add_argument(
         "--scale",
@@ -31,9 +31,15 @@ def add_to(command: argparse.ArgumentParser) -> None:
         help="smoke: seconds, decides nothing; small: minutes; paper: the papers' sizes "
         "(default small)",
     )
-    command.add_argument("--seeds", nargs="+", type=int, default=[], metavar="X", help="of methods")
     command.add_argument(
-        "--out", type=Path, default=FOLDER, metavar="DIR", help=f"folder of all (default {FOLDER})"
+        "--seeds", nargs="+", type=int, default=[], metavar="X", help="of the methods"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help=f"folder of all runs (default {FOLDER})",
     )
     command.add_argument(
         "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
@@ -42,8 +48,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--own-units",
         action="store_true",
-        help="where a claim does not hold, play it again with the papers' eta and gamma times the "
-        "norm of the first model, and say whether the steps are the reason",
+        help="where a claim does not hold, run it again with the papers' eta and gamma times the "
+        "norm of the initial model, and report whether the steps are the reason",
     )
     command.add_argument(
         "-o",
@@ -51,18 +57,18 @@ def add_to(command: argparse.ArgumentParser) -> None:
         type=Path,
         default=PAGE,
         metavar="FILE",
-        help=f"of evidence (default {PAGE})",
+        help=f"written by evidence (default {PAGE})",
     )
     command.set_defaults(act=reproduce_command)
 
 
 def reproduce_command(args: argparse.Namespace) -> int:
     if args.data_dir:
-        os.environ["TUNEFREE_DATA"] = args.data_dir  # for the processes that play runs too
+        os.environ["TUNEFREE_DATA"] = args.data_dir  # worker processes inherit it
     if args.workers < 0 or any(seed < 0 for seed in args.seeds):
         raise ConfigError("--workers and --seeds must be at least 0")
     if len(set(args.seeds)) < len(args.seeds):
-        raise ConfigError(f"--seeds {args.seeds} names a seed twice; leave one out")
+        raise ConfigError(f"--seeds {args.seeds} has the same seed twice; remove one")
     if args.what == ["list"]:
         return list_claims(args)
     if args.what == ["evidence"]:
@@ -118,14 +124,14 @@ def decide(args: argparse.Namespace) -> int:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """The word, with the reason where it was asked for."""
+    """The verdict, with its reason if there is one."""
     return (
         f"{row['verdict']}; the reason: {row['reason']}" if "reason" in row else str(row["verdict"])
     )
 
 
 def by_size(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """What was played, and the claims that it decided."""
+    """The sizes that were run -> the claims decided with them."""
     found: dict[str, list[int]] = {}
     for row in rows:
         found.setdefault(row["played"], []).append(row["claim"])
@@ -144,7 +150,7 @@ def write_evidence(args: argparse.Namespace) -> int:
     try:
         if not read(args.out) and not read(beside):
             raise ConfigError(
-                f"--out '{args.out}' holds no verdicts; decide some claims first, as with "
+                f"--out '{args.out}' has no verdicts; decide some claims first, as with "
                 "`tunefree reproduce 24`"
             )
         publish(args.out, beside)
@@ -153,7 +159,7 @@ def write_evidence(args: argparse.Namespace) -> int:
         args.page.write_text(page(rows, links, challenge(beside)), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"-o '{args.page}' cannot be written ({error.strerror})") from error
-    said = {"page": str(args.page), "verdicts": len(rows), "pictures": len(drawn)}
-    text = f"{args.page} holds {len(rows)} verdicts and {len(drawn)} pictures, kept in {beside}"
-    print(json.dumps(said) if args.format == "json" else text)
+    result = {"page": str(args.page), "verdicts": len(rows), "pictures": len(drawn)}
+    text = f"{args.page} has {len(rows)} verdicts and {len(drawn)} pictures, stored in {beside}"
+    print(json.dumps(result) if args.format == "json" else text)
     return 0

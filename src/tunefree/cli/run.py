@@ -1,4 +1,4 @@
-"""`tunefree run`: train, and say what was done and what it cost."""
+"""`tunefree run`: train, then print the scores and costs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings")
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="a settings file")
     settings.add_flags(command)
     command.add_argument(
         "--resume",
         type=Path,
         metavar="RUN",
-        help="go on with a run file; --rounds may be more, where no step depends on T",
+        help="resume this run file; --rounds may be raised if no step size depends on T",
     )
     command.set_defaults(act=run_command)
 
@@ -48,7 +48,7 @@ def run_command(args: argparse.Namespace) -> int:
     if args.format == "text":
         print(introduction(run))
         if run.step is not None:
-            print(f"  goes on after round {run.step.t + 1}")
+            print(f"  resumes after round {run.step.t + 1}")
     stop = Stop(signal.SIGINT, signal.SIGTERM)
     try:
         with stop:
@@ -58,29 +58,29 @@ def run_command(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         stop.asked = True
     except WireError as error:
-        print(f"tunefree: {error}; what came before is kept in {run.record.path}", file=sys.stderr)
+        print(f"tunefree: {error}; earlier rounds are saved in {run.record.path}", file=sys.stderr)
         return 1
     if stop.asked and run.record.state != "done":
         print(
-            f"\ninterrupted; what was done is kept in {run.record.path}\n"
-            f"go on with: {run.record.facts().how_to_resume(run.record.path)}",
+            f"\ninterrupted; finished rounds are saved in {run.record.path}\n"
+            f"resume with: {run.record.facts().how_to_resume(run.record.path)}",
             file=sys.stderr,
         )
         return 130
-    told, sha = run.record.summary(), run.record.theta_sha256()
-    result = {**told.as_dict(), "theta_sha256": sha}
-    print(json.dumps(result) if args.format == "json" else closing(told, sha))
+    summary, sha = run.record.summary(), run.record.theta_sha256()
+    result = {**summary.as_dict(), "theta_sha256": sha}
+    print(json.dumps(result) if args.format == "json" else closing(summary, sha))
     return 0
 
 
 def refuse_settings(given: dict[str, object], more: bool) -> None:
-    """A run that goes on keeps its settings, but for its rounds and where its clients run."""
+    """A resumed run keeps its settings, except the rounds and where its clients run."""
     wrong = sorted(set(given) - {"run.fleet", "run.workers", "system.T"})
     if wrong or more:
         what = f"{', '.join(wrong)} cannot be given" if wrong else "no settings can be given"
         raise ConfigError(
-            f"{what} with --resume: a run goes on with the settings it began with; leave it out, "
-            "or begin a new run"
+            f"{what} with --resume: a run resumes with the settings it started with; remove them, "
+            "or start a new run"
         )
 
 
@@ -89,23 +89,23 @@ def closing(run: Summary, theta_sha256: str) -> str:
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
     score = f"loss {loss:.4f}, training loss {train_loss:.4f}"
-    up, down, bare_up, bare_down = map(total, BITS)
+    up, down, value_up, value_down = map(total, BITS)
     lines = [
         score if accuracy is None else f"{run.scored_on} accuracy {accuracy:.4f}, {score}",
         f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
         f"{count(up / whole)} and {count(down / whole)} models",
     ]
-    if (bare_up, bare_down) != (up, down):
+    if (value_up, value_down) != (up, down):
         lines.append(
-            f"  without the positions of values, as some papers count: {size(bare_up)} up and "
-            f"{size(bare_down)} down"
+            f"  without the positions of values, as some papers count: {size(value_up)} up and "
+            f"{size(value_down)} down"
         )
     if total("virtual_seconds"):
         late, uploads = run.staleness, run.uploads.values()
         mean = sum(tau * times for tau, times in late.items()) / sum(late.values())
         lines.append(
             f"  {total('virtual_seconds'):,.0f} virtual seconds; staleness {mean:.2f} on average, "
-            f"{max(late)} at most; {min(uploads)} to {max(uploads)} uploads of a client heard"
+            f"{max(late)} at most; {min(uploads)} to {max(uploads)} uploads per sampled client"
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
@@ -114,7 +114,7 @@ def closing(run: Summary, theta_sha256: str) -> str:
         [
             *lines,
             f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "
-            f"{run.seconds_per_round:.3f} s a round",
+            f"{run.seconds_per_round:.3f} s per round",
             f"  run file {run.path}, theta {theta_sha256[:12]}",
             "next: the same with a method that needs tuning, at a step size of your choice:",
             f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 {data}",

@@ -1,4 +1,4 @@
-"""The flags that commands on many runs share: every setting of a run, and where its files go."""
+"""Flags that commands share: every setting of a run, and the folder of its files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tunefree.config import Config
     from tunefree.record import Facts
 
-OF_TABLES = {  # of a CSV table of one's own: key -> flags, help
+OF_TABLES = {  # of the user's own CSV table: key -> flags, help
     "data.target": ("--target-column --target", "of a CSV table: the column to learn"),
     "data.client_column": (
         "--client-column",
-        "of a CSV table: the column that says whose a row is",
+        "of a CSV table: the column with each row's client",
     ),
 }
 OWN = ("algorithm.name", "run.seed", "run.fleet", "run.workers", "run.out")  # the command's own
@@ -37,20 +37,22 @@ def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
         type=int,
         default=list(seeds),
         metavar="X",
-        help=f"a run for each (default {' '.join(map(str, seeds))})",
+        help=f"one run for each (default {' '.join(map(str, seeds))})",
     )
-    command.add_argument("--settings", type=Path, metavar="FILE.toml", help="as for `tunefree run`")
+    command.add_argument(
+        "--settings", type=Path, metavar="FILE.toml", help="a file, as for `tunefree run`"
+    )
     add_flags(command, without=OWN)
     command.add_argument(
         "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
     )
     command.add_argument(
-        "--out", default="", metavar="DIR", help="folder of the run files; by default in runs/"
+        "--out", default="", metavar="DIR", help="folder of the run files (default: one in runs/)"
     )
 
 
 def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """The flags are the settings that config knows."""
+    """A flag for each setting in config."""
     for key, kind, f in config.flags():
         if key in without:
             continue
@@ -63,32 +65,32 @@ def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -
             command.add_argument(*names, dest=key, type=to, metavar="X", help=f"{about}{default}")
     add_table_flags(command)
     command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the TOML file"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of a settings file"
     )
 
 
 def add_table_flags(command: argparse.ArgumentParser) -> None:
-    """Those of a CSV table, by all names that are free in this command."""
+    """The flags of a CSV table, by all names that this command has not taken."""
     for key, (names, about) in OF_TABLES.items():
         free = [name for name in names.split() if name not in command._option_string_actions]
         command.add_argument(*free, dest=key, metavar="X", help=about)
 
 
 def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:
-    """The settings that were typed as flags, by key."""
+    """The settings that were given as flags, by key."""
     keys = [*(key for key, *_ in config.flags()), *OF_TABLES]
     found = {key: getattr(args, key, None) for key in keys if key not in without}
     return {key: value for key, value in found.items() if value is not None}
 
 
 def settings_of(args: argparse.Namespace) -> Config:
-    """What all runs share."""
+    """The settings that all runs share."""
     given = flags_given(args, without=OWN) | dict(
         config.parse_assignment(each) for each in args.set
     )
     wrong = [key for key in OWN if key in given]
     if wrong:
-        raise ConfigError(f"--set {wrong[0]} has no place here, where runs differ in it")
+        raise ConfigError(f"--set {wrong[0]} cannot be used here, because the runs differ in it")
     for flag, value in (("--workers", args.workers), ("--seeds", min(args.seeds))):
         if value < 0:
             raise ConfigError(f"{flag} {value} is too small; it must be at least 0")
@@ -96,7 +98,7 @@ def settings_of(args: argparse.Namespace) -> Config:
 
 
 def load(path: Path | None, given: dict[str, object]) -> Config:
-    """The settings of a file and those that were typed, with what follows from one's own files."""
+    """The settings of a file and of flags, and those that follow from the user's own files."""
     settings = with_data(path, given)
     if not settings.model.start:
         return settings
@@ -106,42 +108,42 @@ def load(path: Path | None, given: dict[str, object]) -> Config:
 
 
 def with_data(path: Path | None, given: dict[str, object]) -> Config:
-    """The settings of a file and those that were typed, with what follows from data of one's own.
+    """The settings of a file and of flags, and those that follow from the user's own data.
 
-    Its fingerprint is kept, so that no run goes on, or counts as played, with other samples.
-    Clients that it names are the clients, unless others are asked for.
+    The data's fingerprint is a setting, so that no run resumes, or counts as finished, with other
+    samples. If the data names its clients, they are used unless another partition is given.
     """
     from tunefree.data.own import is_own
 
     section = config.read(path).get("data", {})
-    told = {f"data.{key}": value for key, value in section.items()} | given
-    name = str(told.get("data.name", ""))
+    chosen = {f"data.{key}": value for key, value in section.items()} | given
+    name = str(chosen.get("data.name", ""))
     if not is_own(name):
         return config.load(path, given)
     from tunefree.data import own, sources
 
-    config.load(path, given)  # wrong settings are said before much is read
+    config.load(path, given)  # report wrong settings before reading much
     known = {f.name for f in fields(config.DataSettings)}
     options = {
         key.removeprefix("data."): value
-        for key, value in told.items()
+        for key, value in chosen.items()
         if key.startswith("data.") and key.removeprefix("data.") not in known
     }
-    data = sources.load(name, str(told.get("data.dir", "")) or None, **options)
+    data = sources.load(name, str(chosen.get("data.dir", "")) or None, **options)
     follows: dict[str, object] = {"data.fingerprint": own.fingerprint(data)}
     if data.groups is not None:
         follows["data.partition"] = "natural"
     elif data.classes is None:
-        follows["data.partition"] = "iid"  # there are no labels to deal out by
-    partition = told.get("data.partition", follows.get("data.partition"))
+        follows["data.partition"] = "iid"  # there are no labels to partition by
+    partition = chosen.get("data.partition", follows.get("data.partition"))
     if data.groups is not None and partition == "natural":
         follows["system.N"] = len(set(data.groups.tolist()))
     system = {f"system.{key}": value for key, value in config.read(path).get("system", {}).items()}
-    return config.load(path, follows | system | told)
+    return config.load(path, follows | system | chosen)
 
 
 def data_words(facts: Facts) -> str:
-    """How the data of a run is typed again."""
+    """The flags for the data of a run."""
     options = facts.config.get("data", {}).get("options", {})
     words = ["--data", facts.data]
     for key, value in options.items():
@@ -152,16 +154,16 @@ def data_words(facts: Facts) -> str:
 
 
 def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
-    """The folder given, or one named by what is asked, so that the same command finds it again."""
+    """The given folder, or one named after the command, so that the same command finds it."""
     if args.out:
         return Path(args.out)
     mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # a method of one's own has a colon
+    return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
 
 
 def interrupted(folder: Path) -> int:
     print(
-        f"\ninterrupted; what was done is kept in {folder}, and the same command goes on from it",
+        f"\ninterrupted; everything so far is saved in {folder}; the same command resumes it",
         file=sys.stderr,
     )
     return 130

@@ -1,4 +1,4 @@
-"""`tunefree show`: what a run file holds, in a page."""
+"""`tunefree show`: a run in words."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 ENDS = ("worst", "best")
 SHOWN = 5  # clients at either end
-BARS, LONG = 8, 40  # ranges of a score, and signs of the longest bar
+BARS, LONG = 8, 40  # ranges of a score, and characters in the longest bar
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("run", type=Path, metavar="RUN", help="a run file")
     command.add_argument(
-        "--clients", action="store_true", help="also the model's scores on each client's samples"
+        "--clients",
+        action="store_true",
+        help="also show the model's scores on each client's samples",
     )
     command.set_defaults(act=show_command)
 
@@ -29,14 +31,14 @@ def show_command(args: argparse.Namespace) -> int:
     from tunefree.record import Record
 
     with closing(Record.open(args.run)) as record:
-        told, lines = overview(record), [page(record.summary())]
+        shown, lines = overview(record), [page(record.summary())]
     if args.clients:
         from tunefree.api import client_scores
 
         rows = client_scores(args.run)
-        told |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
+        shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
         lines += words_on_clients(rows)
-    print(json.dumps(told) if args.format == "json" else "\n".join(lines))
+    print(json.dumps(shown) if args.format == "json" else "\n".join(lines))
     return 0
 
 
@@ -74,7 +76,7 @@ def page(run: Summary) -> str:
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
     if facts.seed is not None:
-        data = f"{facts.data}, {facts.partition}" if facts.data else "of the caller"
+        data = f"{facts.data}, {facts.partition}" if facts.data else "of your own"
         model = f"; model {facts.model_words}" if facts.model else ""
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
     if run.scored_rows:
@@ -84,7 +86,7 @@ def page(run: Summary) -> str:
         lines += [
             f"  sent {size(total('bits_up'))} up and {size(total('bits_down'))} down, drew "
             f"{total('samples'):,} samples in {total('seconds'):.1f} s",
-            f"  {len(run.uploads)} clients were heard",
+            f"  {len(run.uploads)} clients participated",
         ]
     lines += [f"  refused or missing, {n} times: {why}" for why, n in run.absences.items()]
     lines.append("  " + ", ".join(f"{name} {number}" for name, number in facts.versions.items()))
@@ -98,12 +100,12 @@ def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
 
 
 def words_on_clients(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """How the scores differ between clients: in a line each, in bars, and at both ends."""
+    """How the scores differ between clients: their spread, a histogram, the worst and the best."""
     lines = [f"on each client's own training samples, mean ± std over {len(rows)} clients:"]
     for name in scored(rows):
-        told = spread(rows, name)
-        ends = (f"{end} {told[end]:.4f} (client {told[f'{end}_client']})" for end in ENDS)
-        lines.append(f"  {name:<8} {told['mean']:.4f} ± {told['std']:.4f}, {', '.join(ends)}")
+        over = spread(rows, name)
+        ends = (f"{end} {over[end]:.4f} (client {over[f'{end}_client']})" for end in ENDS)
+        lines.append(f"  {name:<8} {over['mean']:.4f} ± {over['std']:.4f}, {', '.join(ends)}")
     first = scored(rows)[0]
     lines += bars([row[first] for row in rows], first)
     ordered = sorted(rows, key=lambda row: row[first], reverse=first == "loss")
@@ -128,7 +130,7 @@ def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
 
 
 def bars(values: Sequence[float], name: str) -> list[str]:
-    """How many clients have a score in each of some equal ranges."""
+    """A histogram of the scores."""
     low, high = min(values), max(values)
     if low == high:
         return []

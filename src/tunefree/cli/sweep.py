@@ -42,7 +42,7 @@ def sweep_command(args: argparse.Namespace) -> int:
 
     method = methods.parse_method(args.method)
     if args.over in method.options:
-        raise ConfigError(f"{args.method!r} fixes {args.over}, which is to be varied; leave it out")
+        raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
     config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.canonical()]
@@ -62,9 +62,9 @@ def show(done: Sweep) -> None:
     rows = []
     for value, accuracy, results in done.points:
         bad = [result.state for result in results if result.state != "done"]
-        accident = f", {len(bad)} of {len(results)} {bad[0]}" if bad else ""
+        failed = f", {len(bad)} of {len(results)} {bad[0]}" if bad else ""
         score = "-" if accuracy is None else f"{accuracy:.4f}"
-        rows.append((f"{value:g}", f"{score}{accident}"))
+        rows.append((f"{value:g}", f"{score}{failed}"))
     print_table((done.over, "final accuracy"), rows, right=(done.over,))
     if done.width is None:
         print(f"no {done.over} that was tried is clearly better than guessing; try others")
@@ -81,4 +81,4 @@ def show_width(over: str, width: Width) -> None:
     )
     cut = [side for side, is_cut in (("below", width.cut_low), ("above", width.cut_high)) if is_cut]
     if cut:
-        print(f"  the range is cut off by the values tried: it may go on {' and '.join(cut)}")
+        print(f"  the values tried cut off the range: it may extend further {' and '.join(cut)}")

@@ -1,4 +1,4 @@
-"""A plain table on standard output."""
+"""Tables on standard output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def print_table(
     right: Collection[str] = (),
     width: int | None = None,
 ) -> None:
-    """Names and numbers stay whole; only the wrapped columns give way on a narrow terminal.
+    """Print a table; only the `wrapped` columns are wrapped on a narrow terminal.
 
-    A table that would suffer from that can ask for a `width` of its own.
+    `width` is for a table that needs more columns than the terminal has.
     """
     table = Table(box=None, header_style="bold")
     for column in columns:
@@ -41,9 +41,9 @@ def print_entries(
     right: Collection[str] = (),
     wrapped: bool = True,
 ) -> None:
-    """A table with a line below each row, for what is too long for a column.
+    """Print a table with a line below each row, for text that is too long for a column.
 
-    It gives way on a narrow terminal, unless it is something to be copied whole.
+    The line is wrapped on a narrow terminal, unless it is to be copied as a whole.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     lines = [columns, *rows]

@@ -1,4 +1,4 @@
-"""`tunefree tune`: search the step sizes of a method that needs them, and present the bill."""
+"""`tunefree tune`: search the step sizes of a method that needs them; print the tuning bill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefree.record.summary import size
 if TYPE_CHECKING:
     from tunefree.experiments.tune import Grid, Trial, TuningResult
 
-SEEDS = (1000,)  # unlike those of comparisons, so that nothing is chosen by their luck
+SEEDS = (1000,)  # not those of comparisons, whose luck must not decide the choice
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -25,15 +25,17 @@ def add_to(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=X,X,...",
-        help="values to search, for each parameter; by default the method's own grid; "
-        "decay=none,linear tries both with it",
+        help="values of a parameter to search (default: the method's own grid); "
+        "decay=none,linear alone is searched with that grid",
     )
     command.add_argument(
-        "--budget", type=int, metavar="X", help="trials at most; by default the whole grid"
+        "--budget", type=int, metavar="X", help="trials at most (default: the whole grid)"
     )
-    command.add_argument("--no-pruning", action="store_true", help="play hopeless trials whole too")
     command.add_argument(
-        "--no-extend", action="store_true", help="do not go beyond the edges of the grid"
+        "--no-pruning", action="store_true", help="run hopeless trials to the end too"
+    )
+    command.add_argument(
+        "--no-extend", action="store_true", help="do not search beyond the edges of the grid"
     )
     settings.add_to(command, SEEDS)
     command.set_defaults(act=tune_command)
@@ -48,17 +50,19 @@ def tune_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
     method = methods.parse_method(args.method)
     if method.tuned:
-        raise ConfigError(f"{args.method!r} is tuned already; give the name of a method alone")
+        raise ConfigError(f"{args.method!r} is tuned already; give only the name of the method")
     own = declared_grid(method.name)
     config, _ = methods.configure(method, base)
     rest = {key: values for key, values in own.items() if key not in method.options}
     given = parse_grid(args.grid)
     grid = {**rest, **given} if list(given) == ["decay"] else given or rest
     if both := [key for key in grid if key in method.options]:
-        raise ConfigError(f"{args.method!r} fixes {both[0]}, which is to be searched; leave it out")
+        raise ConfigError(
+            f"{args.method!r} fixes {both[0]}, which --grid searches; remove one of them"
+        )
     if not grid:
         raise ConfigError(
-            f"{args.method!r} leaves nothing to search; fix fewer options, or say what: --grid "
+            f"{args.method!r} leaves nothing to search; fix fewer options, or give a grid: --grid "
             "eta=0.01,0.1"
         )
     how = [args.budget, args.no_pruning, args.no_extend]
@@ -81,7 +85,7 @@ def tune_command(args: argparse.Namespace) -> int:
     else:
         show(tuned)
         print(
-            f"next: compare it with a method that needs none of this:\n  tunefree compare polarfl "
+            f"next: compare it with a method that needs no tuning:\n  tunefree compare polarfl "
             f"{method.name}@{path}"
         )
     return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
@@ -98,7 +102,7 @@ def parse_grid(given: list[str]) -> Grid:
         except ValueError as error:
             raise ConfigError(f"--grid {text!r} must look like eta=0.01,0.1,1") from error
         if key in grid:
-            raise ConfigError(f"--grid {key} is given twice; put all values into one")
+            raise ConfigError(f"--grid {key} is given twice; put all its values in one")
         grid[key] = each
     return grid
 
@@ -116,8 +120,8 @@ def show(tuned: TuningResult) -> None:
         print(f"  {edge}; a wider --grid may do better")
     bill = tuned.bill
     print(
-        f"the search took {bill['trials']} trials, {bill['rounds']:,} rounds and "
-        f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and got "
+        f"tuning bill: {bill['trials']} trials, {bill['rounds']:,} rounds and "
+        f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and received "
         f"{size(bill['bits_down'])} down, in {bill['seconds']:.1f} s of training"
     )
 

@@ -1,4 +1,4 @@
-"""`tunefree watch`: the report of runs that are still being written, in a browser here."""
+"""`tunefree watch`: the report page of runs that are still training, in a browser."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def watch_command(args: argparse.Namespace) -> int:
     from tunefree.report.live import Watch, server
 
     watched = Watch(args.runs, args.title)
-    watched()  # a wrong path is said now, not by the page
+    watched()  # report a wrong path now, not on the page
     with server(watched, args.port) as serving:
         url = f"http://127.0.0.1:{serving.server_address[1]}/"
-        shown = json.dumps({"url": url}) if args.format == "json" else f"{url}  (Ctrl-C ends it)"
+        shown = json.dumps({"url": url}) if args.format == "json" else f"{url}  (stop with Ctrl-C)"
         print(shown, flush=True)
         try:
             serving.serve_forever()
         except KeyboardInterrupt:
             serving.server_close()
-    print("no longer watching; the runs go on", file=sys.stderr)
+    print("stopped watching; the runs continue", file=sys.stderr)
     return 0

@@ -1,1 +1,1 @@
-"""Many runs at once: methods compared, step sizes tuned and swept."""
+"""Many runs at once: compare methods, tune step sizes, sweep a step size."""

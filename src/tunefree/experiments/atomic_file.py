@@ -1,4 +1,4 @@
-"""A file written whole or not at all."""
+"""Write a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write(path: Path, text: str) -> None:
-    """Whoever reads it finds this text or what was there before, whenever the process dies."""
+    """A reader finds the old text or the new one, whenever the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f"{path.name}.new")
     aside.write_text(text, encoding="utf-8")

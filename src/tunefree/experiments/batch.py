@@ -1,7 +1,7 @@
-"""Many configured runs at once: a process each at a time, a run file each, all in one folder.
+"""Many configured runs at once on worker processes, each with its run file, in one folder.
 
-Giving the same batch again plays only what is not finished, from each run's last checkpoint, so an
-interrupted batch goes on.
+Starting the same batch again resumes it: finished runs are read back, unfinished ones continue from
+their last checkpoint.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
 
 WORKER = "tunefree.experiments.worker"
-TRIES = 2  # a run that has ended so many processes is not tried again
-SECONDS_TO_END = 10  # for a process that hung up, or whose batch was killed, to end by itself
+TRIES = 2  # a run whose process has died so often is not tried again
+SECONDS_TO_END = 10  # for a process whose pipe closed, or whose batch was killed, to exit
 
 
 class PlannedRun(NamedTuple):
-    """A run to be played; made by `plan`."""
+    """A run to start or resume; made by `plan`."""
 
     label: str  # the method
     config: Config
     role: Role
     path: Path
-    facts: Mapping[str, object] = {}  # written in the run file beside the settings
+    facts: Mapping[str, object] = {}  # stored in the run file beside the settings
     floors: Mapping[int, float] = {}  # pruned where its accuracy at t is below floors[t]
 
     @property
@@ -53,7 +53,7 @@ class PlannedRun(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a run. A run that diverged is a result too; one that failed says why."""
+    """The result of a run. A diverged run has one too; a failed one has a reason."""
 
     run: PlannedRun
     state: State
@@ -62,12 +62,12 @@ class Result(NamedTuple):
 
     @property
     def scores(self) -> list[Row]:
-        """The rows in which an evaluation was due."""
+        """The rows with an evaluation."""
         return [row for row in self.history if "train_loss" in row]
 
     @property
     def outcome(self) -> str:
-        """It in a few words."""
+        """The result in a few words."""
         if self.state == "done":
             return sentence(self.scores[-1]) if self.scores else "done"
         if self.state == "failed":
@@ -77,7 +77,7 @@ class Result(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a running run tells of itself."""
+    """A row of a run in progress."""
 
     run: PlannedRun
     row: Row
@@ -95,13 +95,13 @@ def plan(
     floors: Mapping[int, float] = {},
     data: str = "",
 ) -> PlannedRun:
-    """The run of these settings, in a file whose name they decide, on one thread of one process.
+    """A run with these settings, on one thread of one process; they determine its file's name.
 
-    `data` tells the model and the data apart where they have no names among the settings.
+    `data` identifies the model and the data where the settings do not name them.
     """
     alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
     stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
-    same = replace(alone, run=replace(alone.run, commit_every=1))  # the results are the same
+    same = replace(alone, run=replace(alone.run, commit_every=1))  # does not change results
     mark = fingerprint(same, floors, data)
     path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
     alone = replace(alone, run=replace(alone.run, out=str(path)))
@@ -110,19 +110,19 @@ def plan(
 
 
 def fingerprint(config: Config, floors: Mapping[int, float], data: str = "") -> str:
-    """Twelve letters that differ wherever a setting differs."""
+    """Twelve hex digits that change with every setting."""
     text = json.dumps([config.canonical(), sorted(floors.items())], sort_keys=True) + data
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
-    """Play what is not finished yet, on so many processes (0: one per core), and show progress."""
+    """Run what is not finished yet, on `workers` processes (0: one per core), with progress."""
     if not runs:
         return []
     finished: dict[Path, Result] = {}
     rounds = sum(run.config.system.T for run in runs)
-    with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as news:
-        for event in news:
+    with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as stream:
+        for event in stream:
             show(event, progress)
             if isinstance(event, Result):
                 finished[event.run.path] = event
@@ -141,22 +141,22 @@ def show(event: Event, progress: BatchProgress) -> None:
 
 
 def run_groups(groups: Sequence[Sequence[PlannedRun]], workers: int = 0) -> list[list[Result]]:
-    """Play all of them side by side; the results in the same groups."""
+    """Run all groups at once; the results come in the same groups."""
     results = iter(run_all([run for group in groups for run in group], workers))
     return [[next(results) for _ in group] for group in groups]
 
 
 def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, None, None]:
-    """All that is heard of the runs, each ending in its result; finished ones are read back."""
+    """Notes, progress and one result for each run; finished runs are read back."""
     for path, count in Counter(run.path for run in runs).items():
         if count > 1:
-            raise ConfigError(f"the run '{path.stem}' is asked for {count} times; leave one out")
+            raise ConfigError(f"the run '{path.stem}' is planned {count} times; remove the repeats")
     with ExitStack() as locks:
         for folder in sorted({run.path.parent for run in runs}):
             lock = FileLock(folder / ".lock", thread_local=False)
             locks.callback(lock.release)
             if not acquire(lock, folder, timeout=0):
-                yield f"another command is at work in '{folder}'; this one goes on after it"
+                yield f"another command is using '{folder}'; waiting for it to end"
                 acquire(lock, folder)
         wait_for_leftovers(runs)
         waiting = deque[PlannedRun]()
@@ -166,11 +166,11 @@ def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, Non
                 waiting.append(run)
             else:
                 yield result
-        yield from deal_out(waiting, min(workers or cores(), len(waiting)))
+        yield from dispatch(waiting, min(workers or cores(), len(waiting)))
 
 
 def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
-    """Whether this command alone may work in the folder now; a negative timeout waits for it."""
+    """Lock the folder for this command; a negative timeout waits for as long as it takes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout)
@@ -185,27 +185,27 @@ def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
 
 
 def wait_for_leftovers(runs: Sequence[PlannedRun]) -> None:
-    """Let the workers of a killed batch end, as they do by themselves, and release their runs."""
+    """Wait for workers of a killed batch to exit, which they do, and to release their runs."""
     deadline = time.monotonic() + SECONDS_TO_END
     while any(is_locked(run.path) for run in runs) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def saved_result(run: PlannedRun) -> Result | None:
-    """The result that the run's file holds, if it is finished."""
+    """The result in the run's file, if the run is finished."""
     if not run.path.exists() or remove_if_empty(run.path):
         return None
     with closing(Record.open(run.path)) as record:
         facts, history = record.facts(), record.history()
     if facts.settings != run.facts["settings"]:
-        raise ConfigError(f"'{run.path}' holds another run; choose another folder (--out)")
+        raise ConfigError(f"'{run.path}' contains another run; choose another folder (--out)")
     state = final_state(facts)
     reason = facts.pruned if state == "pruned" else facts.reason
     return Result(run, state, history, reason) if state else None
 
 
 def is_finished(run: PlannedRun) -> bool:
-    """Whether its file holds a result; looks only, for another command may be at work on it."""
+    """Whether its file has a result; only reads, as another command may be writing it."""
     try:
         with closing(Record.open(run.path)) as record:
             return final_state(record.facts()) is not None
@@ -214,32 +214,32 @@ def is_finished(run: PlannedRun) -> bool:
 
 
 def final_state(facts: Facts) -> State | None:
-    """How a run ended, if it did."""
+    """How a run ended, or None if it has not."""
     if facts.state in ("done", "diverged"):
         return cast(State, facts.state)
     return "pruned" if facts.pruned else None
 
 
 def remove_if_empty(path: Path) -> bool:
-    """Make way where a process was ended while it made the file, before it said anything in it."""
+    """Remove a file whose process was killed before it wrote anything to it."""
     try:
         with closing(sqlite3.connect(path)) as db:
             (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             if tables and db.execute("SELECT key FROM run").fetchone():
                 return False
     except sqlite3.DatabaseError:
-        return False  # no run file at all; whoever opens it says so
+        return False  # not a run file; opening it reports that
     path.unlink()
     return True
 
 
 def new_worker() -> WorkerProcess:
-    """A process that plays one run after another; it ends when its standard input does."""
+    """A process that does one run after another; it exits when its standard input closes."""
     return WorkerProcess(WORKER, stdin=subprocess.PIPE, env={"OMP_NUM_THREADS": "1"})
 
 
-def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
-    """Deal the runs out to so many workers; replace a worker that dies."""
+def dispatch(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
+    """Give the runs to `count` workers; replace a worker that dies."""
     idle = [new_worker() for _ in range(count)]
     busy = dict[Connection, tuple[WorkerProcess, PlannedRun]]()
     deaths = Counter[Path]()
@@ -260,7 +260,7 @@ def deal_out(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
                     if deaths[run.path] < TRIES:
                         waiting.append(run)
                     else:
-                        how = f"its process ended {TRIES} times, {describe_exit(code)}"
+                        how = f"its process died {TRIES} times, {describe_exit(code)}"
                         yield failure(run, how)
                 elif "note" in message:
                     yield str(message["note"])
@@ -290,8 +290,8 @@ def describe_exit(code: int) -> str:
     """How a process ended, in words.
 
     >>> describe_exit(-9), describe_exit(1)
-    ('last by signal 9, perhaps for lack of memory', 'last with exit code 1')
+    ('last by signal 9, perhaps out of memory', 'last with exit code 1')
     """
     if code < 0:
-        return f"last by signal {-code}, perhaps for lack of memory"
+        return f"last by signal {-code}, perhaps out of memory"
     return f"last with exit code {code}"

@@ -1,4 +1,4 @@
-"""Several methods on the same data, partition, model and seeds; what each reached and cost."""
+"""Several methods on the same data, partition, model and seeds: their scores and costs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from tunefree.record.summary import own_measures
 
 
 class Outcome(NamedTuple):
-    """One method over all seeds; means are over the runs that came to their end."""
+    """One method over all seeds; means are over the runs that finished."""
 
     method: str
     algorithm: str
     steps: Literal["from theory", "as published", "chosen", "tuned"]
     step_sizes: Mapping[str, float]
-    given: list[str]  # those of them that somebody wrote or a search found
+    given: list[str]  # those of them that the user set or a search found
     accuracy: float | None  # at the end, mean
     deviation: float | None  # of that, over seeds; None for fewer than two
-    best: float | None  # of all evaluations of a run, mean
+    best: float | None  # the highest of a run, mean
     loss: float | None
-    rounds: list[int | None]  # of each run until the target accuracy
+    rounds: list[int | None]  # until the target accuracy, for each run
     bits_up: float | None
     bits_down: float | None
     samples: float | None
     virtual_seconds: float | None
     seconds: float | None
-    tuning: Mapping[str, Any] | None  # what it cost to find the step sizes, where it is known
+    tuning: Mapping[str, Any] | None  # the tuning bill, where it is known
     runs: list[dict[str, Any]]
-    measures: Mapping[str, float | None] = {}  # a user's own, at the end, mean
+    measures: Mapping[str, float | None] = {}  # the user's own, at the end, mean
 
 
 def plan_methods(
@@ -53,7 +53,7 @@ def plan_methods(
     folder: Path,
     names: Sequence[str] = (),
 ) -> list[list[PlannedRun]]:
-    """The runs of each method, one for each seed."""
+    """The runs of each method, one per seed."""
     labels = names or methods.labels(choices)
     check_once(labels, seeds)
     methods.check_seeds(choices, seeds)
@@ -65,11 +65,11 @@ def plan_methods(
 
 
 def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
-    """Refuse a method or a seed that is there twice."""
+    """Refuse a method or a seed that is given twice."""
     for kind, given in (("method", labels), ("seed", map(str, seeds))):
         for each, count in Counter(given).items():
             if count > 1:
-                raise ConfigError(f"{kind} {each} is given {count} times; leave one out")
+                raise ConfigError(f"{kind} {each} is given {count} times; remove the repeats")
 
 
 def with_seed(config: Config, seed: int) -> Config:
@@ -85,7 +85,7 @@ def compare(
     workers: int = 0,
     names: Sequence[str] = (),
 ) -> list[Outcome]:
-    """Run every method with every seed, and sum up each, under its name if it has one."""
+    """Run every method with every seed and summarise each; `names` replace the labels."""
     groups = run_groups(plan_methods(choices, base, seeds, folder, names), workers)
     return [outcome(*each, target) for each in zip(choices, groups, strict=True)]
 
@@ -96,16 +96,16 @@ def outcome(
     target: float | None = None,
     algo: Algorithm | None = None,
 ) -> Outcome:
-    """The results of a method summed up; `algo` is what a function of the user's own has made."""
+    """Summarise the results of a method; `algo` is given if the user's own function made it."""
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
     config, facts = results[0].run.config, results[0].run.facts
-    said = about_of(algorithms.find(method.name)) if algo is None else about(algo)
+    info = about_of(algorithms.find(method.name)) if algo is None else about(algo)
     values = step_sizes(config, results, algo)
-    own = bool(said.steps) and not set(config.algorithm.options) & set(said.steps)
+    own = bool(info.steps) and not set(config.algorithm.options) & set(info.steps)
     free: Literal["from theory", "as published"] = (
-        "as published" if said.constant else "from theory"
+        "as published" if info.constant else "from theory"
     )
     return Outcome(
         method=results[0].run.label,
@@ -148,34 +148,34 @@ def check_has_accuracy(config: Config) -> None:
     data = config.data
     if sources.classes_of(data.name, data.dir or None, **data.options) is None:
         raise ConfigError(
-            f"data.name = {config.data.name!r} has no classes and so no accuracy to choose by; "
-            "use another data set"
+            f"data.name = {config.data.name!r} has no classes and so no accuracy, which "
+            "tune and sweep need; use a data set with classes"
         )
 
 
 def step_sizes(
     config: Config, results: Sequence[Result] = (), algo: Algorithm | None = None
 ) -> dict[str, float]:
-    """Those that a method's formulas give or its grid is about, and others written for it.
+    """The step sizes in a method's formulas or grid, and others that were set.
 
-    With local epochs the formulas' K is that of the first run that knows it.
+    With local epochs, K in the formulas is read from the first run file that has it.
     """
     chosen = config.algorithm
     if algo is None:
         if config.system.epochs:
-            K = next((K for K in map(played_steps, results) if K), 0)
+            K = next((K for K in map(recorded_steps, results) if K), 0)
             if not K:
                 return {}
             config = replace(config, system=replace(config.system, K=K))
         algo = algorithms.configure(config, None)
-    method, said = unwrapped(algo), about(algo)
-    names = dict.fromkeys((*(said.steps or said.grid), *chosen.options))
+    method, info = unwrapped(algo), about(algo)
+    names = dict.fromkeys((*(info.steps or info.grid), *chosen.options))
     values = {name: getattr(method, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
-def played_steps(result: Result) -> int:
-    """K as the run's file has it; 0 if there is no file."""
+def recorded_steps(result: Result) -> int:
+    """K from the run's file; 0 if there is no file."""
     if not result.run.path.exists():
         return 0
     with closing(Record.open(result.run.path)) as record:
@@ -187,7 +187,7 @@ def accuracies(result: Result) -> list[float]:
 
 
 def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:
-    """The first evaluated round with the target accuracy, if there is one."""
+    """The first evaluated round that reached the target accuracy, if any."""
     if target is None:
         return None
     reached = (int(row["t"]) + 1 for row in history if row.get("accuracy", -1.0) >= target)

@@ -1,4 +1,4 @@
-"""A comparison from Python: of one's own model and clients, or on a data set by name."""
+"""A comparison from Python, on your own model and clients or on a data set by name."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from tunefree.progress import BatchProgress
 from tunefree.record.provenance import fingerprint, identify_data
 
 Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json, or a function
-SAID_OTHERWISE = ("clients", "data", "model", "algorithm", "seed", "out")  # by arguments
+BY_ARGUMENT = ("clients", "data", "model", "algorithm", "seed", "out")  # not settings here
 
 
 class Method(NamedTuple):
-    """A method under its name in the comparison."""
+    """A method and its name in the comparison."""
 
     label: str
     spec: MethodSpec
-    make: MakeAlgorithm | None  # a function of the user's own
+    make: MakeAlgorithm | None  # the user's own function
 
 
 class Task(NamedTuple):
@@ -62,7 +62,7 @@ class Task(NamedTuple):
         return self.model if isinstance(self.model, nn.Module) else seeded(self.model, seed)
 
     def mark(self, seed: int) -> str:
-        """What tells this model and these data from others."""
+        """Identifies this model and these data."""
         first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
         return repr((sorted(identify_data(self.federation).items()), first, text_of(self.loss)))
 
@@ -82,27 +82,27 @@ def compare(
     evaluate: Measure | None = None,
     **settings: object,
 ) -> list[Outcome]:
-    """Train every method with every seed: a row for each, which `pandas.DataFrame` takes.
+    """Train every method with every seed; one row per method, ready for `pandas.DataFrame`.
 
-    The runs of one's own clients are played one after the other.
+    With your own clients the runs are trained one after the other.
 
     Args:
         methods: Each as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
             the system constants; a dict gives them names.
-        model: A module, or a function that makes one: its first weights then differ between seeds.
-            With `data` the name of a model, or none.
-        clients: As for `train`; with `data` how many there are.
+        model: A module, or a function that makes one, so that initial weights differ between
+            seeds. With `data`, the name of a model, or none.
+        clients: As for `train`; with `data`, the number of clients.
         test: As for `train`.
-        data: The name of a data set, in place of one's own clients.
-        seeds: A run of each method for each of them.
+        data: The name of a data set, instead of your own clients.
+        seeds: Each method is run once for each seed.
         target: Also count the rounds until this accuracy.
-        out: The folder of the run files: the same call goes on there, and `tunefree report` shows
+        out: The folder of the run files: the same call resumes there, and `tunefree report` shows
             them.
         schedule: As for `train`.
         loss: As for `train`.
         evaluate: As for `train`.
-        settings: Those of `train`, the same for all; with `data` also `partition`, and `workers`
-            is how many runs are played at once.
+        settings: Those of `train`, the same for all methods; with `data` also `partition`, and
+            `workers` is the number of runs at once.
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory
@@ -121,15 +121,15 @@ def compare(
         check_seeds([method.spec for method in chosen], seeds)
         given = {name: arguments.plain(value) for name, value in settings.items()}
         known = {name for name, key in argument_keys().items() if not key.startswith("schedule.")}
-        known -= {*SAID_OTHERWISE, *(("fleet",) if data else ("partition", "data_dir"))}
+        known -= {*BY_ARGUMENT, *(("fleet",) if data else ("partition", "data_dir"))}
         for name in set(given) - known:
             raise arguments.no_argument("compare", name, {*known, "seeds", "target"})
         if data:
             workers = given.pop("workers", 0)
             if loss or evaluate or test is not None or not isinstance(model, str):
                 raise ConfigError(
-                    "model, test, loss and evaluate belong to clients of one's own; with data = "
-                    f"{data!r} give the model by its name, or none, and leave the others out"
+                    "model, test, loss and evaluate are for your own clients; with data = "
+                    f"{data!r} give the model by its name, or none, and omit the others"
                 )
             N = SystemSettings.N if clients is None else clients
             base = from_arguments({**given, "data": data, "model": model}, N)
@@ -138,7 +138,7 @@ def compare(
             return named_data(chosen, base, seeds, folder, target, workers)
         if isinstance(model, str) or clients is None:
             raise ConfigError(
-                "compare needs a model and clients or the name of a data set; give "
+                "compare needs a model and clients, or the name of a data set; give "
                 "compare(methods, model, clients) or compare(methods, data='digits')"
             )
         task = Task(model, federation_from(clients, test), loss, evaluate)
@@ -149,10 +149,10 @@ def compare(
 
 
 def named_methods(given: Sequence[Given] | Mapping[str, Given]) -> list[Method]:
-    """The methods with what they are called: as they are written, or as the user says."""
+    """The methods with their names: those that the user gave, or else their texts."""
     if isinstance(given, str) or not given:
         raise ConfigError(
-            f"methods = {given!r} must be a list of them, such as ['polarfl', 'fedavg']"
+            f"methods = {given!r} must be a list of methods, such as ['polarfl', 'fedavg']"
         )
     values = list(given.values()) if isinstance(given, Mapping) else list(given)
     specs = [parse_method(v) if isinstance(v, str) else MethodSpec(called(v)) for v in values]
@@ -166,7 +166,7 @@ def called(make: MakeAlgorithm) -> str:
 
 
 def folder_of(out: str | Path, *what: object) -> Path:
-    """The folder given, or one named by what is asked, so that the same call finds it again."""
+    """The given folder, or one named after the call, so that the same call finds it again."""
     mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
     return Path(out) if out else Path("runs") / f"compare-{mark}"
 
@@ -179,12 +179,12 @@ def named_data(
     target: float | None,
     workers: Any,
 ) -> list[Outcome]:
-    """The command line's comparison: runs in processes of their own, which know names only."""
+    """The command line's comparison: runs in other processes, which get names only."""
     for method in chosen:
         if method.make is not None:
             raise ConfigError(
                 f"method {method.label!r} is a function, which needs a model and clients of "
-                "your own; give those in place of the name of a data set"
+                "your own; give those instead of the name of a data set"
             )
     names = [method.label for method in chosen]
     specs = [method.spec for method in chosen]
@@ -199,23 +199,23 @@ def own_clients(
     folder: Path,
     target: float | None,
 ) -> list[Outcome]:
-    """Each run after the other, in this process and its workers."""
+    """One run after the other, in this process and its workers."""
     planned = [
         [planned_run(method, task, base, seed, folder) for seed in seeds] for method in chosen
     ]
     outcomes = []
     count = len(chosen) * len(seeds)
-    with BatchProgress(count, count * base.system.T) as told, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: told.note(str(message))
+    with BatchProgress(count, count * base.system.T) as progress, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: progress.note(str(message))
         for method, runs in zip(chosen, planned, strict=True):
-            results = [play(run, method, task, told) for run in runs]
+            results = [run_to_end(run, method, task, progress) for run in runs]
             algo = None if method.make is None else method.make(base.constants)
             outcomes.append(outcome(method.spec, results, target, algo))
     return outcomes
 
 
 def planned_run(method: Method, task: Task, base: Config, seed: int, folder: Path) -> PlannedRun:
-    """The run of a method, on whatever fleet is asked for."""
+    """The run of a method, on the fleet that the settings name."""
     config, facts = base, dict[str, Any]()
     mark = task.mark(seed)
     if method.make is None:
@@ -228,26 +228,26 @@ def planned_run(method: Method, task: Task, base: Config, seed: int, folder: Pat
     return run._replace(config=replace(run.config, run=fleet))
 
 
-def play(run: PlannedRun, method: Method, task: Task, told: BatchProgress) -> Result:
-    """What came of the run, once it is played to its end from wherever it was left."""
+def run_to_end(run: PlannedRun, method: Method, task: Task, progress: BatchProgress) -> Result:
+    """The result of the run, which is started or resumed unless it is finished."""
     result = saved_result(run)
     if result is None:
-        begun = run.config if run.path.exists() else None
+        started = run.config if run.path.exists() else None
         model = task.module(run.config.run.seed)
         try:
             training = own_data(
-                *(run.config, model, task.federation, method.make, task.loss, begun),
+                *(run.config, model, task.federation, method.make, task.loss, started),
                 evaluate=task.evaluate,
                 facts=run.facts,
             )
             with closing(training.record):
                 for row in training:
-                    batch.show(Progress(run, row), told)
+                    batch.show(Progress(run, row), progress)
         except WireError:
-            pass  # the run file says how it has diverged
+            pass  # diverged; the reason is in the run file
         except (FleetError, RecordError) as error:
             result = failure(run, str(error))
         result = result or saved_result(run)
     assert result is not None
-    batch.show(result, told)
+    batch.show(result, progress)
     return result

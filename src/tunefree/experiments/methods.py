@@ -1,6 +1,6 @@
 """A method of a comparison as it is typed: NAME, NAME:key=value,key=value or NAME@tuned.json.
 
-NAME may be `package.module:Name`: what follows a colon and has no = is part of it.
+NAME may be `package.module:Name`: text after a colon without = is part of the name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ METHOD = re.compile(
     r"(?::(?P<options>[A-Za-z_]\w*=.*))?",
     re.DOTALL,
 )
-COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that begins another key; others belong to a value
-NO_TASK = ("data.dir", "data.validation")  # they do not change what is learned
+COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that starts another key; others are part of a value
+NO_TASK = ("data.dir", "data.validation")  # they do not change the task
 
 
 class MethodSpec(NamedTuple):
-    """A method with its own settings."""
+    """A method with its options."""
 
     name: str
     options: Mapping[str, object] = {}
@@ -42,7 +42,7 @@ class MethodSpec(NamedTuple):
 
 
 def labels(choices: Sequence[MethodSpec]) -> list[str]:
-    """A name for each method; those tuned by several searches are told apart by their files."""
+    """A name for each method; of one tuned by several searches, with the file of each."""
     count = Counter(method.label for method in choices)
     return [
         method.label.replace("@tuned", f"@{method.tuned}", 1)
@@ -53,7 +53,7 @@ def labels(choices: Sequence[MethodSpec]) -> list[str]:
 
 
 def parse_method(text: str) -> MethodSpec:
-    """A method from its text; values may hold colons and commas.
+    """A method from its text; values may contain colons and commas.
 
     >>> parse_method("comparfrefl:compressor=top:0.05").options
     {'compressor': 'top:0.05'}
@@ -76,18 +76,18 @@ def parse_method(text: str) -> MethodSpec:
         key, value = config.parse_assignment(part)
         if key == "name" or key in options:
             why = "is given twice" if key in options else "cannot be changed"
-            raise ConfigError(f"method {text!r}: {key} {why}; leave it out")
+            raise ConfigError(f"method {text!r}: {key} {why}; remove it")
         options[key] = value
     return MethodSpec(name, options, Path(file) if file else None)
 
 
 def configure(method: MethodSpec, base: Config) -> tuple[Config, dict[str, Any]]:
-    """The method's settings over those that all methods share, and what tuning it has cost."""
+    """The shared settings with the method's own, and its tuning bill as a fact of the run."""
     shared = base.algorithm
     if shared.options or shared.explicit_steps:
         key = next(iter(shared.options), "explicit_steps")
         raise ConfigError(
-            f"algorithm.{key} cannot be set for all methods at once; write it with its own, as in "
+            f"algorithm.{key} cannot be set for all methods at once; give it to one method, as in "
             f"{method.name}:{key}=..."
         )
     tuned = read_tuned(method) if method.tuned else {}
@@ -112,13 +112,13 @@ def choose_schedule(name: str, shared: Schedule) -> Schedule:
     if name == "synchronous":
         return Schedule("synchronous", delays=shared.delays, opening=shared.opening)
     raise ConfigError(
-        f"schedule = {name!r} of a method must be 'synchronous', beside others that run buffered "
-        "(--schedule buffered)"
+        f"schedule = {name!r} of a method must be 'synchronous'; run all methods buffered with "
+        "--schedule buffered"
     )
 
 
 def read_tuned(method: MethodSpec) -> dict[str, Any]:
-    """What `tunefree tune` wrote, once it is about this method."""
+    """The file that `tunefree tune` wrote; refused if it is for another method."""
     path = method.tuned
     assert path is not None
     try:
@@ -132,12 +132,12 @@ def read_tuned(method: MethodSpec) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"'{path}' was not written by `tunefree tune`") from error
     if name != method.name:
-        raise ConfigError(f"'{path}' holds the tuned settings of {name}, not of {method.name}")
+        raise ConfigError(f"'{path}' contains tuned settings of {name}, not of {method.name}")
     return tuned
 
 
 def check_seeds(choices: Sequence[MethodSpec], seeds: Sequence[int]) -> None:
-    """Refuse to judge a tuned method by the luck that its settings were chosen by."""
+    """Refuse to compare a tuned method on the seeds that it was tuned with."""
     for method in choices:
         same = sorted(set(seeds) & set(read_tuned(method).get("seeds", ()))) if method.tuned else []
         if same:
@@ -146,7 +146,7 @@ def check_seeds(choices: Sequence[MethodSpec], seeds: Sequence[int]) -> None:
 
 
 def warn_of_other_settings(method: MethodSpec, tuned: Mapping[str, Any], base: Config) -> None:
-    """Say it where a method was tuned for another task than it is now compared on."""
+    """Warn where a method was tuned on another task than it is compared on."""
     here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]
     follows = ("system.K",) if there["system"].get("epochs") else ()
     other = [

@@ -1,4 +1,4 @@
-"""Final accuracy against a step size, and how wide the range is that works."""
+"""Final accuracy against a step size, and the width of the range that works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 
 
 class SweepPoint(NamedTuple):
-    """A step size, the mean accuracy it led to, unless all runs failed, and those runs."""
+    """A step size, its mean accuracy unless all runs failed, and its runs."""
 
     value: float
     accuracy: float | None
@@ -29,10 +29,10 @@ class SweepPoint(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A point for each value, and how wide the range is that works."""
+    """A point for each value, and the width of the range that works."""
 
     over: str
-    theory: float | None  # the value that the formulas give, for a method that has them
+    theory: float | None  # the value from the formula, for a method that has one
     points: list[SweepPoint]
     width: Width | None  # none where no value works
 
@@ -45,7 +45,7 @@ def sweep(
     folder: Path,
     workers: int = 0,
 ) -> Sweep:
-    """Play every value with every seed; a run that diverged counts as accuracy 0."""
+    """Run every value with every seed; a diverged run counts as accuracy 0."""
     check_has_accuracy(config)
     chosen = config.algorithm
     theory = check(chosen.name, over, values, with_seed(config, seeds[0]))
@@ -63,14 +63,14 @@ def sweep(
     points = [SweepPoint(*each) for each in zip(sorted(values), means, results, strict=True)]
     curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
-        raise ConfigError(f"no run could be played: {results[0][0].reason}")
+        raise ConfigError(f"every run failed: {results[0][0].reason}")
     data = config.data
     classes = sources.classes_of(data.name, data.dir or None, **data.options) or 1
     return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 
 def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
-    """Refuse what cannot be swept; the value that theory gives, where it gives one."""
+    """Refuse what cannot be swept; return the value from the formula, if there is one."""
     maker = algorithms.find(name)
     about, known = about_of(maker), options_in(maker)
     if over not in known:
@@ -83,7 +83,7 @@ def check(name: str, over: str, values: Sequence[float], config: Config) -> floa
 
 
 def theory_of(name: str, step: str, config: Config) -> float | None:
-    """What the formulas of a method give for a step size, if it has formulas."""
+    """The step size from a method's formula, if it has formulas."""
     maker = algorithms.find(name)
     if not about_of(maker).steps:
         return None

@@ -1,8 +1,8 @@
-"""Grid search for methods that need it, on samples held out of training, with its bill.
+"""Grid search for methods that need it, scored on held-out samples, with its tuning bill.
 
-Trials are pruned by a rule that does not depend on which happened to finish first, so that any
-number of workers, and an interrupted search taken up again, choose the same settings: a few trials
-are played whole, and their median accuracy at each evaluation is what the others must reach.
+Pruning does not depend on which trial finishes first, so any number of workers, and a search that
+was interrupted and resumed, choose the same settings: a few trials run in full, and the others must
+reach their median accuracy at each evaluation.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ Point: TypeAlias = tuple[tuple[str, Value], ...]  # one for each parameter of th
 Grid: TypeAlias = Mapping[str, tuple[Value, ...]]
 
 TUNED = "tuned.json"
-SHARE = 0.1  # of the training samples held out, where the settings say nothing
-WHOLE = 3  # trials are played whole at least, before others are measured by them
-GRACE = 1 / 3  # of the rounds, before which nothing is pruned
-LAST = 0.1  # of the rounds: the mean accuracy over them is a trial's score
-FURTHER = 2  # values at most by which a grid grows on one side
+SHARE = 0.1  # of the training samples are held out, unless the settings say otherwise
+WHOLE = 3  # at least so many trials run in full; the others are compared with them
+GRACE = 1 / 3  # of the rounds; nothing is pruned before
+LAST = 0.1  # of the rounds; a trial's score is its mean accuracy over them
+FURTHER = 2  # a grid grows by at most so many values on each side
 
 
 class Trial(NamedTuple):
-    """One point of the grid, played with all seeds, or with the first alone if that was enough."""
+    """One point of the grid, run with all seeds, or with the first alone if that did not finish."""
 
     point: Point
     results: list[Result]
 
     @property
     def score(self) -> float | None:
-        """Mean validation accuracy over the last rounds; none unless every seed came to its end."""
+        """Mean validation accuracy over the last rounds; None unless every seed finished."""
         if any(result.state != "done" for result in self.results):
             return None
         return statistics.fmean(late_mean(r.history, r.run.config.system.T) for r in self.results)
@@ -58,19 +58,19 @@ class Trial(NamedTuple):
 
 
 class TuningResult(NamedTuple):
-    """What the search found, and what it cost."""
+    """The best settings, all trials, and the tuning bill."""
 
     options: dict[str, object]
-    point: Point  # those of them that were searched
+    point: Point  # the options that were searched
     score: float
-    grid: dict[str, tuple[Value, ...]]  # with the values it grew by
-    edges: list[str]  # a sentence for each parameter whose best value has none beyond it
+    grid: dict[str, tuple[Value, ...]]  # including the values that it grew by
+    edges: list[str]  # a sentence for each parameter whose best value is the outermost one
     trials: list[Trial]
-    search: str = ""  # the mark of the search, as its trials have it
+    search: str = ""  # identifies the search; its trials store it too
 
     @property
     def bill(self) -> dict[str, Any]:
-        """All that all trials used up, pruned and diverged ones too, and what came of it."""
+        """The tuning bill: the cost of all trials, pruned and diverged ones too, and the choice."""
         ends = [r.history[-1] for trial in self.trials for r in trial.results if r.history]
         rounds = sum(int(row["t"]) + 1 for row in ends)
         costs = ("samples", "bits_up", "bits_down", "seconds")
@@ -80,12 +80,12 @@ class TuningResult(NamedTuple):
 
     @property
     def chosen(self) -> dict[str, Value]:
-        """Of the options, those that were searched."""
+        """The options that were searched, with their best values."""
         return dict(self.point)
 
 
 class Search:
-    """The grid of a method, as it grows, and the trials of its points so far."""
+    """The grid of a method, which may grow, and the trials so far."""
 
     def __init__(self, config: Config, grid: Grid, folder: Path, mark: str = "") -> None:
         self.config, self._given, self._folder, self._mark = config, grid, folder, mark
@@ -96,7 +96,7 @@ class Search:
         self.trials: dict[Point, Trial] = {}
 
     def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
-        """The run that tries a point."""
+        """The run of a point with a seed."""
         chosen = self.config.algorithm
         label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
         config = with_seed(at_point(self.config, point), seed)
@@ -105,13 +105,33 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best trial; of equals, the one that stands first in the grid."""
-        ranked = (self.trials[point] for point in self.points if point in self.trials)
-        scored = [trial for trial in ranked if trial.score is not None]
-        return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+        """The trial with the highest score.
+
+        Of equal scores, the point with the fewest values at an edge of those that were tried: a
+        value inside is as good, so the grid need not grow. Then the smaller values, in the order of
+        the grid's parameters; for a choice, the one that the grid names first.
+        """
+        scored = [trial for trial in self.trials.values() if trial.score is not None]
+        tried = tried_values(self.trials)
+        return min(
+            scored,
+            key=lambda trial: (
+                -(trial.score or 0.0),
+                len(edges(trial.point, tried)),
+                self._place(trial.point),
+            ),
+            default=None,
+        )
+
+    def _place(self, point: Point) -> tuple[float, ...]:
+        """Orders points by their values."""
+        return tuple(
+            value if isinstance(value, float) else float(self.grid[name].index(value))
+            for name, value in point
+        )
 
     def grow(self, most: int | None = None) -> list[Point]:
-        """New points, so many at most, beyond the edges of the grid on which the best one lies."""
+        """At most `most` new points, beyond the edges of the grid where the best point is."""
         best, new = self.best, list[Point]()
         if best is None:
             return new
@@ -122,7 +142,7 @@ class Search:
         return new
 
     def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
-        """For each parameter at an edge, the next value on that side, if there may be one."""
+        """The next value beyond each edge that the point is at, if one is allowed."""
         for name, value in point:
             values, given = numbers(self.grid[name]), numbers(self._given[name])
             if len(values) < 2 or value not in (values[0], values[-1]):
@@ -139,7 +159,7 @@ class Search:
                 yield name, further
 
     def result(self) -> TuningResult | None:
-        """What was found, if any trial came to its end."""
+        """The result, if any trial finished."""
         best = self.best
         return best and TuningResult(
             options=self._options(best.point),
@@ -166,7 +186,7 @@ def tune(
     extend: bool = True,
     workers: int = 0,
 ) -> TuningResult:
-    """Search the grid, and beyond an edge where the best value lies on it."""
+    """Search the grid, and beyond its edge where the best value is there."""
     mark = search_mark(config, grid, seeds, budget, pruning, extend)
     check_folder(folder, config.algorithm.name, seeds, mark)
     config = on_held_out(config)
@@ -181,12 +201,12 @@ def tune(
 
 
 def on_held_out(config: Config) -> Config:
-    """The same settings, scored on samples held out of training."""
+    """The same settings, scored on held-out samples."""
     return replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
 
 
 def at_point(config: Config, point: Point) -> Config:
-    """The settings with the steps of a point."""
+    """The settings with the values of a point."""
     chosen = config.algorithm
     given = {**vars(chosen), **chosen.options, **dict(point)}
     given.pop("options")
@@ -202,7 +222,7 @@ def search_all(
     extend: bool = True,
     workers: int = 0,
 ) -> None:
-    """Play all trials of these searches, side by side; each prunes by its own and grows alone."""
+    """Run all trials of these searches at once; each search prunes and grows on its own."""
     whole, rest = list[Todo](), list[Todo]()
     for search in searches:
         mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
@@ -210,9 +230,9 @@ def search_all(
         few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
         whole.append((search, chosen[:few], {}))
         rest.append((search, chosen[few:], {}))
-    play(whole, seeds, workers)
+    run_points(whole, seeds, workers)
     floors = [medians(s.trials.values(), s.config.system.T) if pruning else {} for s in searches]
-    play(
+    run_points(
         [(s, points, own) for (s, points, _), own in zip(rest, floors, strict=True)], seeds, workers
     )
     most = math.inf if budget is None else budget
@@ -223,14 +243,14 @@ def search_all(
         ]
         if not any(points for _, points, _ in grown):
             return
-        play(grown, seeds, workers)
+        run_points(grown, seeds, workers)
 
 
 Todo: TypeAlias = tuple[Search, Sequence[Point], Mapping[int, float]]  # points, and their floors
 
 
-def play(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
-    """Try points; one that is pruned with its first seed is not played with the others."""
+def run_points(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
+    """Run the trials of points; one that does not finish with its first seed gets no others."""
     points = [(search, point, floors) for search, each, floors in todo for point in each]
     first = run_groups([[s.plan(point, seeds[0], floors)] for s, point, floors in points], workers)
     others = [seeds[1:] if result.state == "done" else [] for (result,) in first]
@@ -246,15 +266,15 @@ def play(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
 
 
 def search_mark(config: Config, grid: Grid, seeds: Sequence[int], *how: object) -> str:
-    """Eight letters that differ wherever two searches do."""
+    """Eight hex digits that identify a search."""
     what = json.dumps([config.canonical(), grid, list(seeds), how], sort_keys=True)
     return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
 def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> None:
-    """Refuse a folder that holds what another search found, for its bill would be lost.
+    """Refuse a folder with the result of another search, whose tuning bill would be lost.
 
-    An older file has no mark; the method and the seeds tell it from another as far as they can.
+    An older file does not name its search and is identified by its method and seeds alone.
     """
     path = folder / TUNED
     try:
@@ -264,25 +284,24 @@ def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> No
         return
     if found != (name, list(seeds), mark):
         raise ConfigError(
-            f"'{path}' holds another search, of {found[0]}, and its bill; choose another folder "
-            "(--out)"
+            f"'{path}' is from another search, of {found[0]}, and has its tuning bill; choose "
+            "another folder (--out)"
         )
 
 
 def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
-    """Say why nothing was found."""
+    """Raise an error that says why nothing was found."""
     results = [result for trial in trials for result in trial.results]
     if failed := [result for result in results if result.state == "failed"]:
-        raise FleetError(f"no trial came to its end: {failed[0].run.name} {failed[0].reason}")
+        raise FleetError(f"no trial finished: {failed[0].run.name} failed: {failed[0].reason}")
     states = sorted({trial.state for trial in trials})
     raise ConfigError(
-        f"no trial of {name} came to its end (they {', '.join(states)}); give smaller step sizes "
-        "(--grid) or see the run files"
+        f"no trial of {name} finished (all {' or '.join(states)}); give smaller step sizes (--grid)"
     )
 
 
 def declared_grid(name: str) -> Grid:
-    """The grid that a method brings along; one that says nothing of its steps has none."""
+    """The grid that a method declares; empty for a method that does not declare its steps."""
     about = about_of(algorithms.find(name))
     if about.steps and not about.grid:
         raise ConfigError(
@@ -294,7 +313,7 @@ def declared_grid(name: str) -> Grid:
 def check_grid(config: Config, grid: Grid) -> None:
     for name, values in grid.items():
         if len(set(values)) < len(values):
-            raise ConfigError(f"--grid {name} names a value twice; leave one out")
+            raise ConfigError(f"--grid {name} has the same value twice; remove one")
         for value in values:
             algorithms.check(config.algorithm.name, {name: value}, config.algorithm.explicit_steps)
 
@@ -307,9 +326,9 @@ def late_mean(history: Sequence[Row], T: int, name: str = "accuracy") -> float:
 
 
 def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
-    """At each evaluation, what half of these trials had reached with their first seed.
+    """The median accuracy of these trials with their first seed, at each evaluation.
 
-    A diverged one has nothing.
+    A diverged trial counts as 0.
     """
     curves = [
         {int(row["t"]): row["accuracy"] for row in trial.results[0].scores} for trial in trials
@@ -319,7 +338,7 @@ def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
 
 
 def next_value(value: float, neighbour: float) -> float:
-    """The grid's next value: half-decades stay 1, 3, 10, ...; else the same factor again.
+    """The grid's next value: half-decades continue 1, 3, 10, ...; else the same factor again.
 
     >>> next_value(0.3, 0.1), next_value(0.001, 0.003), next_value(1.0, 0.5)
     (1.0, 0.0003, 2.0)
@@ -338,7 +357,7 @@ def text(value: Value) -> str:
 
 
 def numbers(values: Iterable[Value]) -> list[float]:
-    """Those of a grid that have an order, and so an edge."""
+    """The numbers among these values; only they have an order, and so edges."""
     return [value for value in values if isinstance(value, float)]
 
 
@@ -348,7 +367,7 @@ def in_order(values: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
-    """The values of each parameter that were played; a budget may have left some out."""
+    """The values of each parameter that were tried; a budget may have skipped some."""
     values: dict[str, set[Value]] = {}
     for point in points:
         for name, value in point:
@@ -357,7 +376,7 @@ def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
 
 
 def edges(point: Point, tried: Grid) -> list[str]:
-    """A sentence for each parameter whose best value has none beyond it."""
+    """A sentence for each parameter whose best value is the outermost one tried."""
     found = []
     for name, value in point:
         values = numbers(tried[name])
@@ -368,7 +387,7 @@ def edges(point: Point, tried: Grid) -> list[str]:
 
 
 def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path) -> Path:
-    """All of it as JSON, for `tunefree compare NAME@FILE`."""
+    """Save the result as JSON, for `tunefree compare NAME@FILE`."""
     chosen = config.algorithm
     content: dict[str, Any] = {
         "algorithm": chosen.name,

@@ -1,4 +1,4 @@
-"""A batch's worker process: plays one run after another; ends at once when its batch is gone."""
+"""A batch's worker process: does one run after another; exits at once when its batch ends."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.record import Row
 
-PAUSE = 0.2  # seconds between rows that are told only to show progress
+PAUSE = 0.2  # seconds between rows that are sent only to show progress
 
-Tell = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
 def run_job(
-    config: Config, facts: Mapping[str, object], floors: Mapping[int, float], tell: Tell
+    config: Config, facts: Mapping[str, object], floors: Mapping[int, float], send: Send
 ) -> None:
-    """Play one run from its beginning, or from where it was interrupted, to its end."""
+    """Do one run to its end, from the start or from where it was interrupted."""
     end, reason = "done", ""
     try:
         run = open_run(config, facts)
         with closing(run.record):
-            if not finish(run, floors, tell):
+            if not finish(run, floors, send):
                 end = "pruned"
     except WireError:
-        end = "diverged"  # the run file says how
+        end = "diverged"  # the reason is in the run file
     except ConfigError as error:
         end, reason = "refused", str(error)
     except (FleetError, RecordError) as error:
         end, reason = "failed", str(error)
-    tell({"end": end, "reason": reason})
+    send({"end": end, "reason": reason})
 
 
 def open_run(chosen: Config, facts: Mapping[str, object]) -> Run:
-    """A new run, or the rest of one that was interrupted, from its last checkpoint."""
+    """A new run, or an interrupted one resumed from its last checkpoint."""
     path = Path(chosen.run.out)
     return resume_command(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
 
 
-def finish(run: Run, floors: Mapping[int, float], tell: Tell) -> bool:
-    """Train to the end, or until an accuracy is below its floor."""
-    told = 0.0
+def finish(run: Run, floors: Mapping[int, float], send: Send) -> bool:
+    """Train to the end, or until an accuracy is below its floor; whether it got to the end."""
+    sent = 0.0
     with closing(iter(run)) as rows:
         for row in rows:
-            if "train_loss" in row or time.monotonic() - told > PAUSE:
-                told = time.monotonic()
-                tell({"row": row})
+            if "train_loss" in row or time.monotonic() - sent > PAUSE:
+                sent = time.monotonic()
+                send({"row": row})
             if hopeless(row, floors):
                 run.record.note(
                     pruned=f"accuracy {row['accuracy']:.4f} at round {row['t'] + 1:.0f} is below "
-                    f"{floors[int(row['t'])]:.4f}, the median of the trials played whole"
+                    f"{floors[int(row['t'])]:.4f}, the median of the trials run in full"
                 )
                 return False
     return True
@@ -73,7 +73,7 @@ def hopeless(row: Row, floors: Mapping[int, float]) -> bool:
 
 
 def end_with_batch() -> None:
-    """Standard input ends when the batch's process does, in whatever way."""
+    """Exit when standard input closes, which it does however the batch's process ends."""
     sys.stdin.buffer.read()
     os._exit(1)
 

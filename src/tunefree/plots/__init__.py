@@ -1,1 +1,1 @@
-"""All that is drawn with matplotlib, the only place that imports it."""
+"""All matplotlib figures; only this package imports matplotlib."""

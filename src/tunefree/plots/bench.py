@@ -1,4 +1,4 @@
-"""A picture of `tunefree bench`."""
+"""The figure of `tunefree bench`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tunefree.plots.style import COLOURS, new_figure, save_figure
 
 
 def draw_times(result: Mapping[str, Any], path: Path) -> Path:
-    """Seconds per round: the medians as bars, with a whisker from lowest to highest."""
+    """Seconds per round: bars for the medians, whiskers from lowest to highest."""
     rows, about = result["contestants"][::-1], result["workload"]
     figure = new_figure(8, 0.6 * len(rows) + 1.2)
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""Pictures of the challenge: ours against the best tuned method, and performance profiles."""
+"""Figures of the challenge: our method against the best tuned one, and performance profiles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Profile(NamedTuple):
 
 
 def save_pairs(pairs: Sequence[Pair], path: Path) -> Path:
-    """A row for each task: where ours ends, where the best tuned method does."""
+    """A row for each task: the final accuracy of our method and of the best tuned one."""
     figure = new_figure(8.2, 1.1 + 0.34 * len(pairs))
     axes = figure.subplots()
     label_axes(axes, "test accuracy at the end, mean and deviation over seeds", "")
@@ -73,7 +73,7 @@ def save_pairs(pairs: Sequence[Pair], path: Path) -> Path:
 
 
 def save_profiles(profiles: Sequence[Profile], path: Path) -> Path:
-    """Shares of tasks against how far from the best one may be; up and to the left is better."""
+    """Shares of tasks against the distance to the best; up and to the left is better."""
     figure = new_figure(10.5, 4.4)
     panels = list(figure.subplots(1, len(profiles), squeeze=False).flat)
     names = list(dict.fromkeys(name for profile in profiles for name in profile.shares))

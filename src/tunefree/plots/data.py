@@ -1,4 +1,4 @@
-"""Pictures of data: who has which classes, and what the samples look like."""
+"""Figures of data: the classes of each client, and examples of samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INK = "#1f2933"
 
 
 def draw_counts(counts: Index, path: Path, names: tuple[str, ...] = (), title: str = "") -> Path:
-    """A PNG of the client-by-class counts: one column per client, its size above it."""
+    """A PNG of the client-by-class counts: one column per client, with its size above."""
     shown = counts[:SHOWN_CLIENTS]
     clients, classes = shown.shape
     figure = new_figure(min(14.0, 3.2 + 0.14 * clients), 2.6 + min(8.0, 0.26 * classes))
@@ -34,7 +34,7 @@ def draw_counts(counts: Index, path: Path, names: tuple[str, ...] = (), title: s
     top.grid(axis="y", color="#e4e7eb", linewidth=0.7)
     top.set_axisbelow(True)
 
-    seen = np.ma.masked_equal(shown.T, 0)  # nothing is white, one sample is already coloured
+    seen = np.ma.masked_equal(shown.T, 0)  # zero is white, one sample already coloured
     image = main.imshow(seen, aspect="auto", cmap="YlGnBu", norm=root_scale(shown))
     main.set_facecolor("white")
     labels = list(names) if len(names) == classes else [str(k) for k in range(classes)]
@@ -53,7 +53,7 @@ def draw_counts(counts: Index, path: Path, names: tuple[str, ...] = (), title: s
 
 
 def root_scale(counts: Index) -> PowerNorm:
-    """Colours that grow with the square root, so that small counts can be told apart."""
+    """A square-root colour scale, so that small counts can be distinguished."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(gamma=0.5, vmin=0, vmax=max(1, int(counts.max(initial=0))))
@@ -65,7 +65,7 @@ def draw_samples(data: Dataset, path: Path, columns: int = 10) -> Path:
     if data.classes is None or data.words or x.dim() not in (3, 4):
         raise ConfigError(f"{data.name} has no images to draw; use first_words for texts")
     rows = [first_of_class(y, label, columns) for label in range(data.classes)]
-    blocks = max(1, round(data.classes / 16))  # rows side by side when there are many
+    blocks = max(1, round(data.classes / 16))  # several columns of rows if there are many
     tall = -(-data.classes // blocks)
     names = data.names or tuple(str(label) for label in range(data.classes))
     margin = 0.25 + 0.09 * max(len(name) for name in names)
@@ -89,7 +89,7 @@ def draw_samples(data: Dataset, path: Path, columns: int = 10) -> Path:
 
 
 def first_words(data: Dataset, rows: int = 3, words: int = 12) -> list[tuple[str, str]]:
-    """For texts: class name and first words of the first training texts of each class."""
+    """For texts: the class and first words of the first training texts of each class."""
     table = []
     for label in range(data.classes or 0):
         name = data.names[label] if data.names else str(label)

@@ -1,4 +1,4 @@
-"""Curves on one or many pairs of axes: means over seeds, with a band from lowest to highest."""
+"""Curves in one or more panels: means over seeds, with a band from lowest to highest."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE, HIGH, DPI = 4.2, 2.9, 110  # inches of a panel, dots of an inch
-FEW = 8  # values on an axis that each get a label
+WIDE, HIGH, DPI = 4.2, 2.9, 110  # inches of a panel, dots per inch
+FEW = 8  # at most so many values on an axis each get a label
 
 Points: TypeAlias = Mapping[float, Sequence[float]]  # x -> one value per seed
 
 
 class Panel(NamedTuple):
-    """What is drawn on one pair of axes."""
+    """The content of one pair of axes."""
 
     title: str
     lines: Mapping[str, Points]
@@ -41,12 +41,12 @@ class Panel(NamedTuple):
 
 
 def save(panels: Sequence[Panel], path: Path) -> Path:
-    """All panels in one picture."""
+    """Save all panels as one picture."""
     return save_figure(draw(panels), path, DPI)
 
 
 def draw(panels: Sequence[Panel]) -> Figure:
-    """All panels with one legend."""
+    """Draw all panels with one legend."""
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     rows = ceil(len(panels) / columns)
     labels = list(dict.fromkeys(label for panel in panels for label in panel.lines))

@@ -1,4 +1,4 @@
-"""The page's figures as files: SVG and PNG by matplotlib, and CSV."""
+"""The page's figures as SVG and PNG files, and their numbers as CSV."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Table: TypeAlias = list[Sequence[object]]
 
 
 class Sheet(NamedTuple):
-    """One figure: its file name, how it is drawn, and its numbers."""
+    """One figure: its file name, a function that draws it, and its numbers."""
 
     name: str
     high: float  # inches
@@ -37,7 +37,7 @@ class Sheet(NamedTuple):
 
 
 def write(content: Content, folder: Path) -> list[Path]:
-    """Every figure as .svg, .png and .csv in this folder."""
+    """Write every figure as .svg, .png and .csv to this folder."""
     files = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def write(content: Content, folder: Path) -> list[Path]:
 
 
 def sheets(content: Content) -> Iterator[Sheet]:
-    """Every measure by every axis, and the page's other figures."""
+    """Every measure against every axis, and the page's other figures."""
     several = len(content["workloads"]) > 1
     for workload in content["workloads"]:
         start = f"{workload['id']}-" if several else ""
@@ -78,7 +78,7 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
     methods = [method for method in workload["methods"] if y in method["y"] and x in method["x"]]
 
     def draw(figure: Figure) -> None:
-        axes = plain_axes(figure, AXES[x], workload["measures"][y], workload["title"])
+        axes = labelled_axes(figure, AXES[x], workload["measures"][y], workload["title"])
         for method in methods:
             points = zip(method["x"][x], *method["y"][y].values(), method["seeds_at"], strict=True)
             state = "" if method["state"] == "done" else f" ({method['state']})"
@@ -102,7 +102,7 @@ def curves(name: str, workload: Content, y: str, x: str) -> Sheet:
 
 def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
     def draw(figure: Figure) -> None:
-        axes = plain_axes(figure, sweep["key"], score, f"Sensitivity to {sweep['title']}")
+        axes = labelled_axes(figure, sweep["key"], score, f"Sensitivity to {sweep['title']}")
         axes.set_xscale("log")
         for line in sweep["lines"]:
             look = line_style(line["style"])
@@ -121,7 +121,7 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
             look = line_style(level["style"]) | {"marker": ""}
             axes.axhline(level["value"], **look, label=level["label"])
         if sweep["measure"] == "accuracy":
-            axes.set_ylim(0, 1.02)  # a cut scale would make little look like much
+            axes.set_ylim(0, 1.02)  # a truncated scale would exaggerate differences
             if sweep["chance"]:
                 axes.axhline(sweep["chance"], color="#59626c", linewidth=0.8, linestyle=":")
                 where: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
@@ -142,17 +142,17 @@ def traffic(name: str, rows: Sequence[Content]) -> Sheet:
     keys = ("bits_up", "value_bits_up", "bits_down", "value_bits_down")
 
     def draw(figure: Figure) -> None:
-        axes = plain_axes(figure, "bits of one training, all clients", "")
+        axes = labelled_axes(figure, "bits of one training, all clients", "")
         axes.grid(visible=False)
         for place, row in enumerate(rows):
             for shift, way, colour in ((-0.2, "up", COLOURS[0]), (0.2, "down", COLOURS[6])):
-                bare, whole = row[f"value_bits_{way}"], row[f"bits_{way}"]
+                values, total = row[f"value_bits_{way}"], row[f"bits_{way}"]
                 look: dict[str, Any] = {"height": 0.36, "edgecolor": colour}
                 label = way if place == 0 else "_"
-                axes.barh(place + shift, bare, color=colour, label=label, **look)
+                axes.barh(place + shift, values, color=colour, label=label, **look)
                 rest = "positions" if place == 0 and way == "down" else "_"
                 hatched = look | {"color": "white", "hatch": "////", "label": rest}
-                axes.barh(place + shift, whole - bare, left=bare, **hatched)
+                axes.barh(place + shift, total - values, left=values, **hatched)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
         axes.invert_yaxis()
         add_legend(figure, axes)
@@ -203,7 +203,7 @@ def classes(name: str, picture: Content) -> Sheet:
     return Sheet(name, min(8.0, 1.4 + 0.2 * len(counts[0])), draw, table)
 
 
-def plain_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
+def labelled_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:
     axes: Axes = figure.subplots()
     label_axes(axes, x, y, title)
     return axes

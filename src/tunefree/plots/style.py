@@ -1,4 +1,4 @@
-"""What all pictures share: a figure, its file, and lines told apart by colour, dashes or marks."""
+"""Shared by all figures: creating and saving them, and line styles by colour, dash and mark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARKS = "os^Dv+pd"  # no cross, which means diverged
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of so many inches, outside pyplot's global state."""
+    """A figure with its size in inches, outside pyplot's global state."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
 
 
 def line_style(style: int) -> dict[str, Any]:
-    """Colour, dashes and marks, as on the page: any one of them is enough."""
+    """Colour, dashes and marks as on the page; any one of them identifies the line."""
     return {
         "color": COLOURS[style % len(COLOURS)],
         "linestyle": DASHES[style % len(DASHES)],
@@ -77,7 +77,7 @@ def draw_line(axes: Axes, points: Sequence[Sequence[Any]], style: dict[str, Any]
 
 
 def add_legend(figure: Figure, *panels: Axes, **where: Any) -> None:
-    """One legend for all panels, each name once; beside them, or elsewhere."""
+    """One legend for all panels, each name once; to their right by default."""
     found = {
         label: line
         for axes in panels

@@ -1,1 +1,1 @@
-"""Run files -> methods -> one HTML page, or figures; opens fast because it never needs torch."""
+"""Run files -> methods -> one HTML page or figures; starts fast because it never needs torch."""

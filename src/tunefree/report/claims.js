@@ -1,4 +1,4 @@
-// The claims of a reproduction: a short table, and below each claim what decided it.
+// The claims of a reproduction: a short table, with the reasons below each claim.
 
 const VERDICTS = {holds: ["holds", "\u2713 "], "does not hold": ["fails", "\u2717 "]};
 const HOLDS = new Map([
@@ -15,7 +15,7 @@ function claims(verdicts) {
       make: () =>
         framed(
           "claims-table",
-          "What the papers claim, and whether it held here, at the size that was run.",
+          "The papers' claims, and whether each holds here at the size that was run.",
           h(
             "table",
             {class: "claims", "aria-labelledby": "claims-table-caption"},
@@ -51,16 +51,16 @@ function counted({parts = []}) {
 }
 
 function reasons({parts = [], numbers, seeds, why, command, finals = [], tuned, scale, played, reason}) {
-  // a number that is a part is not said twice, nor is the reason, which only repeats the parts
-  const said = new Set(parts.map(part => part.what)),
-    more = Object.entries(numbers ?? {}).filter(([name]) => !said.has(name));
+  // numbers that are parts are not repeated, nor is `why`, which only repeats the parts
+  const shown = new Set(parts.map(part => part.what)),
+    more = Object.entries(numbers ?? {}).filter(([name]) => !shown.has(name));
   const chosen = Object.entries(tuned ?? {});
   return [
-    parts.length ? grid(["Part", "#Found", "Must be", "Holds"], parts.map(partRow)) : h("p", {}, why || "No reason given."),
+    parts.length ? grid(["Part", "#Measured", "Must be", "Holds"], parts.map(partRow)) : h("p", {}, why || "No reason given."),
     more.length ? grid(["Number", "#Value"], more.map(([name, value]) => [named(name), shownNumber(value)])) : "",
     finals.length ? ends(finals) : "",
     chosen.length ? h("p", {}, `Tuned: ${chosen.map(([name, to]) => `${name} to ${to}`).join("; ")}.`) : "",
-    reason ? h("p", {}, `The reason that it does not hold: ${reason}.`) : "",
+    reason ? h("p", {}, `Why it does not hold: ${reason}.`) : "",
     played ? h("p", {}, `At ${scale} size: ${played}.`) : "",
     h("p", {}, `Seeds: ${[].concat(seeds ?? []).join(", ") || "none"}. `, command ? h("code", {}, command) : ""),
   ];
@@ -68,13 +68,13 @@ function reasons({parts = [], numbers, seeds, why, command, finals = [], tuned, 
 
 const partRow = ({what, value, error, limit, side, holds}) => [
   named(what),
-  value === null ? "nothing" : shownNumber(value) + (error ? ` \u00b1 ${+error.toPrecision(2)}` : ""),
+  value === null ? "no value" : shownNumber(value) + (error ? ` \u00b1 ${+error.toPrecision(2)}` : ""),
   `${side} ${shownNumber(limit)}`,
   HOLDS.get(holds) ?? {text: "open", kind: "open"},
 ];
 const shownNumber = value => (typeof value === "number" ? plain(value) : String(value ?? "\u2013"));
 
-const methodOf = end => end.method ?? end.arm; // older verdicts have the latter
+const methodOf = end => end.method ?? end.arm; // older verdicts have `arm`
 
 function ends(finals) {
   // a row for each method, a column for each setting
@@ -91,7 +91,7 @@ function ends(finals) {
   );
 }
 
-let opened = []; // for paper, on which nothing can be unfolded
+let opened = []; // unfolded for printing
 addEventListener("beforeprint", () => {
   opened = [...document.querySelectorAll("details:not([open])")];
   for (const each of opened) each.open = true;

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: the page, the live page and the figures all draw from this."""
+"""The content of a report as data: the page, the live page and the figures are made from it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.record import Summary
-from tunefree.report.costs import absences, bill, staleness, traffic
+from tunefree.report.costs import absences, staleness, traffic, tuning_bill
 from tunefree.report.methods import AXES, Content, Method, flatten, group, measures_of, once_each
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100
 SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
-NAMED_FILES = 5  # at most, of those that cannot be read
+NAMED_FILES = 5  # at most, of the unreadable ones
 RUN_KEYS = ("method", "role", "seed", "state", "reason", "rounds", "accuracy", "loss", "scored_on")
 HIDDEN = {"run.seed", "run.out", "run.fleet", "run.workers", "run.kernels", "data.dir"}
 
@@ -26,19 +26,19 @@ def content(
     title: str = "",
     unreadable: Sequence[Path] = (),
 ) -> Content:
-    """Everything there is to say about these runs; a part that has nothing to show is empty."""
+    """The content of a report on these runs; a part with nothing to show is empty."""
     counted = once_each(runs)
     groups: dict[str, list[Summary]] = {}
     for run in counted:
         groups.setdefault(workload_title(run), []).append(run)
     workloads = [workload(f"w{i}", *item) for i, item in enumerate(groups.items())]
-    said: Content = finite(
+    made: Content = finite(
         {
             "title": title or "Federated training",
             "lead": " ".join(
                 [
                     lead(runs, sum(len(each["methods"]) for each in workloads), verdicts),
-                    *left_out(len(runs) - len(counted), unreadable),
+                    *excluded(len(runs) - len(counted), unreadable),
                 ]
             ),
             "axes": AXES,
@@ -49,11 +49,11 @@ def content(
             "runs": [run_line(run) for run in runs],
         }
     )
-    return said
+    return made
 
 
 def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
-    """All that is shown of the runs on the same data and model."""
+    """The content for the runs on the same data and model."""
     methods, sweep = group(of_role(runs, "method")), of_role(runs, "sweep")
     drawn = [*of_role(runs, "method"), *sweep]
     measures = measures_of(drawn)
@@ -65,7 +65,7 @@ def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
         "axes": axes,
         "methods": [method_line(i, method, measures, axes) for i, method in enumerate(methods)],
         "sensitivity": sensitivity(sweep, methods, measures),
-        "bill": bill(methods, of_role(runs, "trial")),
+        "bill": tuning_bill(methods, of_role(runs, "trial")),
         "traffic": [line for i, method in enumerate(methods) if (line := traffic(i, method))],
         "staleness": [line for i, method in enumerate(methods) if (line := staleness(i, method))],
         "absences": absences(methods),
@@ -93,16 +93,16 @@ def method_line(
 
 
 def run_line(run: Summary) -> Content:
-    """What the page says of a run; where its file is concerns nobody else."""
-    told = run.as_dict()
+    """The page's row for a run; it names the file but not its folder, which is private."""
+    facts = run.as_dict()
     file = run.path.name if run.path else ""
-    scores = {measure: told[measure] for measure in run.measures}
-    kept = {key: told[key] for key in RUN_KEYS}
-    return {"file": file, "T": run.planned_rounds, **kept, "scores": scores}
+    scores = {measure: facts[measure] for measure in run.measures}
+    shown = {key: facts[key] for key in RUN_KEYS}
+    return {"file": file, "T": run.planned_rounds, **shown, "scores": scores}
 
 
 def picture(runs: Sequence[Summary]) -> Content:
-    """Who holds which classes, of the first run that tells."""
+    """Samples by client and class, from the first run that recorded them."""
     for run in runs:
         if counts := run.facts.label_counts:
             return {
@@ -114,7 +114,7 @@ def picture(runs: Sequence[Summary]) -> Content:
 
 
 def settings_table(runs: Sequence[Summary]) -> Content:
-    """Settings that all runs share, and for each method those that it does not share."""
+    """The settings that all methods share, and those in which they differ."""
     flat = {method.label: flatten(method.runs[0].facts.config) for method in group(runs)}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     keys = [key for key in keys if key not in HIDDEN]
@@ -128,7 +128,7 @@ def settings_table(runs: Sequence[Summary]) -> Content:
 
 
 def versions(runs: Iterable[Summary]) -> list[list[str]]:
-    """Every version that was used; more than one if the runs differ."""
+    """All versions that were used; several of one package if the runs differ."""
     seen: dict[str, dict[str, None]] = {}
     for run in runs:
         facts = run.facts
@@ -140,10 +140,10 @@ def versions(runs: Iterable[Summary]) -> list[list[str]]:
 
 
 def lead(runs: Sequence[Summary], methods: int, verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The first sentence: how much there is, and what did not end well."""
+    """The first sentence: how many runs there are, and which did not finish."""
     if not runs:
-        return tally(verdicts) if verdicts else "No run yet."
-    parts = [f"{plural(len(of_role(runs, 'method')), 'run')} in {plural(methods, 'method')}"]
+        return tally(verdicts) if verdicts else "No runs yet."
+    parts = [f"{plural(len(of_role(runs, 'method')), 'run')} of {plural(methods, 'method')}"]
     for role in ("sweep", "trial"):
         if count := len(of_role(runs, role)):
             parts.append(plural(count, f"{role} run"))
@@ -154,7 +154,7 @@ def lead(runs: Sequence[Summary], methods: int, verdicts: Sequence[Mapping[str, 
 
 
 def tally(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """How many claims have which verdict."""
+    """How many claims have each verdict."""
     words = Counter(str(row.get("verdict") or "not decided") for row in verdicts)
     counts = ", ".join(
         f"{count} {word if count == 1 else SEVERAL.get(word, word)}"
@@ -163,20 +163,20 @@ def tally(verdicts: Sequence[Mapping[str, Any]]) -> str:
     return f"{plural(len(verdicts), 'verdict')}: {counts}."
 
 
-def left_out(repeats: int, unreadable: Sequence[Path]) -> list[str]:
+def excluded(repeats: int, unreadable: Sequence[Path]) -> list[str]:
     """A sentence for each kind of file that does not count."""
-    said = []
+    sentences = []
     if repeats:
         some = "1 run file repeats" if repeats == 1 else f"{repeats} run files repeat"
         verb = "is" if repeats == 1 else "are"
-        said.append(f"{some} a seed of the same method and {verb} left out of the means.")
+        sentences.append(f"{some} a seed of the same method and {verb} excluded from the means.")
     if unreadable:
         names = ", ".join(path.name for path in unreadable[:NAMED_FILES])
         more = len(unreadable) - NAMED_FILES
         others = f" and {more} more" if more > 0 else ""
         count = plural(len(unreadable), "file")
-        said.append(f"{count} cannot be read as a run file: {names}{others}.")
-    return said
+        sentences.append(f"{count} cannot be read as a run file: {names}{others}.")
+    return sentences
 
 
 def plural(count: int, noun: str) -> str:
@@ -184,16 +184,17 @@ def plural(count: int, noun: str) -> str:
 
 
 def of_role(runs: Sequence[Summary], role: str) -> list[Summary]:
-    """Runs of this role; one that is neither trial nor sweep is a method."""
+    """The runs with this role; a run that is neither a trial nor a sweep has the role method."""
     roles = {"trial", "sweep"}
     given = ((run, run.facts.role) for run in runs)
     return [run for run, own in given if (own if own in roles else "method") == role]
 
 
 def workload_title(run: Summary) -> str:
-    """Data, partition, model and what is scored: only runs that share them can be compared.
+    """Data, partition, model and samples scored: only runs that share them can be compared.
 
-    Trials are counted beside the runs that they were made for, though they hold samples out.
+    Trials belong to the workload of the runs that they were made for, though they are scored on
+    held-out samples.
     """
     title = run.facts.workload or "Own data and model"
     apart = run.facts.validation and run.facts.role != "trial"
@@ -201,7 +202,7 @@ def workload_title(run: Summary) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The same, with None for numbers that JSON does not know."""
+    """The same value, with None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {str(key): finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What methods cost: the search for their settings, bits, late and missing replies."""
+"""The costs of methods: tuning bill, bits, late and missing replies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ STALENESS_BARS = 100
 SPENT = ("rounds", "samples", "bits_up", "bits_down")
 
 
-def bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Content]:
-    """What was spent to find the settings, beside what one training with them cost.
+def tuning_bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Content]:
+    """The cost of the search for each method's settings, and of one training with them.
 
-    A method notes its own search. Trials of searches that no method noted are counted apart,
-    search by search; older files do not tell of which search they are, only of which method.
+    A tuned method's run files contain its tuning bill. Trials of other searches are counted search
+    by search; older files name only the method of a trial, not its search.
     """
     rows: list[Content] = []
     noted: set[tuple[str, str]] = set()
@@ -26,7 +26,7 @@ def bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Content]:
         first = method.runs[0].facts
         texts = {json.dumps(run.facts.tuning, sort_keys=True) for run in method.runs} - {"{}"}
         bills = [json.loads(text) for text in sorted(texts)]
-        known = bool(bills) or first.tuning_free  # not so if the steps were chosen by hand
+        known = bool(bills) or first.tuning_free  # unknown if the steps were chosen by hand
         noted |= {(run.title, str(each.get("search", ""))) for run in method.runs for each in bills}
         found = {json.dumps(own): own for run in method.runs if (own := run.facts.searched)}
         rows.append(
@@ -50,7 +50,7 @@ def bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Content]:
 
 
 def is_noted(search: tuple[str, str], noted: Set[tuple[str, str]]) -> bool:
-    """Whether a method brings this bill; where one of the two has no mark, the method decides."""
+    """Whether a method has this search's bill; older files are compared by method alone."""
     title, mark = search
     marks = {other for name, other in noted if name == title}
     return bool(marks) and (not mark or "" in marks or mark in marks)
@@ -61,18 +61,18 @@ def add_up(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def spent(run: Summary) -> dict[str, float]:
-    """What all clients of a run used up together, as one trial."""
+    """The cost of a run, all clients together, as one trial."""
     costs = {key: run.total(key) for key in SPENT if key != "rounds"}
     return {"trials": 1, "rounds": run.rounds, **costs}
 
 
 def means(rows: Sequence[Mapping[str, float]], keys: Iterable[str]) -> dict[str, float]:
-    """The mean of each over whole trainings; nothing where none got through."""
+    """The means over full trainings; empty if there is none."""
     return {key: statistics.fmean(row[key] for row in rows) for key in keys} if rows else {}
 
 
 def traffic(style: int, method: Method) -> Content:
-    """Bits of one run, the mean over the seeds: all of them, and values alone."""
+    """Bits of one run, mean over the seeds: in total, and of the values alone."""
     mean = means([{key: run.total(key) for key in BITS} for run in method.judged], BITS)
     if not any(mean.values()):
         return {}
@@ -87,7 +87,7 @@ def traffic(style: int, method: Method) -> Content:
 
 
 def staleness(style: int, method: Method) -> Content:
-    """How many replies came how late, all seeds together; nothing if none was late."""
+    """A histogram of the replies' staleness, all seeds together; empty if none was stale."""
     counts: dict[int, int] = {}
     for run in method.runs:
         for tau, count in run.staleness.items():

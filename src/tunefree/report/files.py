@@ -1,4 +1,4 @@
-"""Run files and verdicts, found and read."""
+"""Find and read run files and verdicts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tunefree.record import Summary, summarise
 
 
 class Found(NamedTuple):
-    """What there is at the paths that were given."""
+    """What was found at the given paths."""
 
     runs: list[Summary]
     verdicts: list[dict[str, Any]]
-    unreadable: list[Path]  # files in folders that are called like run files
+    unreadable: list[Path]  # files in folders that are named like run files
     empty: list[Path]  # folders without runs and verdicts
 
 
 def find(paths: Iterable[Path], read: Callable[[Path], Summary] = summarise) -> Found:
-    """All that is meant: a folder means every run file and all verdicts in it, however deep.
+    """The runs and verdicts at these paths; folders are searched at any depth.
 
-    A file that cannot be read is an error only if it was named itself.
+    A file that cannot be read is an error only if its own path was given.
     """
     runs: dict[Path, Summary] = {}
     claims: dict[Path, list[dict[str, Any]]] = {}
@@ -47,7 +47,7 @@ def find(paths: Iterable[Path], read: Callable[[Path], Summary] = summarise) -> 
 
 
 def verdicts(file: Path) -> list[dict[str, Any]]:
-    """The claims of a reproduction and what became of them."""
+    """The claims of a reproduction and their verdicts."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -58,11 +58,11 @@ def verdicts(file: Path) -> list[dict[str, Any]]:
 
 
 def check_not_empty(found: Found) -> None:
-    """Refuse a folder in which there is nothing to report."""
+    """Refuse a folder with nothing to report."""
     for folder in found.empty:
         inside = [file.name for file in found.unreadable if file.is_relative_to(folder)]
         bad = f" ({', '.join(inside)} cannot be read as one)" if inside else ""
         raise ConfigError(
             f"there is no run file (*.sqlite) in the folder '{folder}'{bad}; "
-            "give a folder that `tunefree run --out` or `tunefree compare` has written to"
+            "give a folder that `tunefree run --out` or `tunefree compare` wrote to"
         )

@@ -1,4 +1,4 @@
-"""The same page over HTTP, to this machine alone, while its runs are being written."""
+"""The report page over HTTP, for this machine only, while its runs are training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 class Watch:
-    """The runs at these paths, read again only where a file has changed."""
+    """The runs at these paths; a file is read again only if it has changed."""
 
     def __init__(self, paths: Sequence[Path], title: str = "") -> None:
         self._paths, self._title = paths, title
@@ -48,7 +48,7 @@ def stamp(file: Path) -> tuple[int, int] | None:
 
 
 def server(watched: Callable[[], Content], port: int) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1 that is yet to be started; port 0 takes a free one."""
+    """A server on 127.0.0.1, not yet started; port 0 takes a free one."""
     handler = type("PageHandler", (Handler,), {"watched": staticmethod(watched)})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
@@ -66,12 +66,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # A page elsewhere may point its own name at 127.0.0.1; a browser then sends that name.
         if self.headers.get("Host", "").partition(":")[0] not in HOSTS:
-            return self._answer(403, "text/plain", "only 127.0.0.1 and localhost are served")
+            return self._answer(403, "text/plain", "this page is only for 127.0.0.1 and localhost")
         if self.path not in ("/", "/content.json"):
-            return self._answer(404, "text/plain", "there are / and /content.json")
+            return self._answer(404, "text/plain", "only / and /content.json exist")
         try:
             now = self.watched()
-        except ConfigError as error:  # a file that was named may be half made; the page asks again
+        except ConfigError as error:  # a named file may be half written; the page asks again
             return self._answer(503, "text/plain", str(error))
         if self.path == "/":
             return self._answer(200, "text/html", page(now, live=True))
@@ -88,4 +88,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests of a page that polls are not worth a line each."""
+        """Do not log the requests of a page that polls."""

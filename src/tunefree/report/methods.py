@@ -1,4 +1,4 @@
-"""Runs put together: those that differ only by the seed are one method, over one curve."""
+"""Runs grouped by method: those that differ only in the seed are one method, with one curve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
-POINTS = 400  # of a curve; more cannot be told apart on paper
+POINTS = 400  # of a curve; more cannot be distinguished on paper
 Content: TypeAlias = dict[str, Any]
 
 
@@ -39,13 +39,13 @@ class Method:
 
     @property
     def judged(self) -> Sequence[Summary]:
-        """The runs whose last score counts: finished ones, or else those still on their way."""
+        """The runs whose last score counts: finished ones, or else those in progress."""
         done = [run for run in self.runs if run.state == "done"]
         return done or [run for run in self.runs if run.state != "diverged"]
 
     @property
     def state(self) -> str:
-        """`done`, or what has become of how many."""
+        """The state of all runs, or how many are in each state."""
         states = [run.state for run in self.runs]
         if len(set(states)) == 1:
             return states[0]
@@ -89,25 +89,25 @@ class Method:
 
 
 def group(runs: Sequence[Summary]) -> list[Method]:
-    """The methods, in the order in which their first runs came.
+    """The methods, in the order of their first runs.
 
-    Where runs under one name differ in their method's options, data, model or system, these are
-    named as well, because their scores must not be averaged. Where all settings are alike, what the
-    caller brought decides.
+    Runs of one name that differ in options, data, model or system are separate methods, with the
+    difference in their labels, because their scores must not be averaged. If all settings are the
+    same, what the caller brought decides.
     """
     named = [name_of(run) for run in runs]
     methods: dict[str, list[Summary]] = {}
-    for label, alike in together(runs, named, [relevant(run) for run in runs]).items():
-        for own, same in together(alike, [label] * len(alike), map(own_steps, alike)).items():
-            methods |= told_apart(own, same)
+    for label, equal in together(runs, named, [relevant(run) for run in runs]).items():
+        for own, same in together(equal, [label] * len(equal), map(own_steps, equal)).items():
+            methods |= separated(own, same)
     return [Method(*item) for item in methods.items()]
 
 
-def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """The same runs by what was brought to them: model, data, loss, an algorithm of one's own.
+def separated(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """The runs grouped by what the caller brought: model, data, loss, algorithm.
 
-    A run of the command line makes its model and deals out its data by its seed, and runs that
-    somebody gave one name may do so too: there only a seed that has two of them is told apart.
+    A run of the command line makes its model and its partition from its seed, and so may runs that
+    the user gave one name: these are separated only if one seed has two models or data sets.
     """
     seeded = all(run.facts.door == "command" or run.facts.label for run in runs)
     marked = [run for run in runs if brought(run)]
@@ -118,51 +118,54 @@ def told_apart(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def own_steps(run: Summary) -> dict[str, Hashable]:
-    """The step sizes of an algorithm that is the caller's own function, and has no options."""
+    """The step sizes of an algorithm from the caller's own function, which has no options."""
     return {} if run.facts.algorithm else dict(run.facts.steps)
 
 
 def brought(run: Summary) -> dict[str, Hashable]:
-    """Short marks of what a caller brought; nothing where the file does not tell."""
-    facts, kept = run.facts, run.facts.identity
+    """Short fingerprints of what the caller brought; empty if the file has none."""
+    facts, identity = run.facts, run.facts.identity
     if facts.door == "flower":
         return {}
     data, more = ["clients' data"], dict[str, list[str]]()
-    if facts.door == "train":  # settings tell the rest of a run of the command line
+    if facts.door == "train":  # a command line run's settings identify the rest
         data, more = [*data, "inputs", "test set"], {"loss": ["loss"]}
     if not facts.algorithm or ":" in facts.algorithm:
         more |= {"algorithm": ["algorithm"]}
     parts = {"model": ["first model"], "data": data, **more}
-    told = {name: [kept[key] for key in keys if key in kept] for name, keys in parts.items()}
+    marks = {
+        name: [identity[key] for key in keys if key in identity] for name, keys in parts.items()
+    }
     return {
         name: values[0] if name == "loss" else short_mark(values)
-        for name, values in told.items()
+        for name, values in marks.items()
         if values
     }
 
 
 def short_mark(values: Sequence[str]) -> str:
-    """Six letters and digits that differ wherever these do."""
+    """Six hex digits that identify these values."""
     return hashlib.sha256("".join(values).encode()).hexdigest()[:6]
 
 
 def name_of(run: Summary) -> str:
-    """The label that somebody chose, or else the method."""
+    """The label that the user chose, or else the method."""
     return run.facts.label or run.title
 
 
 def once_each(runs: Sequence[Summary]) -> list[Summary]:
-    """One run for each seed of a method or of a swept value, however often it was played.
+    """One run for each seed of a method or of a swept value, however often it was run.
 
-    That is the finished one, or else the one that came furthest. Trials were paid for each time.
-    Runs of `train` are the same where model and data are too; of a deployment nobody knows.
+    It is the finished one, or else the one with the most rounds. Trials all count, because each has
+    its cost. Runs of `train` are the same if their model and data are; runs of a deployment are
+    never known to be the same.
     """
-    played = [(played_as(run), frozenset(brought(run).items())) for run in runs]
-    told = {settings: marks for settings, marks in reversed(played) if marks}
+    known_as = [(settings_of(run), frozenset(brought(run).items())) for run in runs]
+    marked = {settings: marks for settings, marks in reversed(known_as) if marks}
     best: dict[Hashable, Summary] = {}
-    for place, (run, (settings, marks)) in enumerate(zip(runs, played, strict=True)):
-        older = run.facts.door == "command" and not marks  # a file that does not tell its data
-        marks = told.get(settings, marks) if older else marks
+    for place, (run, (settings, marks)) in enumerate(zip(runs, known_as, strict=True)):
+        older = run.facts.door == "command" and not marks  # a file without fingerprints
+        marks = marked.get(settings, marks) if older else marks
         counted = settings is not None and (marks or run.facts.door == "command")
         same: Hashable = (settings, marks) if counted else place
         known = best.setdefault(same, run)
@@ -171,8 +174,8 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
     return list(best.values())
 
 
-def played_as(run: Summary) -> Hashable:
-    """Role, name, settings and seed; None where the same ones may have been other runs."""
+def settings_of(run: Summary) -> Hashable:
+    """Role, name, settings and seed; None if they do not identify a run."""
     facts = run.facts
     if facts.door == "flower" or facts.seed is None or facts.role == "trial":
         return None
@@ -181,10 +184,10 @@ def played_as(run: Summary) -> Hashable:
 
 
 def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
-    """What these runs were scored by, our scores first, and how it is called."""
-    looked_at = list(runs)
-    samples = "validation" if any(run.facts.validation for run in looked_at) else "test"
-    found = dict.fromkeys(measure for run in looked_at for measure in run.measures)
+    """The measures of these runs, our own first, and their names."""
+    all_runs = list(runs)
+    samples = "validation" if any(run.facts.validation for run in all_runs) else "test"
+    found = dict.fromkeys(measure for run in all_runs for measure in run.measures)
     ours = {measure: name.format(samples) for measure, name in MEASURES.items() if measure in found}
     return ours | {measure: measure for measure in found if measure not in ours}
 
@@ -192,7 +195,7 @@ def measures_of(runs: Iterable[Summary]) -> dict[str, str]:
 def together(
     runs: Sequence[Summary], names: Sequence[str], described: Iterable[Mapping[str, Hashable]]
 ) -> dict[str, list[Summary]]:
-    """Label -> runs: the name, and the settings in which runs of the same name differ."""
+    """Label -> runs; a label is the name and the settings in which runs of that name differ."""
     settings = list(described)
     seen: dict[str, dict[str, set[Hashable]]] = {}
     for name, own in zip(names, settings, strict=True):
@@ -213,7 +216,7 @@ def together(
 
 
 def relevant(run: Summary) -> dict[str, Hashable]:
-    """The settings that can change a result, the seed apart."""
+    """The settings that can change a result, without the seed."""
     return {
         key: value
         for key, value in flatten(run.facts.config).items()
@@ -222,7 +225,7 @@ def relevant(run: Summary) -> dict[str, Hashable]:
 
 
 def flatten(settings: Tree) -> dict[str, Hashable]:
-    """`section.key` -> value; options stand beside the keys of their section.
+    """`section.key` -> value; options are keys of their section.
 
     >>> flatten({"algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
     {'algorithm.name': 'fedavg', 'algorithm.eta': 0.1}
@@ -233,25 +236,25 @@ def flatten(settings: Tree) -> dict[str, Hashable]:
         inside = {**values, **(options if isinstance(options, Mapping) else {})}
         for key, value in inside.items():
             if key != "options":
-                plain = isinstance(value, str | int | float | bool)
-                flat[f"{section}.{key}"] = value if plain else str(value)
+                simple = isinstance(value, str | int | float | bool)
+                flat[f"{section}.{key}"] = value if simple else str(value)
     return flat
 
 
 def shown_key(key: str) -> str:
-    """The last part of a key, which is all that a reader needs."""
+    """The last part of a key, which is enough for a reader."""
     section, _, name = key.partition(".")
     return section if name in ("name", "") else name
 
 
 def thin(rounds: Sequence[int]) -> list[int]:
-    """At most POINTS of them, evenly spaced, the first and the last kept."""
+    """At most POINTS of them, evenly spaced, including the first and the last."""
     if len(rounds) <= POINTS:
         return list(rounds)
     return [rounds[i * (len(rounds) - 1) // (POINTS - 1)] for i in range(POINTS)]
 
 
 def short(value: float) -> float:
-    """Enough digits to draw and to read; whole numbers stay whole, as far as floats count them."""
+    """Six digits; whole numbers stay whole, as far as floats are exact."""
     whole = abs(value) <= 2**53 and float(value).is_integer()
     return int(value) if whole else float(f"{value:.6g}")

@@ -1,9 +1,9 @@
 // The page is a flat list of blocks (headings, tables, figures), each made from the content.
-// Text always goes in as text nodes, so nothing in a label can become markup.
+// Text is always inserted as text nodes, so no label can become markup.
 
 const live = document.documentElement.dataset.live === "yes";
-const OURS = {accuracy: 1, loss: 1, train_loss: 1, grad_norm: 1}; // scores; all others are the caller's own
-const figures = new Map(); // id -> {spec, choice, element}; outlives new content
+const OURS = {accuracy: 1, loss: 1, train_loss: 1, grad_norm: 1}; // our scores; all others are the user's own
+const figures = new Map(); // id -> {spec, choice, element}; survives new content
 let content = JSON.parse(document.getElementById("content").textContent);
 
 /* ---------- a figure: controls, legend, plot, caption, export ---------- */
@@ -96,7 +96,7 @@ function figure(spec) {
   };
 }
 function refill(element, mark, make) {
-  // only when different, to keep focus and open lists
+  // only if it changed, to keep the focus and open lists
   if (element.dataset.mark === mark) return;
   element.dataset.mark = mark;
   element.replaceChildren(...make());
@@ -139,7 +139,7 @@ function save(own, kind) {
   image.src = address;
 }
 function standalone(picture) {
-  // with every colour and font written into it, on white, also in dark mode
+  // with all colours and fonts inlined, on white, also in dark mode
   const root = document.documentElement,
     [, , width, height] = picture.getAttribute("viewBox").split(" ").map(Number);
   root.dataset.theme = "light";
@@ -224,7 +224,7 @@ function workload(w, number) {
     blocks.push(
       figure({
         id: `${id}-curves`,
-        title: "Scores on the way",
+        title: "Scores during training",
         number: number(),
         mark: w.methods,
         choice: {x: "round", y: first, xlog: false, ylog: false},
@@ -238,7 +238,7 @@ function workload(w, number) {
         ],
         legend: w.methods.map(method => ({label: method.label, name: stated(method), style: method.style})),
         caption: [
-          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have come this far; a cross marks a method with a diverged run. Point, tap, or use the arrow keys to read values.",
+          "Lines are means over the seeds, bands reach from the lowest seed to the highest. A thin line means that not all seeds have reached this point; a cross marks a method with a diverged run. Point, tap, or use the arrow keys to read values.",
         ],
         draw: (plot, choice) =>
           lines(plot, {
@@ -288,9 +288,9 @@ function workload(w, number) {
           `The last score against ${sweep.key}; marks are values that were tried, bands reach from the lowest seed to the highest. A cross above the axis marks values at which a run diverged` +
             (sweep.measure === "accuracy" ? ", which counts as accuracy 0." : ".") +
             widths(sweep) +
-            (sweep.level.length ? " Level lines are methods that have nothing to tune, in the same setting." : "") +
+            (sweep.level.length ? " Horizontal lines are methods with nothing to tune, in the same setting." : "") +
             (sweep.lines.some(l => l.theory)
-              ? " A dotted upright line stands where the method's formula puts the step size."
+              ? " A dotted vertical line marks the step size from the method's formula."
               : ""),
         ],
         draw: (plot, choice) =>
@@ -298,7 +298,7 @@ function workload(w, number) {
             ...choice,
             series: drawn(choice),
             level: level(choice),
-            span: right(choice) ? [0, 1] : [], // a cut scale would make little look like much
+            span: right(choice) ? [0, 1] : [], // a truncated scale would exaggerate differences
             guessing: right(choice) ? sweep.chance : 0,
             xlabel: sweep.key,
             ylabel: w.measures[choice.y],
@@ -320,7 +320,7 @@ function workload(w, number) {
     blocks.push(
       table(
         `${id}-bill`,
-        "What the search for step sizes cost all clients together, beside one training with what was found.",
+        "Cost of the search for step sizes, all clients together, and of one training with the values found.",
         [
           "Method",
           "#Trials",
@@ -340,7 +340,7 @@ function workload(w, number) {
             ? [search.trials, whole(search.rounds), si(search.samples), si(search.bits_up), si(search.bits_down)]
             : Array(5).fill(null)),
           found.map(values).join("; ") ||
-            (tuning_free ? "nothing to tune" : search ? "trials alone" : "search not recorded"),
+            (tuning_free ? "nothing to tune" : search ? "trials only" : "search not recorded"),
           ...(training && "rounds" in training
             ? [whole(training.rounds), si(training.samples), si(training.bits_up), si(training.bits_down)]
             : Array(4).fill(null)),
@@ -358,7 +358,7 @@ function workload(w, number) {
         number: number(),
         mark: w.traffic,
         caption: [
-          "Bits of one training, all clients together, the opening included. Filled: values alone, as some papers count; hatched: their positions.",
+          "Bits of one training, all clients together, the opening included. Filled: values only, as some papers count; hatched: their positions.",
         ],
         draw: plot =>
           trafficBars(
@@ -367,22 +367,22 @@ function workload(w, number) {
             `Traffic by direction. ${w.traffic.map(row => `${row.label}: ${si(row.bits_up)} bit up, ${si(row.bits_down)} bit down`).join("; ")}`,
           ),
         rows: () => [
-          ["method", "bits up", "of these values", "bits down", "of these values"],
+          ["method", "bits up", "of which values", "bits down", "of which values"],
           ...w.traffic.map(r => [r.label, r.bits_up, r.value_bits_up, r.bits_down, r.value_bits_down]),
         ],
       }),
       table(
         `${id}-traffic-table`,
-        "The same in exact bits, in whole models of 32 bits a parameter, and how often a client was heard.",
+        "The same in exact bits and in models of 32 bits per parameter, and how often a client uploaded.",
         [
           "Method",
           "#Bits up",
-          "#Values alone",
+          "#Values only",
           "#Models up",
           "#Bits down",
-          "#Values alone",
+          "#Values only",
           "#Models down",
-          "#Uploads of a client",
+          "#Uploads per client",
         ],
         w.traffic.map(r => [
           named(r.label),
@@ -405,7 +405,7 @@ function workload(w, number) {
         number: number(),
         mark: w.staleness,
         caption: [
-          "Share of the replies by how many server steps had passed since the client's download, all seeds together.",
+          "Share of replies by the number of server steps since the client's download, all seeds together.",
         ],
         draw: plot =>
           stalenessBars(
@@ -426,7 +426,7 @@ function workload(w, number) {
     blocks.push(
       table(
         `${id}-absences`,
-        "Refused and absent replies, all seeds together.",
+        "Refused and missing replies, all seeds together.",
         ["Method", "Reason", "#Replies"],
         w.absences.map(row => [named(row.label), row.reason, whole(row.count)]),
         "Replies that did not count",
@@ -439,11 +439,11 @@ function workload(w, number) {
     blocks.push(
       figure({
         id: `${id}-classes`,
-        title: "Who holds which classes",
+        title: "Classes by client",
         number: number(),
         mark: w.picture,
         caption: [
-          `Samples by client and class${more}${seed === null ? "" : `, dealt out by seed ${seed}`}. Above: samples of each client. Shades grow with the square root of the count.`,
+          `Samples by client and class${more}${seed === null ? "" : `, partitioned by seed ${seed}`}. Above: samples of each client. Shades grow with the square root of the count.`,
         ],
         draw: plot =>
           classPicture(
@@ -552,7 +552,7 @@ function tail() {
 }
 
 function show() {
-  // keeps what has not changed, so that a live page neither jumps nor forgets
+  // blocks that have not changed stay, so that a live page neither jumps nor loses choices
   document.getElementById("lead").textContent = content.lead;
   let count = 0;
   const number = () => ++count;
@@ -585,13 +585,13 @@ function show() {
 }
 
 function keep(parent, wanted) {
-  // of the children only these
+  // removes all other children
   const ids = new Set(wanted.map(each => each.id));
   for (const old of [...parent.children]) if (!ids.has(old.id)) old.remove();
 }
 
 function pair() {
-  // on a wide screen, tables that leave half of it free stand side by side, as figures do
+  // on a wide screen, tables narrower than half of it are placed side by side, like figures
   for (const block of document.querySelectorAll("main .block")) {
     const inside = block.querySelector("table");
     inside.classList.add("natural");
@@ -602,7 +602,7 @@ function pair() {
 }
 
 function say(kind, text) {
-  // only what is new, because it is read out
+  // only if it changed, because screen readers read it out
   const status = document.getElementById("live");
   status.className = kind;
   if (status.textContent !== text) status.textContent = text;
@@ -617,10 +617,10 @@ async function ask() {
     say(
       "",
       content.runs.some(run => run.state === "running")
-        ? "live, read again every two seconds"
+        ? "live, updated every two seconds"
         : content.runs.length
-          ? "no run is being written any more"
-          : "looked for again every two seconds",
+          ? "no run is in progress"
+          : "waiting for runs, checked every two seconds",
     );
   } catch (error) {
     say("lost", `not up to date: ${error.message}`);

@@ -1,4 +1,4 @@
-"""The content as one HTML page that needs nothing else, not even a network."""
+"""The content as one HTML page that needs no other files and no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = ("plots", "tables", "claims", "page")
 
 
 def page(content: Content, live: bool = False) -> str:
-    """The whole page. Its own policy forbids it to load or send anything, unless it is live."""
+    """The whole page. Its content security policy allows no requests, unless it is live."""
     css, js = part("page.css"), "".join(part(f"{name}.js") for name in SCRIPTS)
     connect = "'self'" if live else "'none'"
     policy = (
@@ -34,7 +34,7 @@ def page(content: Content, live: bool = False) -> str:
 
 
 def embed(content: Content) -> str:
-    """JSON that no label can break out of."""
+    """JSON that is safe inside a script element, whatever the labels contain."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -44,5 +44,5 @@ def part(name: str) -> str:
 
 
 def digest(text: str) -> str:
-    """How a content security policy names a script or style that it allows."""
+    """The hash by which a content security policy allows a script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -14,9 +14,9 @@ const MARKS = [
   "M0,-4.4L4.2,-1.4L2.6,3.6H-2.6L-4.2,-1.4z",
   "M-4.5,0L0,-2L4.5,0L0,2z",
 ];
-const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged, and so no mark of a method
+const CROSS = "M-5,-5L5,5M-5,5L5,-5"; // diverged; never the mark of a method
 
-/* ---------- small things ---------- */
+/* ---------- helpers ---------- */
 
 function built(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
@@ -89,12 +89,12 @@ function lengthOf(label, picture) {
   return length;
 }
 function fit(text, room) {
-  // what is too long for its place ends in an ellipsis, and is shown whole where one points at it
+  // text that is too long ends in an ellipsis; the tooltip has all of it
   const all = text.textContent;
-  let kept = all.length;
-  while (kept > 1 && text.getComputedTextLength() > room)
-    text.textContent = all.slice(0, --kept).trimEnd() + "\u2026";
-  if (kept < all.length) text.append(s("title", {}, all));
+  let length = all.length;
+  while (length > 1 && text.getComputedTextLength() > room)
+    text.textContent = all.slice(0, --length).trimEnd() + "\u2026";
+  if (length < all.length) text.append(s("title", {}, all));
 }
 
 /* ---------- axes ---------- */
@@ -123,7 +123,7 @@ function ticks(low, high, log, most) {
 }
 
 function scale(values, log, from, to, pad, ends = []) {
-  // ends: where the scale begins and stops at least, without room beyond
+  // ends: values that the scale includes, without padding beyond them
   const usable = [...values, ...ends].filter(v => v !== null && Number.isFinite(v) && (!log || v > 0));
   let low = Math.min(...usable),
     high = Math.max(...usable);
@@ -142,16 +142,16 @@ function scale(values, log, from, to, pad, ends = []) {
 /* ---------- lines: curves and sensitivity ---------- */
 
 // series: {label, style, x, mean, low, high, seeds, of, diverged}; level: {label, style, value};
-// span: what the y axis shows at least; guessing: an accuracy that needs no model
+// span: the range that the y axis includes; guessing: the accuracy of guessing
 function lines(plot, {series, level = [], span = [], guessing = 0, xlabel, ylabel, xlog, ylog, alt}) {
   const width = Math.max(280, plot.clientWidth || 720),
     roomy = width >= 560;
   const height = Math.round(Math.min(480, Math.max(270, width * 0.56)));
   const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": alt});
-  plot.replaceChildren(picture, h("div", {class: "readout", role: "status"})); // text can be measured from here on
+  plot.replaceChildren(picture, h("div", {class: "readout", role: "status"})); // from here on text can be measured
   const longest = Math.max(0, ...[...series, ...level].map(each => lengthOf(each.label, picture)));
   const box = {left: 56, right: width - (roomy ? Math.min(230, 24 + longest) : 14), top: 14, bottom: height - 44};
-  const strip = 13 * series.filter(each => each.crosses?.length).length; // below the scores, for values that diverged
+  const strip = 13 * series.filter(each => each.crosses?.length).length; // below the scores, for crosses at values that diverged
   const flat = key => series.flatMap(each => each[key]);
   const X = scale([...flat("x"), ...series.map(each => each.theory ?? null)], xlog, box.left, box.right, 0.015);
   const Y = scale(
@@ -214,7 +214,7 @@ function lines(plot, {series, level = [], span = [], guessing = 0, xlabel, ylabe
       at = [];
     each.x.forEach((x, i) => X.has(x) && Y.has(each.mean[i]) && at.push(i));
     for (let from = 0, to; from < at.length; from = to) {
-      // a new piece where the number of seeds changes
+      // a new segment where the number of seeds changes
       for (to = from + 1; to < at.length && each.seeds[at[to]] === each.seeds[at[from]];) to++;
       const piece = at.slice(from, to),
         part = each.seeds[piece[0]] < each.of;
@@ -292,7 +292,7 @@ function lines(plot, {series, level = [], span = [], guessing = 0, xlabel, ylabe
 }
 
 function direct(picture, ends, box, width) {
-  // the name of each line beside its end, none over another
+  // the name of each line at its end, without overlap
   ends.sort((a, b) => a.y - b.y);
   const step = Math.min(15, (box.bottom - box.top) / Math.max(1, ends.length - 1));
   ends.forEach((end, i) => {
@@ -359,7 +359,7 @@ function follow(plot, picture, series, X, Y, box, width, xlabel) {
   }
   picture.addEventListener("pointermove", point);
   picture.addEventListener("pointerdown", point);
-  // a lifted finger leaves too, but its owner has yet to read; a tap elsewhere takes the focus away
+  // lifting a finger also fires pointerleave, but the reader needs the values; a tap elsewhere blurs
   picture.addEventListener("pointerleave", event => event.pointerType !== "touch" && at(null));
   picture.addEventListener("blur", () => at(null));
   picture.addEventListener("keydown", event => {
@@ -399,13 +399,13 @@ function trafficBars(plot, rows, alt) {
     [
       ["up", row.bits_up, row.value_bits_up],
       ["down", row.bits_down, row.value_bits_down],
-    ].forEach(([name, all, bare], k) => {
+    ].forEach(([name, all, valueBits], k) => {
       const y = top + 20 + 16 * k,
         size = v => (room * v) / most;
       picture.append(
         s("text", {class: "soft", x: left - 8, y: y + 11, "text-anchor": "end"}, name),
-        s("rect", {class: "bar", x: left, y, width: size(bare), height: 13}),
-        s("rect", {x: left + size(bare), y, width: size(all - bare), height: 13, fill: "url(#hatch)"}),
+        s("rect", {class: "bar", x: left, y, width: size(valueBits), height: 13}),
+        s("rect", {x: left + size(valueBits), y, width: size(all - valueBits), height: 13, fill: "url(#hatch)"}),
         s("text", {class: "soft", x: left + size(all) + 6, y: y + 11}, `${si(all)}bit`),
       );
     });
@@ -439,7 +439,7 @@ function stalenessBars(plot, rows, alt) {
         `${Math.round((100 * most) / row.replies)} %`,
       ),
     );
-    const bar = count => count && Math.max(1.5, (tall * count) / most); // one reply can be seen beside thousands
+    const bar = count => count && Math.max(1.5, (tall * count) / most); // one reply stays visible beside thousands
     row.bars.forEach((count, i) =>
       picture.append(
         s(

@@ -1,4 +1,4 @@
-"""How much a score depends on a step size."""
+"""The sensitivity of a score to a step size."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tunefree.report.width import WITHIN, width
 def sensitivity(
     sweep: Sequence[Summary], methods: Sequence[Method], measures: Iterable[str]
 ) -> list[Content]:
-    """For each step size that was swept, and each setting it was swept in: the score against it.
+    """The score against each step size that was swept, in each setting.
 
-    Methods that have nothing to tune are level lines, where they were played in that setting.
+    Methods with nothing to tune are horizontal lines, if they were run in the same setting.
     """
     unnoted = swept_key(sweep)
     over = {run.path: str(run.facts.sweep.get("over") or unnoted) for run in sweep}
@@ -59,7 +59,7 @@ def by_measure(
     style: int,
     beside: Sequence[tuple[int, Method]],
 ) -> Content:
-    """What is drawn of one score: a line for each method, and level ones."""
+    """The figure of one score: a line for each swept method, and the horizontal ones."""
     return {
         "lines": swept_lines(key, runs, measure, style),
         "level": [
@@ -71,12 +71,12 @@ def by_measure(
 
 
 def chance(run: Summary) -> float:
-    """The accuracy of guessing among its classes; 0 where nobody knows."""
+    """The accuracy of guessing among its classes; 0 if they are not known."""
     return 1 / run.facts.classes if run.facts.classes else 0.0
 
 
 def swept_key(sweep: Sequence[Summary]) -> str | None:
-    """The option that varies, where nobody noted which one was swept."""
+    """The option that varies, for files that do not record which one was swept."""
     varied = [
         key.removeprefix("algorithm.")
         for key in dict.fromkeys(key for run in sweep for key in flatten(run.facts.config))
@@ -91,7 +91,7 @@ def step(run: Summary, key: str) -> Hashable:
 
 
 def setting(run: Summary) -> dict[str, Hashable]:
-    """All that can change a result but the method and its options."""
+    """All settings that can change a result, except the method and its options."""
     return {key: value for key, value in relevant(run).items() if not of_method(key)}
 
 
@@ -100,7 +100,7 @@ def of_method(key: str) -> bool:
 
 
 def swept_lines(key: str, runs: Sequence[Summary], measure: str, style: int) -> list[Content]:
-    """One line for each method and its other options."""
+    """One line for each method with its other options."""
     others = [
         {k: v for k, v in relevant(run).items() if of_method(k) and k != f"algorithm.{key}"}
         for run in runs
@@ -128,7 +128,7 @@ def swept_line(name: str, style: int, key: str, runs: Sequence[Summary], measure
 
 
 def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
-    """A diverged run has accuracy 0 and no other last score worth drawing; it is counted too."""
+    """The scores at a value; a diverged run has accuracy 0 and no other score, and is counted."""
     lost = [run for run in runs if run.state == "diverged"]
     sound = [run for run in runs if run.state != "diverged"]
     ends = [end for run in sound if (end := run.last(measure)) is not None]
@@ -143,7 +143,7 @@ def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
 
 
 def working_range(points: Sequence[Content], run: Summary) -> Content | None:
-    """The step sizes about as good as the best, as `tunefree sweep` finds them."""
+    """The range of step sizes about as good as the best, as in `tunefree sweep`."""
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
     found = width(curve, chance=chance(run)) if len(curve) > 1 else None
     return found and {

@@ -1,4 +1,4 @@
-// Blocks of the page that are no figures: headings and tables.
+// Blocks of the page that are not figures: headings and tables.
 
 const heading = (id, level, text) => ({id, level, mark: text, make: () => h(`h${level}`, {id}, text)});
 
@@ -9,7 +9,7 @@ const table = (id, caption, columns, rows, title = null) => ({
   make: () => framed(id, caption, grid(columns, rows, `${id}-caption`), title),
 });
 
-const named = text => ({text, kind: "named"}); // long, and may be broken anywhere
+const named = text => ({text, kind: "named"}); // may be long and break anywhere
 const breakable = value => ({text: value === "" ? null : value, kind: "value"});
 
 const framed = (id, caption, inside, title = null) =>
@@ -62,5 +62,5 @@ const row = (columns, cells) =>
   );
 
 const numeric = column => (column[0] === "#" ? "number" : "");
-// algorithm.eta may be broken at its dot
+// algorithm.eta may break at its dot
 const breaks = name => name.match(/[^._]+[._]?/g).flatMap(part => [part, h("wbr")]);

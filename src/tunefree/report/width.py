@@ -1,4 +1,4 @@
-"""How wide the range of step sizes is that work as well as the best."""
+"""The width of the range of step sizes that are about as good as the best."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-WITHIN = 0.05  # of the best accuracy: so much is as good as the best
+WITHIN = 0.05  # of the best accuracy counts as being as good
 
 
 class Width(NamedTuple):
-    """The range of step sizes around the best one that are as good."""
+    """The range of step sizes around the best one that are about as good."""
 
     best: float  # the step size with the highest accuracy
     low: float
     high: float
-    cut_low: bool  # the range goes on beyond the smallest value that was tried
+    cut_low: bool  # the range may extend below the smallest value that was tried
     cut_high: bool
 
     @property
@@ -26,10 +26,10 @@ class Width(NamedTuple):
 def width(
     curve: Sequence[tuple[float, float]], within: float = WITHIN, chance: float = 0.0
 ) -> Width | None:
-    """The range around the best step size with accuracies within so much of the best.
+    """The range around the best step size with accuracies within `within` of the best.
 
-    It ends where the curve, straight between neighbours on a logarithmic axis, falls below. There
-    is none where no value is clearly better than `chance`, the accuracy of guessing.
+    It ends where the curve, interpolated on a logarithmic axis, falls below that. There is none if
+    no value is clearly better than `chance`, the accuracy of guessing.
 
     >>> round(width([(0.01, 0.8), (0.1, 0.9), (1.0, 0.4)]).decades, 3)
     0.6
