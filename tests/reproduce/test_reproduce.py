@@ -23,7 +23,7 @@ from tunefree.reproduce.plans import Order, Plans, union
 from tunefree.reproduce.recipes import SCALES, methods_at
 from tunefree.reproduce.rows import finals, row_of
 from tunefree.reproduce.sizes import describe
-from tunefree.reproduce.studies import draw, wholly
+from tunefree.reproduce.studies import complete_figures, draw
 from tunefree.reproduce.theory import Measurement
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
@@ -417,7 +417,7 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
         path = tmp_path / f"{name}.png"
         plots.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
-    assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
+    assert set(complete_figures([25, 26, 27])) == {"parfrefl-rounds"}
 
 
 def test_a_picture_that_cannot_be_drawn_is_reported(

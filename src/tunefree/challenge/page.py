@@ -40,7 +40,7 @@ def headline(result: Result) -> str:
     lines = [
         sentence([each for each in found if not each.held_out], "development"),
         sentence([each for each in found if each.held_out], "held-out"),
-        bill(found),
+        rounds_line(found),
     ]
     return "\n".join(f"- {line}" for line in lines if line)
 
@@ -69,7 +69,7 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def bill(found: Sequence[Standing]) -> str:
+def rounds_line(found: Sequence[Standing]) -> str:
     """How many more rounds the best tuned method needs, without and with its tuning bill."""
     there = [each for each in found if each.ours.cost.rounds < math.inf]
     if not there:

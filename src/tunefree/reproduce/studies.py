@@ -115,7 +115,7 @@ def decide_study(order: Order, claims: Sequence[int], log: Log) -> Iterator[Row]
             "tuned": tuning_bills(found, mine, plans),
             **(in_own_units(units, claim, part, log) if ask else {}),
         }
-    for name, own in wholly(claims).items():
+    for name, own in complete_figures(claims).items():
         if name in figures.KINDS:
             part = {key: table[key] for key in union(own) if key in table}
             draw(figures.KINDS[name](part, order.scale), order.picture(name), log)
@@ -145,7 +145,7 @@ def draw(panels: Sequence[Panel], path: Path, log: Log) -> None:
         log(f"  no picture: {error}")
 
 
-def wholly(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def complete_figures(claims: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The figures all of whose claims are among these."""
     return {name: own for name, own in FIGURES.items() if set(own) <= set(claims)}
 
@@ -201,7 +201,7 @@ def decide_theorems(order: Order, claims: Sequence[int], log: Log) -> Iterator[R
             atomic_file.write(path, json.dumps([each._asdict() for each in found]))
         laws[claim] = list(map(theory.relabelled, found))
         yield row_of(order, claim, theory.verdict(claim, laws[claim]), order.theory_seeds)
-    for name, own in wholly(claims).items():
+    for name, own in complete_figures(claims).items():
         shown = [law for claim in own for law in laws[claim] if law.power is not None]
         draw(figures.of_laws(shown), order.picture(name), log)
 
