@@ -1,4 +1,4 @@
-"""`tunefree challenge`, played at its smallest size."""
+"""`tunefree challenge` at its smallest size."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tunefree.challenge import play, tasks
+from tunefree.challenge import runner, tasks
 from tunefree.challenge.methods import ENTRIES, TUNING_SEED, entries, own_entry, why_not
-from tunefree.challenge.play import Order, configure
+from tunefree.challenge.runner import Order, configure
 from tunefree.challenge.tasks import SCALES, TASKS, Task, choose
 from tunefree.cli import main
 from tunefree.data.sources import SOURCES
@@ -55,7 +55,7 @@ def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> N
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_method_can_play_every_task_of_its_kind(task: Task, scale: tasks.Scale) -> None:
+def test_every_method_can_run_every_task_of_its_kind(task: Task, scale: tasks.Scale) -> None:
     base = configure(task, scale)
     assert base.data.name in SOURCES
     assert base.model.name in MODELS
@@ -70,7 +70,7 @@ def test_a_tuned_method_is_searched_with_and_without_decay() -> None:
         assert "polarfl" in free
 
 
-def test_it_plays_tunes_and_goes_on_where_it_was(tunefree: Run, tmp_path: Path) -> None:
+def test_it_tunes_runs_and_runs_nothing_twice(tunefree: Run, tmp_path: Path) -> None:
     words = ("cancer-mlp", "--only", "polarfl", "fedavg", "--seeds", "0", "1")
     code, out, _ = tunefree(*words, "--format", "json")
     assert code == 0
@@ -99,7 +99,7 @@ def scored_on(path: Path) -> str:
         return "validation" if record.facts().validation else "test"
 
 
-def test_a_trained_start_is_where_every_method_begins(tunefree: Run) -> None:
+def test_every_method_starts_from_the_trained_model(tunefree: Run) -> None:
     code, out, _ = tunefree("cifar-lora", "--only", "polarfl", "parfrefl", "--format", "json")
     (task,) = json.loads(out)["tasks"]
     first = {curve[0][1] for method in task["methods"] for curve in method["curves"]}
@@ -114,7 +114,7 @@ from tunefree.algorithms.fedavg import FedAvg as Mine
 """
 
 
-def test_an_own_method_and_an_own_task_are_a_line_each(
+def test_a_users_own_method_and_task(
     tunefree: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -132,13 +132,13 @@ def test_an_own_method_and_an_own_task_are_a_line_each(
     assert task["methods"][1]["bill"]["trials"] == 2
 
 
-def test_a_method_that_cannot_play_is_left_out_with_its_reason(tunefree: Run) -> None:
+def test_a_method_that_cannot_run_a_task_is_skipped_with_its_reason(tunefree: Run) -> None:
     code, _, err = tunefree("fashion-late", "--only", "polarfl", "--add", "mime:eta=0.1")
     assert code == 0
-    assert "mime:eta=0.1 does not play: Mime needs 2 exchanges a round" in err
+    assert "mime:eta=0.1 is skipped: Mime needs 2 exchanges a round" in err
 
 
-def test_what_is_written_of_an_own_method_is_not_searched() -> None:
+def test_options_that_are_given_are_not_searched() -> None:
     assert own_entry("fedavg:eta=0.1").grid == {}
     assert set(own_entry("scaffold:eta=0.1").grid) == {"s"}
     assert [entry.method for entry in entries("late", ["fedavg:eta=1"], ["polarfl"])] == [
@@ -158,7 +158,7 @@ def test_what_is_written_of_an_own_method_is_not_searched() -> None:
         (["digits-short", "--add", "fedavgg"], "did you mean 'fedavg'?"),
         (["digits-short", "--only", "fedprox"], "--only = 'fedprox' is not known"),
         (["nothing.toml"], "'nothing.toml' cannot be read"),
-        (["page"], "holds no results that count"),
+        (["page"], "has no results of `small` or `full` size"),
     ],
 )
 def test_bad_input_gets_one_sentence(tunefree: Run, words: list[str], sentence: str) -> None:
@@ -175,16 +175,16 @@ def test_the_list_shows_all_tasks(tunefree: Run) -> None:
     assert all(len(row["methods"]) >= 5 for row in rows)
 
 
-def test_an_own_task_may_not_take_a_name_of_the_suite(tmp_path: Path) -> None:
+def test_a_users_task_may_not_take_a_name_of_the_suite(tmp_path: Path) -> None:
     path = tmp_path / "digits-short.toml"
     path.write_text("[system]\nT = 3\n")
-    with pytest.raises(ConfigError, match="named like a task of the suite"):
+    with pytest.raises(ConfigError, match="has the name of a task of the suite"):
         choose([str(path)])
 
 
-def test_a_diverged_run_counts_nothing() -> None:
+def test_a_diverged_run_has_accuracy_0() -> None:
     history = [{"round": 1.0, "accuracy": 0.9, "train_loss": 0.1}]
     run: Any = None
-    assert play.final_accuracy(Result(run, "done", history)) == 0.9
-    assert play.final_accuracy(Result(run, "diverged", history)) == 0.0
+    assert runner.final_accuracy(Result(run, "done", history)) == 0.9
+    assert runner.final_accuracy(Result(run, "diverged", history)) == 0.0
     assert Order([], "small", Path()).budget == 10

@@ -1,4 +1,4 @@
-"""What a challenge says of played tasks: pure functions, on numbers made by hand."""
+"""Scores of tasks: pure functions, on numbers made by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefree.challenge import folder, page, score
 
 
 def method(name: str, accuracy: list[float], rounds: list[int], tuned: bool = False) -> Any:
-    """One that has its final accuracy from these rounds on, and half of it before."""
+    """A method with its final accuracy from these rounds on, and half of it before."""
     curves = [
         [[0, 0.1, 0, 0.0], [10, end / 2 if at > 10 else end, 100, 1.0], [20, end, 200, 2.0]]
         for end, at in zip(accuracy, rounds, strict=True)
@@ -73,7 +73,7 @@ def test_costs_are_counted_to_the_target_without_and_with_the_search() -> None:
     assert ours.cost.rounds == math.inf
 
 
-def test_a_diverged_seed_takes_part_in_the_mean_with_nothing() -> None:
+def test_a_diverged_seed_counts_as_0_in_the_mean() -> None:
     half = method("fedavg", [0.8, 0.8], [10, 10], tuned=True)
     half["curves"][1] = half["curves"][1][:1]
     assert score.cost_to(half, 0.4).rounds == 10
@@ -99,22 +99,25 @@ def test_a_standing_is_level_within_a_standard_error() -> None:
 
 def test_profiles_count_shares_of_tasks() -> None:
     errors = score.error_profile([AHEAD, BEHIND])
-    assert errors["polarfl"][0] == 0.5  # the least error in one task of two
-    assert errors["padamfed"][-1] == 0  # never within four times; one task it did not play
+    assert errors["polarfl"][0] == 0.5  # the lowest error in one task of two
+    assert errors["padamfed"][-1] == 0  # never within four times; one task it did not run
     assert errors["fedavg"][-1] == 1
     rounds = score.round_profile([AHEAD, BEHIND])
     assert rounds["polarfl"][0] == 0.5
-    assert rounds["fedavg"][0] == 0.5  # where ours never gets there
+    assert rounds["fedavg"][0] == 0.5  # where PolarFL never reaches the target
     assert rounds["fedavg"][-1] == 1  # (20 + 80) / 10 times the rounds
     late = task("late", *AHEAD["methods"], kind="late")
     assert score.error_profile([AHEAD, late]) == score.error_profile([AHEAD])
 
 
-def test_the_headline_says_where_it_is_behind() -> None:
+def test_the_headline_names_the_tasks_where_it_is_behind() -> None:
     text = page.headline(result(AHEAD, BEHIND))
-    assert "On the 1 development tasks PolarFL, untuned, is ahead on 1," in text
-    assert "behind on 1: hard (-0.210)" in text
+    assert "1 development tasks PolarFL, untuned, is ahead of the best tuned method on 1;" in text
+    assert "is behind the best tuned method on 1 (hard -0.210); mean difference" in text
     assert "on 1 of 2 tasks" in text
+    both = task("both", *BEHIND["methods"])
+    text = page.headline(result(AHEAD, both))
+    assert "is ahead of the best tuned method on 1 and behind on 1 (both -0.210); mean" in text
 
 
 def test_a_diverged_run_is_named() -> None:
@@ -126,16 +129,24 @@ def test_a_diverged_run_is_named() -> None:
     assert "0.400 ± 0.566, 1 diverged" in page.methods_table(broken)
 
 
-def test_the_page_holds_every_method_and_links_its_pictures(tmp_path: Path) -> None:
+def test_the_page_has_every_method_and_links_its_pictures(tmp_path: Path) -> None:
     source = tmp_path / "runs"
     source.mkdir()
     folder.file_of(source, "small").write_text(json.dumps(result(AHEAD, BEHIND)))
     written, summary = folder.publish(source, tmp_path / "challenge.md")
     text = written.read_text()
-    for name in ("PolarFL", "PAdaMFed", "FedAvg", "FedAdam", "held out", "eta 0.1, decay linear"):
+    for name in ("PolarFL", "PAdaMFed", "FedAvg", "FedAdam", "held-out", "eta 0.1, decay linear"):
         assert name in text
     for picture in ("evidence/challenge-small.png", "evidence/challenge-profiles-small.png"):
         assert f"]({picture})" in text
         assert f"]({picture})" in summary.read_text()
         assert (tmp_path / picture).stat().st_size > 10_000
     assert folder.read(tmp_path / "evidence", "small") == result(AHEAD, BEHIND)
+
+
+def test_the_page_can_be_written_again_from_the_published_results(tmp_path: Path) -> None:
+    late = task("late", *AHEAD["methods"], kind="late") | {"words": "25 clients at work at once"}
+    (tmp_path / "evidence").mkdir()
+    folder.file_of(tmp_path / "evidence", "small").write_text(json.dumps(result(AHEAD, late)))
+    written, _ = folder.publish(tmp_path / "no-runs", tmp_path / "challenge.md")
+    assert "25 clients training at once." in written.read_text()  # older words in new ones

@@ -1,4 +1,4 @@
-"""Steps in the model's own unit of length: the twins, and what they say of a claim."""
+"""Steps in the model's own unit of length: the twins, and a claim's verdict with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunefree.experiments.batch import PlannedRun
 from tunefree.reproduce import checks, own_units
 from tunefree.reproduce.checks import Table
 from tunefree.reproduce.evidence import page
-from tunefree.reproduce.folder import keep, read
+from tunefree.reproduce.folder import read, save
 from tunefree.reproduce.own_units import OwnUnits, has_twin
 from tunefree.reproduce.plans import Failures, Key, Order, Plans, union
 from tunefree.reproduce.rows import row_of
@@ -65,8 +65,12 @@ def test_only_steps_from_theorems_have_a_unit_to_be_given() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "word", "reason"),
     [
-        (0.6, "holds", "the steps: with them in the model's own unit it holds"),
-        (0.45, "does not hold", "not the steps alone: with them in the model's own unit it still"),
+        (0.6, "holds", "the step sizes: in the model's own unit of length the claim holds"),
+        (
+            0.45,
+            "does not hold",
+            "not the step sizes alone: in the model's own unit of length the claim still",
+        ),
         (0.5, "not decided", "not decided"),
     ],
 )
@@ -75,12 +79,12 @@ def test_the_claim_is_decided_again_with_twins_in_the_methods_places(
 ) -> None:
     asked: dict[Key, list[PlannedRun]] = {}
 
-    def play(planned: dict[Key, list[PlannedRun]], workers: int) -> tuple[Table, Failures]:
+    def run_planned(planned: dict[Key, list[PlannedRun]], workers: int) -> tuple[Table, Failures]:
         asked.update(planned)
         seeds = SPREAD if word == "not decided" else FLAT
         return {("late-1", "adamasfl"): method(accuracy, seeds)}, []
 
-    monkeypatch.setattr(own_units, "play", play)
+    monkeypatch.setattr(own_units, "run_planned", run_planned)
     monkeypatch.setattr(own_units, "lengths", lambda *_: {0: 2.0, 1: 3.0, 2: 4.0})
     found = units(tmp_path, 37).decide(37, FAILS)
     assert found["own_units"]["verdict"] == word
@@ -92,12 +96,12 @@ def test_the_claim_is_decided_again_with_twins_in_the_methods_places(
     assert "adamasfl" not in ends
 
 
-def test_a_claim_of_written_steps_alone_has_no_answer(tmp_path: Path) -> None:
+def test_a_claim_of_given_steps_alone_has_no_verdict_in_own_units(tmp_path: Path) -> None:
     table = {key: method(0.5) for key in union([14])}
     assert units(tmp_path, 14).decide(14, table) == {}
 
 
-def test_the_command_asks_only_where_a_claim_does_not_hold(
+def test_only_a_claim_that_does_not_hold_is_decided_in_own_units(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [*SMOKE, "20", "24", "--out", str(tmp_path)]
@@ -114,37 +118,38 @@ def test_the_command_asks_only_where_a_claim_does_not_hold(
     files = sorted((tmp_path / "smoke").glob("padamfed_own_units-*.sqlite"))
     assert len(files) == 2
 
-    kept = read(tmp_path)
-    assert main(asked) == 0  # an answer is not lost by deciding the same once more
+    stored = read(tmp_path)
+    assert main(asked) == 0  # a verdict in own units is not lost by deciding the same again
     assert "own_units" not in capsys.readouterr().out
-    assert read(tmp_path) == kept
+    assert read(tmp_path) == stored
 
 
-def test_other_numbers_leave_no_older_answer_behind(tmp_path: Path) -> None:
-    order, answer = Order([37], "small", tmp_path), {"own_units": {}, "reason": "the steps"}
+def test_other_numbers_drop_an_older_verdict_in_own_units(tmp_path: Path) -> None:
+    order = Order([37], "small", tmp_path)
+    own = {"own_units": {"verdict": "not decided"}, "reason": "not decided"}
     row = row_of(order, 37, decide([above("lead", [-0.1, -0.2], 0)]), [0, 1])
-    keep(tmp_path, {**row, **answer})
-    keep(tmp_path, row)
-    assert read(tmp_path)[0]["reason"] == "the steps"
-    keep(tmp_path, row_of(order, 37, decide([above("lead", [-0.1, -0.3], 0)]), [0, 1]))
+    save(tmp_path, {**row, **own})
+    save(tmp_path, row)
+    assert read(tmp_path)[0]["reason"] == "not decided"
+    save(tmp_path, row_of(order, 37, decide([above("lead", [-0.1, -0.3], 0)]), [0, 1]))
     assert not {"own_units", "reason"} & read(tmp_path)[0].keys()
 
 
-def test_the_page_shows_the_answer_under_its_claim(
+def test_the_page_shows_the_verdict_in_own_units_under_its_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_units, "lengths", lambda *_: {0: 2.0, 1: 3.0, 2: 4.0})
     monkeypatch.setattr(
-        own_units, "play", lambda *_: ({("late-1", "adamasfl"): method(0.6)}, Failures())
+        own_units, "run_planned", lambda *_: ({("late-1", "adamasfl"): method(0.6)}, Failures())
     )
     verdict = checks.late_without_tuning(FAILS)
     row = row_of(Order([37], "small", tmp_path), 37, verdict, [0, 1])
     text = page([row | units(tmp_path, 37).decide(37, FAILS)])
     assert (
-        "With the tuning-free methods' eta and gamma times ||theta0||: **holds**, `tunefree "
-        "reproduce 37 --scale small --own-units`. The reason is the steps: with them in the "
-        "model's own unit it holds." in text
+        "**holds** with eta and gamma of the tuning-free methods multiplied by ||theta0||; repeat "
+        "it with `tunefree reproduce 37 --scale small --own-units`. The reason is the step sizes: "
+        "in the model's own unit of length the claim holds." in text
     )
-    assert text.count("| adamasfl ahead of fedbuff | 0.1") == 1
-    assert text.count("| adamasfl ahead of fedbuff | -0.1") == 1
+    assert text.count("| lead of adamasfl over fedbuff | 0.1") == 1
+    assert text.count("| lead of adamasfl over fedbuff | -0.1") == 1
     assert "| adamasfl, own units | 0.600 ± 0.001 |" in text

@@ -18,12 +18,12 @@ from tunefree.reproduce import checks, figures, recipes
 from tunefree.reproduce.checks import TOP_5, TOP_10, Check, Curve
 from tunefree.reproduce.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
 from tunefree.reproduce.evidence import GAPS, page
-from tunefree.reproduce.folder import challenge, keep, pictures, read
+from tunefree.reproduce.folder import challenge, pictures, read, save
 from tunefree.reproduce.plans import Order, Plans, union
 from tunefree.reproduce.recipes import SCALES, methods_at
 from tunefree.reproduce.rows import finals, row_of
-from tunefree.reproduce.sizes import played
-from tunefree.reproduce.studies import draw, wholly
+from tunefree.reproduce.sizes import describe
+from tunefree.reproduce.studies import complete_figures, draw
 from tunefree.reproduce.theory import Measurement
 from tunefree.reproduce.verdicts import Verdict, above, below, decide, exact, within
 
@@ -196,7 +196,7 @@ def test_a_number_that_is_not_there_is_valid_json(tmp_path: Path) -> None:
     row = row_of(Order([24], "small", tmp_path), 24, verdict, [])
     text = json.dumps(row, allow_nan=False)
     assert json.loads(text)["parts"][0]["value"] is None
-    assert "| gone | nothing | above 0 | open |" in page([row])
+    assert "| gone | missing | above 0 | not decided |" in page([row])
 
 
 def test_seeds_that_disagree_decide_nothing() -> None:
@@ -273,7 +273,7 @@ def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path
 
 
 def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
-    """The names of files that folders of long runs already hold."""
+    """The names of files that folders of long runs already contain."""
     plans = Plans(Order([], "paper", tmp_path), union([25, 26, 37]))
     runs = {key: runs[0].path.name for key, runs in plans.runs({}).items()}
     assert runs["mnist-skew", "parfrefl"] == "parfrefl-seed0-342be25ccf3e.sqlite"
@@ -285,19 +285,19 @@ def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
     assert law.name == "theory-40-169325c339f1.json"
 
 
-def test_sizes_are_said_in_words_made_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert played("images", "small") == (
+def test_sizes_are_described_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert describe("images", "small") == (
         "N = 50, S = 5, K = 5, batch 20, 150 rounds; mnist and fashion-mnist, partition iid and "
-        "dirichlet:0.1; model cnn_mnist; seeds 0, 1, 2, at written step sizes 0, 1"
+        "dirichlet:0.1; model cnn_mnist; seeds 0, 1, 2, at given step sizes 0, 1"
     )
-    assert "5, 10, 25, 40 jobs out at a time; seeds 0, 1" in played("late", "small")
-    assert played("theory", "paper", (7, 8)).endswith(
+    assert "5, 10, 25, 40 jobs in flight; seeds 0, 1" in describe("late", "small")
+    assert describe("theory", "paper", (7, 8)).endswith(
         "16,384 rounds on synthetic problems; seeds 7, 8"
     )
-    assert "imdb (length 60), " in played("imdb", "small")
+    assert "imdb (length 60), " in describe("imdb", "small")
     monkeypatch.setitem(recipes.SMOKE, "system.T", 21)
-    assert all("21 rounds" in played(s, "smoke") for s in STUDIES if s not in ("wire", "theory"))
-    assert all(played(study, scale) for study in STUDIES for scale in SCALES)
+    assert all("21 rounds" in describe(s, "smoke") for s in STUDIES if s not in ("wire", "theory"))
+    assert all(describe(study, scale) for study in STUDIES for scale in SCALES)
 
 
 def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
@@ -309,23 +309,24 @@ def test_runs_are_shared_between_claims(tmp_path: Path) -> None:
 
 def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
     small, smoke = (Order([24], scale, tmp_path) for scale in ("small", "smoke"))
-    keep(tmp_path, row_of(small, 24, Verdict("holds", {"up": 1.0}, "yes"), [0]))
-    keep(tmp_path, row_of(smoke, 24, Verdict("holds", {}, "yes"), [0]))
-    keep(tmp_path, row_of(small, 24, Verdict("does not hold", {"up": 2.0}, "no"), [0, 1]))
+    save(tmp_path, row_of(small, 24, Verdict("holds", {"up": 1.0}, "yes"), [0]))
+    save(tmp_path, row_of(smoke, 24, Verdict("holds", {}, "yes"), [0]))
+    save(tmp_path, row_of(small, 24, Verdict("does not hold", {"up": 2.0}, "no"), [0, 1]))
     rows = read(tmp_path)
     assert [(r["scale"], r["verdict"]) for r in rows] == [
         ("smoke", "not decided"),
         ("small", "does not hold"),
     ]
     text = page(rows)
-    assert "**does not hold** at `small` size, seeds 0, 1" in text
-    assert "At `small` size: 1 do not hold; 39 of all were not run." in text
-    assert "At `smoke` size: 1 run; 39 of all were not run." in text
+    assert "**does not hold** at `small` size, seeds 0, 1; repeat it with" in text
+    assert "- At `small` size: 1 does not hold, 39 not run.\n" in text
+    assert "- At `smoke` size: 1 runs, 39 not run.\n" in text
     assert "one model up, one down. | runs | does not hold | not run |" in text
+    assert "| [24](#claim-24) | ParFreFL sends" in text
     assert "`tunefree reproduce 24 --scale small`" in text
     assert text.count("Not run.") == 39
     assert all(gap in text for gap in GAPS)
-    assert len(re.findall(r"^### \d+\.", text, flags=re.MULTILINE)) == 40
+    assert len(re.findall(r"^### Claim \d+$", text, flags=re.MULTILINE)) == 40
 
 
 def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +338,7 @@ def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture
     assert rows[0]["numbers"]["parfrefl models up"] == 1
     assert rows[0]["numbers"]["padamfed models up"] == 2
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "smoke").glob("*.sqlite")}
-    assert main(asked) == 0  # all of it is there
+    assert main(asked) == 0  # everything has run
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert json.loads(capsys.readouterr().out) == rows
     left = Plans(Order([24], "smoke", tmp_path), union([24])).unfinished()
@@ -345,7 +346,7 @@ def test_the_command_at_smoke_size(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(Plans(Order([24], "smoke", tmp_path / "new"), union([24])).unfinished()) == 3
 
 
-def test_runs_at_one_step_size_of_many_say_so(tmp_path: Path) -> None:
+def test_runs_at_one_step_size_of_many_are_marked(tmp_path: Path) -> None:
     runs = Plans(Order([14], "smoke", tmp_path), union([14])).runs({})
     facts = {run.facts["sweep"]["over"] for each in runs.values() for run in each}  # type: ignore[index]
     assert facts == {"eta", "gamma"}
@@ -356,11 +357,11 @@ def test_runs_at_one_step_size_of_many_say_so(tmp_path: Path) -> None:
 
 
 def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
-    """What was published of other claims stays, with its pictures."""
+    """Published verdicts and pictures of other claims stay."""
     out, first, second = tmp_path / "evidence.md", tmp_path / "a", tmp_path / "b"
     for folder, claim, figure in ((first, 24, "parfrefl-bits"), (second, 37, "adamasfl-rounds")):
         parts = [above("lead", [0.1, 0.2], 0.0), above("gone", [], 0.0), exact("size", 2, 1)]
-        keep(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
+        save(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"method": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
         plots.save(panels, folder / "pictures" / f"{figure}-small.png")
         assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
@@ -370,10 +371,10 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         assert f"](evidence/{figure}-small.png)" in text
         assert (tmp_path / "evidence" / f"{figure}-small.png").read_bytes()[:4] == b"\x89PNG"
     assert text.count("| lead | 0.15 ± 0.05 | above 0 | yes |") == 2
-    assert text.count("| gone | nothing | above 0 | open |") == 2
+    assert text.count("| gone | missing | above 0 | not decided |") == 2
     assert text.count("| size | 2 | exactly 1 | no |") == 2
-    assert f"- `small`: {played('late', 'small')}\n" in text
-    assert f"- `paper`, not run: {played('late', 'paper')}\n" in text
+    assert f"- `small`: {describe('late', 'small')}\n" in text
+    assert f"- `paper`, not run: {describe('late', 'paper')}\n" in text
     assert "## The challenge" not in text
     (tmp_path / "evidence" / "challenge.md").write_text("As *written*.\n\n| a |\n|---|\n")
     assert main(["reproduce", "evidence", "--out", str(second), "-o", str(out)]) == 0
@@ -387,10 +388,10 @@ def test_the_page_is_written_where_the_docs_are(
     monkeypatch.chdir(tmp_path)
     order = Order([24], "small", tmp_path)
     row = row_of(order, 24, decide([exact("size", 1, 1)]), [0])
-    keep(tmp_path / "found", {key: row[key] for key in row if key != "played"})  # an older row
+    save(tmp_path / "found", {key: row[key] for key in row if key != "played"})  # an older row
     assert main(["reproduce", "evidence", "--out", "found"]) == 0
     text = Path("docs/evidence.md").read_text(encoding="utf-8")
-    assert f"- `small`: {played('wire', 'small')}\n" in text
+    assert f"- `small`: {describe('wire', 'small')}\n" in text
     assert [row["claim"] for row in read(Path("docs/evidence"))] == [24]
 
 
@@ -416,21 +417,21 @@ def test_every_figure_but_those_of_sizes_and_theorems_has_panels(tmp_path: Path)
         path = tmp_path / f"{name}.png"
         plots.save(figures.KINDS[name](table, "small"), path)
         assert path.stat().st_size > 5000
-    assert set(wholly([25, 26, 27])) == {"parfrefl-rounds"}
+    assert set(complete_figures([25, 26, 27])) == {"parfrefl-rounds"}
 
 
-def test_a_picture_that_cannot_be_drawn_is_told(
+def test_a_picture_that_cannot_be_drawn_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    draw([], tmp_path / "late-small.png", said.append)
+    logged: list[str] = []
+    draw([], tmp_path / "late-small.png", logged.append)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    draw([Panel("", {"method": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", said.append)
-    assert said[0] == "  no picture of late-small: nothing was played"
-    assert "no picture: pictures need matplotlib, which is not installed; pip install" in said[1]
+    draw([Panel("", {"method": {0.0: [0.1]}}, "x", "y")], tmp_path / "a.png", logged.append)
+    assert logged[0] == "  no picture of late-small: no runs"
+    assert "no picture: pictures need matplotlib, which is not installed; pip install" in logged[1]
 
 
-def test_a_picture_shows_means_of_seeds_and_who_diverged() -> None:
+def test_a_picture_shows_means_of_seeds_and_which_diverged() -> None:
     lost = method(0.5)[0]._replace(diverged=True)
     table = {("mnist-iid", "parfrefl"): method(0.8), ("mnist-iid", "fedavg"): {0: lost, 1: lost}}
     (panel,) = figures.by_round(table, "small")
@@ -465,7 +466,7 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["A", "the theorem's slope", "B"]
 
 
-def test_a_study_that_fails_is_reported_and_the_others_go_on(
+def test_a_study_that_fails_is_reported_and_the_others_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(recipes.SMOKE, "data.batch_size", 0)
@@ -485,10 +486,10 @@ def test_a_study_that_fails_is_reported_and_the_others_go_on(
     [
         (["99"], "claims are 10 to 49"),
         (["parfrefl-bit"], "did you mean 'parfrefl-bits'"),
-        (["24", "--seeds", "0", "100"], "--seeds 100 is what methods are tuned with"),
+        (["24", "--seeds", "0", "100"], "--seeds 100 is the seed that methods are tuned with"),
         (["24", "--seeds", "1", "1"], "has the same seed twice"),
         (["24", "--workers", "-1"], "at least 0"),
-        (["37-30"], "claims 37-30 are none; write the smaller number first"),
+        (["37-30"], "claims 37-30: write the smaller number first"),
         (["list", "24"], "`tunefree reproduce list` stands alone"),
         (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' holds no verdicts"),
     ],

@@ -1,1 +1,1 @@
-"""The challenge: methods without a knob against tuned ones, on tasks that were fixed beforehand."""
+"""The challenge: untuned methods against tuned ones, on a fixed suite of tasks."""

@@ -1,4 +1,4 @@
-"""The challenge in files: SCALE.json with what was played, and its page and pictures."""
+"""The challenge in files: challenge-SCALE.json with its results, the page and its pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tunefree.challenge import page, score
-from tunefree.challenge.play import Order, Played
+from tunefree.challenge.runner import Order, Stored
 from tunefree.challenge.tasks import SCALES, TASKS
 from tunefree.errors import ConfigError
 from tunefree.experiments import atomic_file
@@ -17,10 +17,10 @@ from tunefree.plots.challenge import Pair, Profile
 
 Result: TypeAlias = dict[str, Any]
 
-PAIRS = "PolarFL and the best tuned method at the end of every task"
+PAIRS = "Final accuracy of PolarFL and of the best tuned method on every task"
 PROFILES = "Performance profiles over the synchronous tasks"
-ERRORS = "error at most so many times the least"
-ROUNDS = f"rounds with tuning to the best tuned accuracy - {score.CLOSE}, over the least"
+ERRORS = "error, as a multiple of the lowest"
+ROUNDS = f"rounds with tuning to the best tuned accuracy - {score.CLOSE}, over the fewest"
 
 
 def file_of(folder: Path, scale: str) -> Path:
@@ -28,34 +28,40 @@ def file_of(folder: Path, scale: str) -> Path:
 
 
 def read(folder: Path, scale: str) -> Result | None:
-    """What was played at a size, if anything was."""
+    """The stored results of a size, if there are any."""
     path = file_of(folder, scale)
     if not path.exists():
         return None
     try:
         result: Result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"'{path}' is damaged ({error}); move it away and ask again") from error
-    return result
+        raise ConfigError(f"'{path}' is damaged ({error}); move it away and run again") from error
+    return {**result, "tasks": [reworded(task) for task in result["tasks"]]}
 
 
-def keep(order: Order, played: Sequence[Played]) -> Result:
-    """Write tasks in place of the same ones; others that were played before stay."""
+def reworded(task: Stored) -> Stored:
+    """The task with today's words where an older version stored others."""
+    older, newer = "clients at work at once", "clients training at once"
+    return task | {"words": task["words"].replace(older, newer)} if "words" in task else task
+
+
+def save(order: Order, tasks: Sequence[Stored]) -> Result:
+    """Store the results of tasks; those of other tasks that are there stay."""
     known = read(order.folder, order.scale) or {"tasks": []}
-    tasks = {task["task"]: task for task in (*known["tasks"], *played)}
+    all_tasks = {task["task"]: task for task in (*known["tasks"], *tasks)}
     suite = {task.name: place for place, task in enumerate(TASKS)}
     result: Result = {
         "scale": order.scale,
         "seeds": list(order.of_scores),
         "trials": order.budget,
-        "tasks": sorted(tasks.values(), key=lambda task: suite.get(task["task"], len(suite))),
+        "tasks": sorted(all_tasks.values(), key=lambda task: suite.get(task["task"], len(suite))),
     }
     atomic_file.write(file_of(order.folder, order.scale), json.dumps(result))
     return result
 
 
 def draw(result: Result, folder: Path) -> dict[str, str]:
-    """The pictures of a size beside its results: what each shows, and its file's name."""
+    """Draw a size's pictures into a folder: each one's description and file name."""
     scale, found = result["scale"], score.standings(result["tasks"])
     drawn = {}
     if found:
@@ -85,7 +91,10 @@ def titled(shares: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
 
 
 def publish(source: Path, file: Path) -> list[Path]:
-    """Write the page; results and pictures go into the folder `evidence` beside it."""
+    """Write the page; results and pictures go into the folder `evidence` beside it.
+
+    Sizes that the source does not have are taken from that folder, where they were published.
+    """
     beside = file.parent / "evidence"
     beside.mkdir(parents=True, exist_ok=True)
     for scale in SCALES:
@@ -94,8 +103,8 @@ def publish(source: Path, file: Path) -> list[Path]:
     results = [found for scale in SCALES[:0:-1] if (found := read(beside, scale))]
     if not results:
         raise ConfigError(
-            f"--out '{source}' holds no results that count; play some tasks first, as with "
-            "`tunefree challenge digits-short --scale small`"
+            f"--out '{source}' has no results of `small` or `full` size; run some tasks first, as "
+            "with `tunefree challenge digits-short --scale small`"
         )
     drawn = draw(results[0], beside)
     links = {about: f"{beside.name}/{name}" for about, name in drawn.items()}

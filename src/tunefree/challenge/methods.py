@@ -1,8 +1,8 @@
-"""Who plays: methods that show no knob once per seed; the others after a search, with its bill.
+"""The methods: untuned ones run once per seed; the others after a search, with its tuning bill.
 
-A tuned method searches its grid with constant steps and with linear decay, and goes on beyond the
-edge on which its best point lies, up to `TRIALS` in all, on samples held out of training and with a
-seed of its own. What stands in no grid is at its default.
+A tuned method searches its grid with constant steps and with linear decay, and extends the grid if
+its best point is on an edge, up to `TRIALS` trials in all, on held-out samples and with a seed of
+its own. Options that are in no grid have their defaults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tunefree.experiments.tune import Grid, Value
 from tunefree.schedule.simulate import check
 
 TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 10, "full": 36}
-TUNING_SEED = 100  # no score is ever of a run with it
+TUNING_SEED = 100  # never used for scores
 
 DECAY: Grid = {"decay": ("none", "linear")}
 LOW: Grid = {"eta": (1e-2, 3e-2, 1e-1, 3e-1), **DECAY}
@@ -29,7 +29,7 @@ ADAPTIVE: Grid = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
 
 
 class Entry(NamedTuple):
-    """A method as it is typed for `tunefree compare`, and the grid it needs, if any."""
+    """A method as typed for `tunefree compare`, and the grid it is tuned on, if any."""
 
     method: str
     grid: Mapping[str, tuple[Value, ...]] = {}
@@ -62,7 +62,7 @@ ENTRIES: Mapping[Kind, Sequence[Entry]] = {
 
 
 def entries(kind: Kind, own: Sequence[str], only: Sequence[str]) -> list[Entry]:
-    """The methods of such tasks: all or only some of the suite's, and one's own beside them."""
+    """The methods for tasks of a kind: all or some of the suite's, and the user's own."""
     suite = {entry.method: entry for entry in ENTRIES[kind]}
     chosen = [
         entry for method, entry in suite.items() if not only or method.partition(":")[0] in only
@@ -71,7 +71,7 @@ def entries(kind: Kind, own: Sequence[str], only: Sequence[str]) -> list[Entry]:
 
 
 def check_names(own: Sequence[str], only: Sequence[str]) -> None:
-    """Refuse methods that nobody knows, before anything is played."""
+    """Refuse unknown methods before anything runs."""
     for text in own:
         own_entry(text)
     suite = {entry.method.partition(":")[0] for each in ENTRIES.values() for entry in each}
@@ -81,20 +81,20 @@ def check_names(own: Sequence[str], only: Sequence[str]) -> None:
 
 
 def own_entry(text: str) -> Entry:
-    """A method of one's own: what it declares as its grid is searched, unless it is written."""
+    """A user's own method; it is tuned on the grid it declares, but for options that are given."""
     spec = methods.parse_method(text)
     if spec.tuned:
-        raise ConfigError(f"--add {text!r}: the challenge tunes by itself; leave the file out")
-    said = about_of(algorithms.find(spec.name))
-    return Entry(text, {key: said.grid[key] for key in said.grid if key not in spec.options})
+        raise ConfigError(f"--add {text!r}: the challenge does its own tuning; give no file")
+    about = about_of(algorithms.find(spec.name))
+    return Entry(text, {key: about.grid[key] for key in about.grid if key not in spec.options})
 
 
 def why_not(entry: Entry, base: Config) -> str:
-    """Why a method cannot play a task, if it cannot."""
+    """Why a method cannot run a task; empty if it can."""
     try:
         spec = methods.parse_method(entry.method)
         if base.algorithm.compressor and "C" not in options_in(algorithms.find(spec.name)):
-            return "it sends whole vectors"
+            return "it cannot compress its uploads"
         settings, _ = methods.configure(spec, base)
         check(settings.schedule, algorithms.configure(settings, None))
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""The challenge in words: the headline, the table of tasks, and every method on every task."""
+"""The challenge as a page: the headline, a table of tasks, and every method on every task."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from typing import Any, TypeAlias
 
 from tunefree import algorithms
 from tunefree.challenge import score
-from tunefree.challenge.score import Cost, Played, Score, Standing
+from tunefree.challenge.score import Cost, Score, Standing, Stored
 from tunefree.record.summary import size
 
 Result: TypeAlias = Mapping[str, Any]  # what `tunefree challenge` wrote
 
 COMMAND = "tunefree challenge"
+AGAINST = {"ahead": "ahead of", "level": "level with", "behind": "behind"}
 RULES = (
-    "Methods that show no knob play once per seed. Every other method first searches its step "
-    "sizes, with constant steps and with linear decay, on samples held out of training and with a "
-    "seed that is never scored; its best point is then played with the seeds of all. What the "
-    "search used up is its bill.",
-    "FedExP has a local step of its own and is played untuned, at its default of 0.1.",
-    "A task that is held out has data or a network that nothing about PolarFL was chosen on; its "
+    "Untuned methods run once per seed. Every other method first searches its step sizes, with "
+    "constant steps and with linear decay, on held-out training samples and with a seed that is "
+    "never scored; its best point then runs with the same seeds as all methods. The rounds, "
+    "traffic and seconds of the search are its tuning bill.",
+    "FedExP has a local step size; it runs untuned, at its default of 0.1.",
+    "A held-out task has data or a network on which nothing about PolarFL was chosen; PolarFL's "
     "constants were fixed on the development tasks.",
-    "The best tuned method of a task is the one with the highest mean accuracy on the test set, "
-    "which is chosen in its favour. Ahead or behind means by more than a standard error of the "
-    "differences, seed by seed.",
-    "Rounds, traffic (both ways, all clients) and seconds to a target count until the first "
-    "evaluation that has it in the mean over seeds; there are five or ten evaluations in a run. "
-    "Seconds are of one core each, while other runs were going on.",
+    "The best tuned method of a task is the one with the highest mean accuracy on the test set: a "
+    "choice in its favour. PolarFL is ahead or behind if the mean difference over seeds exceeds "
+    "its standard error, else level.",
+    "Rounds, traffic (up and down, all clients) and seconds to a target count until the first "
+    "evaluation at which the mean over seeds reaches it; a run has five or ten evaluations. "
+    "Seconds are of one core, with other runs beside it.",
 )
 
 
 def headline(result: Result) -> str:
-    """What holds, in a few lines."""
+    """The result in a few lines."""
     found = score.standings(result["tasks"])
     lines = [
         sentence([each for each in found if not each.held_out], "development"),
         sentence([each for each in found if each.held_out], "held-out"),
-        bill(found),
+        rounds_line(found),
     ]
     return "\n".join(f"- {line}" for line in lines if line)
 
@@ -49,30 +50,36 @@ def sentence(found: Sequence[Standing], group: str) -> str:
         return ""
     count = Counter(str(each.word) for each in found)
     gap = fmean(each.ahead for each in found)
-    words = ", ".join(
-        f"{text} {count[word]}"
-        for word, text in (("ahead", "ahead on"), ("level", "level on"), ("behind", "behind on"))
-        if count[word]
-    )
-    behind = [f"{each.task} ({each.ahead:+.3f})" for each in found if each.word == "behind"]
-    where = f": {', '.join(behind)}" if behind else ""
+    first, *others = (word for word in AGAINST if count[word])
+    words = [f"{AGAINST[first]} the best tuned method on {count[first]}"]
+    words += [f"{word} on {count[word]}" for word in others]
+    behind = [f"{each.task} {each.ahead:+.3f}" for each in found if each.word == "behind"]
+    where = f" ({', '.join(behind)})" if behind else ""
     return (
-        f"On the {len(found)} {group} tasks PolarFL, untuned, is {words}{where}, against the best "
-        f"of all tuned methods on each; mean difference in test accuracy {gap:+.3f}."
+        f"On the {len(found)} {group} tasks PolarFL, untuned, is {listed(words)}{where}; mean "
+        f"difference in test accuracy {gap:+.3f}."
     )
 
 
-def bill(found: Sequence[Standing]) -> str:
-    """How much sooner ours is there than the best tuned method, without and with its tuning."""
+def listed(words: Sequence[str]) -> str:
+    """
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def rounds_line(found: Sequence[Standing]) -> str:
+    """How many more rounds the best tuned method needs, without and with its tuning bill."""
     there = [each for each in found if each.ours.cost.rounds < math.inf]
     if not there:
         return ""
-    bare = [each.best.cost.rounds / each.ours.cost.rounds for each in there]
+    alone = [each.best.cost.rounds / each.ours.cost.rounds for each in there]
     whole = [each.best.whole_cost.rounds / each.ours.cost.rounds for each in there]
     return (
-        f"It reaches the best tuned method's final accuracy on {len(there)} of {len(found)} tasks. "
-        f"On those the tuned method needs {geometric(bare):.1f} times as many rounds, and "
-        f"{geometric(whole):.0f} times with its search (geometric means)."
+        f"PolarFL reaches the best tuned method's final accuracy on {len(there)} of {len(found)} "
+        f"tasks. On those the tuned method needs {geometric(alone):.1f} times as many rounds, and "
+        f"{geometric(whole):.0f} times as many with its search (geometric means)."
     )
 
 
@@ -81,13 +88,13 @@ def geometric(values: Sequence[float]) -> float:
 
 
 def page(results: Sequence[Result], pictures: Mapping[str, str]) -> str:
-    """The whole page: every size that was played, the largest first."""
+    """The whole page: every size that was run, the largest first."""
     parts = [
         "# The challenge",
-        "Better than tuned, untuned? A fixed suite of tasks, the strongest tuned baselines, and "
-        f"their tuning bill. Written by `{COMMAND} page`; do not edit. Play it yourself with "
-        f"`{COMMAND} --scale small`, which goes on where it was interrupted; "
-        f"`{COMMAND} list` shows the tasks.",
+        "Is PolarFL, untuned, better than tuned methods? A fixed suite of tasks, strong tuned "
+        f"baselines, and their tuning bills. Run it yourself with `{COMMAND} --scale small`, which "
+        f"resumes if interrupted; `{COMMAND} list` shows the tasks. `{COMMAND} page` writes this "
+        "page from the results in `evidence/`; do not edit it.",
         "## Rules",
         bullets(RULES),
     ]
@@ -98,23 +105,24 @@ def page(results: Sequence[Result], pictures: Mapping[str, str]) -> str:
 
 
 def summary(result: Result, pictures: Mapping[str, str]) -> str:
-    """The challenge in short, for the page of all evidence."""
+    """The challenge in short, for the page of evidence."""
     parts = [
         f"At `{result['scale']}` size, seeds {', '.join(map(str, result['seeds']))}:",
         headline(result),
         *(f"![{about}](evidence/{name})" for about, name in pictures.items()),
-        "[The challenge](challenge.md) has the rules, every method on every task, and the bills.",
+        "[The challenge](challenge.md) has the rules, every method on every task, and the tuning "
+        "bills.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-OWN = """A method of your own plays beside the others, alone if they have been played:
+OWN = """Your own method runs beside the others; those that have run already are not run again:
 
 ```
 tunefree challenge --add mypackage.mymodule:MyMethod
 ```
 
-One that declares a grid (`about.grid`) is tuned like the others. A task of your own is a settings
+A method that declares a grid (`about.grid`) is tuned like the others. Your own task is a settings
 file as for `tunefree run`:
 
 ```
@@ -124,7 +132,7 @@ tunefree challenge hospital.toml
 
 def section(result: Result, pictures: Mapping[str, str]) -> list[str]:
     """One size: headline, pictures, the table of tasks, and all numbers."""
-    tasks = [task for task in result["tasks"] if score.is_played(task)]
+    tasks = [task for task in result["tasks"] if score.is_comparable(task)]
     parts = [
         f"## Results at `{result['scale']}` size",
         headline(result),
@@ -134,20 +142,20 @@ def section(result: Result, pictures: Mapping[str, str]) -> list[str]:
         overview(score.standings(tasks)),
     ]
     for failed in (task for task in result["tasks"] if task.get("failed")):
-        parts.append(f"{failed['task']} was not played: {failed['failed']}")
+        parts.append(f"{failed['task']} was not run: {failed['failed']}")
     for task in tasks:
         parts += [f"### {task['task']}", about_task(task), methods_table(task)]
     return parts
 
 
 def overview(found: Sequence[Standing]) -> str:
-    """Each task in a row: ours, the best tuned method, and what either took to get there."""
-    head = ("task", "", "PolarFL", "best tuned", "", "difference", "")
-    costs = ("rounds to its accuracy: PolarFL", "tuned", "tuned with its search")
+    """A row for each task: PolarFL, the best tuned method, and the rounds of both."""
+    head = ("task", "", "PolarFL", "best tuned", "method", "difference", "PolarFL is")
+    costs = ("rounds to target: PolarFL", "best tuned", "best tuned with search")
     lines = (
         (
             each.task,
-            "held out" if each.held_out else "",
+            "held-out" if each.held_out else "",
             accuracy(each.ours),
             accuracy(each.best),
             title(each.best.method),
@@ -162,13 +170,14 @@ def overview(found: Sequence[Standing]) -> str:
     return table((*head, *costs), lines)
 
 
-def about_task(task: Played) -> str:
-    held = "Held out. " if task["held_out"] else ""
-    begins = f" It starts at accuracy {task['start']:.3f}." if "trained" in task["words"] else ""
-    return f"{held}{task['words']}.{begins} Target: {score.target_of(task):.3f}."
+def about_task(task: Stored) -> str:
+    group = "Held-out task: " if task["held_out"] else ""
+    start = f" The start has accuracy {task['start']:.3f}." if "trained" in task["words"] else ""
+    target = f"Target (the best tuned accuracy): {score.target_of(task):.3f}."
+    return f"{group}{task['words']}.{start} {target}"
 
 
-def methods_table(task: Played) -> str:
+def methods_table(task: Stored) -> str:
     head = (
         *("method", "accuracy", "trials", "chosen"),
         *("rounds to target", "with search", "traffic to target", "with search"),
@@ -179,7 +188,7 @@ def methods_table(task: Played) -> str:
         (
             title(each.method),
             accuracy(each),
-            str(each.trials) if each.tuned else "no knob",
+            str(each.trials) if each.tuned else "untuned",
             ", ".join(f"{key} {value}" for key, value in own.items()),
             *(rounds(each.cost), rounds(each.whole_cost)),
             *(traffic(each.cost), traffic(each.whole_cost)),
@@ -191,7 +200,7 @@ def methods_table(task: Played) -> str:
 
 
 def title(method: str) -> str:
-    """A method's name with what was written beside it.
+    """A method's title with the options it was given.
 
     >>> title("polarfl:compressor=rotated:1"), title("fedavg")
     ('PolarFL, compressor=rotated:1', 'FedAvg')
@@ -204,8 +213,8 @@ def title(method: str) -> str:
 
 
 def accuracy(each: Score) -> str:
-    lost = f", {each.diverged} diverged" if each.diverged else ""
-    return f"{each.accuracy:.3f} ± {each.spread:.3f}{lost}"
+    diverged = f", {each.diverged} diverged" if each.diverged else ""
+    return f"{each.accuracy:.3f} ± {each.spread:.3f}{diverged}"
 
 
 def rounds(cost: Cost) -> str:

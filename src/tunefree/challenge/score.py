@@ -1,7 +1,7 @@
-"""What the played tasks say: accuracy with spread, costs to a target, and a performance profile.
+"""The scores of tasks: accuracy with spread, costs to a target, and performance profiles.
 
-The target of a task is what its best tuned method reaches on the test set, mean over seeds. Which
-tuned method is the best is thus seen on the test set, in its favour.
+The target of a task is the test accuracy of its best tuned method, mean over seeds. So the best
+tuned method is chosen on the test set, which favours it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-Played: TypeAlias = Mapping[str, Any]
+Stored: TypeAlias = Mapping[str, Any]  # a task, or a method on it, as it is stored
 Word = Literal["ahead", "level", "behind"]
 
 OURS = "polarfl"
 ROUNDING = 1e-4  # of the accuracies in a curve
-CLOSE = 0.02  # below the target: near enough for the profile of rounds
-RATIOS = tuple(1 + 0.02 * step for step in range(151))  # of errors, in the profile
-TIMES = tuple(2 ** (step / 8) for step in range(65))  # of rounds
+CLOSE = 0.02  # below the target; the profile of rounds counts until there
+RATIOS = tuple(1 + 0.02 * step for step in range(151))  # of errors, in their profile
+TIMES = tuple(2 ** (step / 8) for step in range(65))  # of rounds, in theirs
 
 
 class Cost(NamedTuple):
-    """What it took to reach a target; infinite where it was not reached."""
+    """What reaching a target took; infinite if it was not reached."""
 
     rounds: float
     bits: float
@@ -46,43 +46,43 @@ class Score(NamedTuple):
     diverged: int
     trials: int
     cost: Cost  # until the best tuned method's accuracy
-    whole_cost: Cost  # the same and its tuning bill
+    whole_cost: Cost  # the same plus its tuning bill
 
 
 class Standing(NamedTuple):
-    """Ours against the best tuned method of a task."""
+    """PolarFL against the best tuned method of a task."""
 
     task: str
     held_out: bool
     word: Word
     ours: Score
     best: Score
-    ahead: float  # mean of the differences, seed by seed
+    ahead: float  # mean over seeds of the difference in accuracy
     error: float  # its standard error
 
 
-def is_played(task: Played) -> bool:
-    """Whether a task has something to be compared."""
+def is_comparable(task: Stored) -> bool:
+    """Whether a task has a tuned method to compare with."""
     return any(method["tuned"] for method in task["methods"])
 
 
-def best_tuned(task: Played) -> Played:
+def best_tuned(task: Stored) -> Stored:
     """The tuned method with the highest mean accuracy."""
     tuned = [method for method in task["methods"] if method["tuned"]]
     return max(tuned, key=lambda method: fmean(method["accuracy"]))
 
 
-def target_of(task: Played) -> float:
+def target_of(task: Stored) -> float:
     return fmean(best_tuned(task)["accuracy"])
 
 
-def scores(task: Played) -> list[Score]:
-    """Every method of a task, in the order in which they stand."""
+def scores(task: Stored) -> list[Score]:
+    """The score of every method of a task, in the stored order."""
     target = target_of(task)
     return [score(method, target) for method in task["methods"]]
 
 
-def score(method: Played, target: float) -> Score:
+def score(method: Stored, target: float) -> Score:
     finals, cost = method["accuracy"], cost_to(method, target)
     return Score(
         method=method["method"],
@@ -96,23 +96,23 @@ def score(method: Played, target: float) -> Score:
     )
 
 
-def cost_to(method: Played, target: float) -> Cost:
-    """What had been spent at the first evaluation whose mean over seeds has the target."""
+def cost_to(method: Stored, target: float) -> Cost:
+    """The cost at the first evaluation whose mean over seeds reaches the target."""
     by_round: dict[int, list[Sequence[float]]] = {}
     for curve in method["curves"]:
         for row in curve:
             by_round.setdefault(row[0], []).append(row)
     for at, rows in sorted(by_round.items()):
-        reached = sum(row[1] for row in rows) / len(method["curves"])  # a diverged run adds nothing
+        reached = sum(row[1] for row in rows) / len(method["curves"])  # a diverged run counts as 0
         if reached >= target - ROUNDING:
             return Cost(at, fmean(row[2] for row in rows), fmean(row[3] for row in rows))
     return Cost(math.inf, math.inf, math.inf)
 
 
-def standing(task: Played) -> Standing | None:
-    """Ours on a task: ahead or behind by more than a standard error over seeds, or level."""
+def standing(task: Stored) -> Standing | None:
+    """PolarFL on a task: ahead or behind by more than a standard error over seeds, or level."""
     mine = next((method for method in task["methods"] if method["name"] == OURS), None)
-    if mine is None or not is_played(task):
+    if mine is None or not is_comparable(task):
         return None
     best, target = best_tuned(task), target_of(task)
     gaps = [a - b for a, b in zip(mine["accuracy"], best["accuracy"], strict=True)]
@@ -124,47 +124,47 @@ def standing(task: Played) -> Standing | None:
     )
 
 
-def standings(played: Sequence[Played]) -> list[Standing]:
-    return [found for task in played if (found := standing(task))]
+def standings(tasks: Sequence[Stored]) -> list[Standing]:
+    return [found for task in tasks if (found := standing(task))]
 
 
-def error_profile(played: Sequence[Played]) -> dict[str, list[float]]:
-    """For each method the share of tasks in which its error is at most a ratio of the least."""
+def error_profile(tasks: Sequence[Stored]) -> dict[str, list[float]]:
+    """For each method the share of tasks in which its error is within a ratio of the lowest."""
     ratios: dict[str, list[float]] = {}
-    for task in synchronous(played):
+    for task in synchronous(tasks):
         errors = {m["name"]: 1 - fmean(m["accuracy"]) for m in task["methods"]}
         least = max(min(errors.values()), 1e-3)
         for name, error in errors.items():
             ratios.setdefault(name, []).append(error / least)
-    return profile(ratios, RATIOS, played)
+    return profile(ratios, RATIOS, tasks)
 
 
-def round_profile(played: Sequence[Played]) -> dict[str, list[float]]:
-    """The same of rounds, tuning included, until `CLOSE` to the best tuned method's accuracy."""
+def round_profile(tasks: Sequence[Stored]) -> dict[str, list[float]]:
+    """The same for rounds, tuning included, until `CLOSE` to the best tuned accuracy."""
     ratios: dict[str, list[float]] = {}
-    for task in synchronous(played):
+    for task in synchronous(tasks):
         target = target_of(task) - CLOSE
         costs = {m["name"]: whole_rounds(m, target) for m in task["methods"]}
         least = min(costs.values())
         for name, rounds in costs.items():
             ratios.setdefault(name, []).append(rounds / least if rounds < math.inf else math.inf)
-    return profile(ratios, TIMES, played)
+    return profile(ratios, TIMES, tasks)
 
 
-def whole_rounds(method: Played, target: float) -> float:
+def whole_rounds(method: Stored, target: float) -> float:
     return cost_to(method, target).with_bill(method["bill"]).rounds
 
 
-def synchronous(played: Sequence[Played]) -> list[Played]:
-    """The tasks that all methods of the profiles play."""
-    return [task for task in played if is_played(task) and task["kind"] == "synchronous"]
+def synchronous(tasks: Sequence[Stored]) -> list[Stored]:
+    """The tasks of the profiles: those that all of their methods can run."""
+    return [task for task in tasks if is_comparable(task) and task["kind"] == "synchronous"]
 
 
 def profile(
-    ratios: Mapping[str, Sequence[float]], limits: Sequence[float], played: Sequence[Played]
+    ratios: Mapping[str, Sequence[float]], limits: Sequence[float], tasks: Sequence[Stored]
 ) -> dict[str, list[float]]:
-    """The share of tasks within each limit; a task that a method did not play is none of them."""
-    count = len(synchronous(played))
+    """The share of tasks within each limit; a task that a method did not run is not within it."""
+    count = len(synchronous(tasks))
     return {
         name: [sum(value <= limit + 1e-9 for value in values) / count for limit in limits]
         for name, values in ratios.items()

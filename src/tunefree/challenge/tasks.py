@@ -1,11 +1,11 @@
 """The tasks: data, network, partition, clients, rounds, start, schedule and compression of each.
 
-smoke   digits and a tiny network in place of all data: seconds, shows only that everything runs
+smoke   digits and a tiny network instead of all data: seconds, shows only that everything runs
 small   two cores and an hour or two
 full    twice the clients, four times the rounds
 
-A task that is held out was never looked at while PolarFL was being made: nothing of it was chosen
-on these data and networks.
+A held-out task was never used while PolarFL was developed: nothing about PolarFL was chosen on its
+data and network.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Task(NamedTuple):
     name: str
     settings: Keys
     held_out: bool = False
-    looks: int = 10  # evaluations of a run that counts
-    trained: int = 0  # rounds of FedAvg on like clients before the federation gets the model
+    evaluations: int = 10  # of a scored run
+    trained: int = 0  # rounds of FedAvg on iid clients that train the initial model
 
     @property
     def kind(self) -> Kind:
@@ -76,7 +76,7 @@ TASKS = (
     Task(
         "imdb-lstm",
         {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL, "system.T": 80},
-        looks=5,
+        evaluations=5,
     ),
     Task(
         "digits-short",
@@ -107,7 +107,7 @@ TASKS = (
             **system(N=40, S=4, K=4, T=50, batch=16),
         },
         held_out=True,
-        looks=5,
+        evaluations=5,
     ),
     Task(
         "cancer-mlp",
@@ -125,7 +125,7 @@ TASKS = (
             **system(N=60, S=6, K=4, T=60, batch=16),
         },
         held_out=True,
-        looks=5,
+        evaluations=5,
     ),
     Task(
         "cifar-lora",
@@ -157,7 +157,7 @@ GROUPS = {
 
 
 def choose(words: Sequence[str]) -> list[Task]:
-    """The tasks meant by names, groups of them, or TOML files of one's own.
+    """The tasks given by names, groups, or the user's own TOML files.
 
     >>> [task.name for task in choose(["digits-short", "cancer-mlp"])]
     ['digits-short', 'cancer-mlp']
@@ -175,15 +175,15 @@ def choose(words: Sequence[str]) -> list[Task]:
 
 
 def own_task(path: Path) -> Task:
-    """The task of a settings file as for `tunefree run`, named like the file."""
+    """The task in a settings file as for `tunefree run`, named after the file."""
     tree: dict[str, Any] = config.read(path)
-    config.load(path, {})  # wrong settings are said before anything is played
+    config.load(path, {})  # refuses wrong settings before anything runs
     keys = {
         f"{section}.{key}": value for section, each in tree.items() for key, value in each.items()
     }
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     if name in {*BY_NAME, *GROUPS}:
-        raise ConfigError(f"'{path}' is named like a task of the suite; give it another name")
+        raise ConfigError(f"'{path}' has the name of a task of the suite; rename it")
     return Task(name, keys)
 
 
@@ -197,10 +197,10 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
     """The settings of a task at a size, by key."""
     keys = dict(task.settings)
     if task.name not in BY_NAME:
-        return keys  # one's own is as it was written
+        return keys  # the user's own tasks are run as written
     if scale == "smoke":
-        kept = ("algorithm.", "schedule.", "model.lora", "data.validation")
-        keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(kept)}}
+        stay = ("algorithm.", "schedule.", "model.lora", "data.validation")
+        keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(stay)}}
         if "schedule.concurrency" in keys:
             keys["schedule.concurrency"] = 4
     if scale == "full":
@@ -210,17 +210,17 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
 
 
 def in_words(task: Task, settings: Config) -> str:
-    """A task in a line: all that a reader needs to play it again."""
+    """A task in one line: all that a reader needs to repeat it."""
     s, d, m = settings.system, settings.data, settings.model
     size = "".join(f", {key} {value}" for key, value in {**m.options, **d.options}.items())
     words = [
-        f"{d.name}, {m.name or 'its usual model'}{size}, {d.partition}",
+        f"{d.name}, {m.name or 'its default model'}{size}, {d.partition}",
         f"N={s.N}, S={s.S}, K={s.K}, T={s.T}, batch {d.batch_size}",
     ]
     if task.trained:
         words.append("trained start" + (f", LoRA of rank {m.lora}" if m.lora else ""))
     if task.kind == "late":
-        words.append(f"{settings.schedule.concurrency} clients at work at once")
+        words.append(f"{settings.schedule.concurrency} clients training at once")
     if task.kind == "compressed":
         words.append("compressed uploads")
     return "; ".join(words)

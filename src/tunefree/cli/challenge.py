@@ -90,7 +90,7 @@ def challenge_command(args: argparse.Namespace) -> int:
 
 def list_tasks(args: argparse.Namespace) -> int:
     from tunefree.challenge.methods import entries
-    from tunefree.challenge.play import configure
+    from tunefree.challenge.runner import configure
     from tunefree.challenge.tasks import TASKS, in_words
 
     rows: list[dict[str, Any]] = [
@@ -119,7 +119,7 @@ def list_tasks(args: argparse.Namespace) -> int:
 
 def run_tasks(args: argparse.Namespace) -> int:
     from tunefree.challenge import folder, score
-    from tunefree.challenge.play import Order, play
+    from tunefree.challenge.runner import Order, run_tasks
     from tunefree.challenge.tasks import choose
 
     order = Order(
@@ -134,13 +134,13 @@ def run_tasks(args: argparse.Namespace) -> int:
     )
     played: list[dict[str, Any]] = []
     try:
-        for task in play(order, lambda text: print(text, file=sys.stderr, flush=True)):
+        for task in run_tasks(order, lambda text: print(text, file=sys.stderr, flush=True)):
             played.append(task)
-            folder.keep(order, played)
+            folder.save(order, played)
             print_task(task, sys.stderr)
     except KeyboardInterrupt:
         return interrupted(args.out)
-    result = folder.keep(order, played)
+    result = folder.save(order, played)
     if args.format == "json":
         print(json.dumps({**result, "tasks": played}))
     else:

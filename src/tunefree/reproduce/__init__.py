@@ -1,1 +1,1 @@
-"""The papers' claims, played and decided."""
+"""The papers' claims, run and decided."""

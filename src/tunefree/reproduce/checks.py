@@ -1,4 +1,4 @@
-"""What decides each empirical claim: pure functions from curves to verdicts."""
+"""The check that decides each empirical claim: pure functions from curves to verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunefree.reproduce.verdicts import Part, Verdict, above, below, decide, exa
 
 
 class Curve(NamedTuple):
-    """What a check sees of a run: its history, and whether it came to its end."""
+    """What a check uses of a run: its history, and whether it diverged."""
 
     history: Sequence[Row]
     T: int
@@ -44,6 +44,7 @@ WIDE_RATES = (*EMNIST_RATES, 3e-1)
 IMAGE_RATES = (0.05, 0.1, 0.2, 0.5)
 LOST = 10.0  # the difference of losses, or of logarithms, that stands for a diverged run
 NEVER = 2.0  # the share of the rounds that stands for a target not reached
+UNREACHED = 10.0  # the ratio of bits that stands for a target not reached
 
 
 def late_score(curve: Curve, name: str = "accuracy") -> float:
@@ -73,7 +74,7 @@ def gaps(
 def by_kind(
     table: Table, short: str, method: str, score: Score = late_score
 ) -> list[dict[int, float]]:
-    """The scores where clients are alike, and where they differ."""
+    """The scores with iid clients and with skewed ones."""
     return [scores(table, f"{short}-{kind}", method, score) for kind in ("iid", "skew")]
 
 
@@ -93,8 +94,8 @@ def margins(table: Table, where: str, method: str, others: Sequence[str]) -> dic
     }
 
 
-def haste(table: Table, where: str, method: str, others: Sequence[str]) -> list[float]:
-    """The share of the rounds in which a method has what the best of others has at the end."""
+def rounds_share(table: Table, where: str, method: str, others: Sequence[str]) -> list[float]:
+    """The share of rounds until a method has the final accuracy of the best of others."""
     margin, curves = margins(table, where, method, others), table.get((where, method), {})
     shares = []
     for seed, ahead in margin.items():
@@ -105,15 +106,16 @@ def haste(table: Table, where: str, method: str, others: Sequence[str]) -> list[
 
 
 def better(table: Table, where: str, ours: Sequence[str], others: Sequence[str]) -> list[Part]:
-    """Each of ours ends above the best of the others and gets there before the last round."""
+    """Each of ours ends above the best of the others and reaches it before the last round."""
     parts = []
     for method in ours:
         margin = list(margins(table, where, method, others).values())
         parts += [
-            above(f"{where}: {method} ahead of the best baseline", margin, 0),
+            above(f"{where}: lead of {method} over the best baseline", margin, 0),
             below(
-                f"{where}: share of rounds in which {method} has the best baseline's accuracy",
-                haste(table, where, method, others),
+                f"{where}: share of rounds until {method} has the best baseline's final accuracy "
+                f"({NEVER:g}: never)",
+                rounds_share(table, where, method, others),
                 1,
             ),
         ]
@@ -137,7 +139,7 @@ def momentum_alone_is_slower(table: Table) -> Verdict:
 
 def reduction_helps(table: Table) -> Verdict:
     parts = [
-        above(f"{where}: {method} ahead of padamfed", gaps(table, where, method, "padamfed"), 0)
+        above(f"{where}: lead of {method} over padamfed", gaps(table, where, method, "padamfed"), 0)
         for where in ("emnist-iid", "emnist-skew")
         for method in (VR_STORM, VR_EMA)
     ]
@@ -145,7 +147,7 @@ def reduction_helps(table: Table) -> Verdict:
 
 
 def wider_margin(table: Table, short: str) -> list[Part]:
-    """The lead over the best baseline grows with skew."""
+    """The lead over the best baseline is larger with skew."""
     parts = []
     for method in OURS:
         iid = margins(table, f"{short}-iid", method, BASELINES)
@@ -161,7 +163,7 @@ def margin_grows(table: Table) -> Verdict:
 def whole_range_above(where: str, limit: float) -> Check:
     def check(table: Table) -> Verdict:
         parts = [
-            above(f"{method} accuracy", list(scores(table, where, method).values()), limit)
+            above(f"accuracy of {method}", list(scores(table, where, method).values()), limit)
             for step in ("gamma", "eta")
             for method in methods_at("padamfed", step, EMNIST_RATES)
         ]
@@ -173,7 +175,7 @@ def whole_range_above(where: str, limit: float) -> Check:
 def widths(
     table: Table, where: str, method: str, step: str, rates: Sequence[float]
 ) -> dict[int, float]:
-    """Decades of step sizes as good as the best, seed by seed; 0 where none works."""
+    """Decades of step sizes as good as the best, seed by seed; 0 if none works."""
     curves = [scores(table, where, each) for each in methods_at(method, step, rates)]
     seeds = set.intersection(*(set(curve) for curve in curves))
     found = {
@@ -190,10 +192,12 @@ def wider_range(table: Table) -> Verdict:
         other = widths(table, where, "padamfed", "eta", WIDE_RATES)
         for name, found in (("gamma", ours), ("eta", other)):
             if found:
-                numbers[f"{where}: decades of padamfed {name}"] = round(fmean(found.values()), 3)
+                numbers[f"{where}: decades of good step sizes, padamfed {name}"] = round(
+                    fmean(found.values()), 3
+                )
         for baseline in BASELINES:
             theirs = widths(table, where, baseline, "eta", WIDE_RATES)
-            what = f"{where}: decades of padamfed gamma minus {baseline} eta"
+            what = f"{where}: decades of good step sizes, padamfed gamma minus {baseline} eta"
             parts.append(above(what, minus(ours, theirs), 0))
     return decide(parts, numbers)
 
@@ -203,23 +207,23 @@ def skew_costs(table: Table) -> Verdict:
     for method in (*OURS, *BASELINES):
         iid, skew = by_kind(table, "cifar", method)
         parts.append(above(f"{method}: accuracy lost to skew", minus(iid, skew), 0))
-        calm, wild = by_kind(table, "cifar", method, swings)
-        parts.append(above(f"{method}: growth of swings by skew", minus(wild, calm), 0))
+        calm, wild = by_kind(table, "cifar", method, fluctuation)
+        parts.append(above(f"{method}: growth of fluctuation with skew", minus(wild, calm), 0))
     for method in OURS:
         ahead = list(margins(table, "cifar-skew", method, BASELINES).values())
-        parts.append(above(f"cifar-skew: {method} ahead of the best baseline", ahead, 0))
+        parts.append(above(f"cifar-skew: lead of {method} over the best baseline", ahead, 0))
     return decide(parts)
 
 
-def swings(curve: Curve) -> float:
-    """The mean change from one evaluation to the next in the second half."""
+def fluctuation(curve: Curve) -> float:
+    """The mean change of accuracy from one evaluation to the next in the second half."""
     found = [r["accuracy"] for r in curve.history if "accuracy" in r and 2 * r["t"] >= curve.T]
     changes = [abs(after - before) for before, after in pairwise(found)]
     return fmean(changes) if changes else 0.0
 
 
 def log_gradient(curve: Curve) -> float:
-    """The logarithm of the gradient norm, over all evaluations."""
+    """The mean logarithm of the gradient norm over all evaluations."""
     found = [math.log(row["grad_norm"]) for row in curve.history if "grad_norm" in row]
     return fmean(found) if found and not curve.diverged else math.inf
 
@@ -246,7 +250,9 @@ def momentum_flattens(table: Table) -> Verdict:
 def momentum_is_needed(table: Table) -> Verdict:
     parts = [
         above(
-            f"{method} ahead of scaffold_norm", gaps(table, "ablation", method, "scaffold_norm"), 0
+            f"lead of {method} over scaffold_norm",
+            gaps(table, "ablation", method, "scaffold_norm"),
+            0,
         )
         for method in ("scaffold", "padamfed")
     ]
@@ -259,7 +265,7 @@ def leads_on_text(table: Table) -> Verdict:
     ]
     for kind in ("iid", "skew"):
         helped = gaps(table, f"imdb-{kind}", VR_STORM, "padamfed")
-        parts.append(above(f"imdb-{kind}: padamfed_vr ahead of padamfed", helped, 0))
+        parts.append(above(f"imdb-{kind}: lead of padamfed_vr over padamfed", helped, 0))
     return decide(parts + wider_margin(table, "imdb"))
 
 
@@ -272,14 +278,15 @@ def above_on_text(table: Table) -> Verdict:
                 methods_at("scaffold_m", "eta", [rate]),
             )
             ahead = gaps(table, f"imdb-{kind}", ours, theirs)
-            parts.append(above(f"imdb-{kind}: padamfed ahead of scaffold_m at {rate:g}", ahead, 0))
+            what = f"imdb-{kind}: lead of padamfed over scaffold_m, at step size {rate:g}"
+            parts.append(above(what, ahead, 0))
     for method in ("padamfed", "scaffold_m"):
         lost = minus(*by_kind(table, "imdb", method))
         parts += within(f"{method}: accuracy lost to skew", lost, 0.03)
     return decide(parts)
 
 
-UNIT = "fedavg:eta=0.1"  # one model down and one up, the measure of the others
+UNIT = "fedavg:eta=0.1"  # one model down and one up, the unit of the others
 SENT = {  # (up, down) in models
     "padamfed": (2, 2),
     "scaffold:eta=0.1": (2, 2),
@@ -291,7 +298,7 @@ SENT = {  # (up, down) in models
 
 
 def message(curve: Curve, direction: str) -> float:
-    """Bits of one client's message in a round, the opening left out."""
+    """Bits of one client's message in a round, without the opening."""
     first = next((row for row in curve.history if row["t"] < 0), None)
     rounds = [row for row in curve.history if row["t"] >= 0]
     opening = first[f"bits_{direction}"] if first else 0
@@ -321,7 +328,7 @@ def parfrefl_beside_padamfed(table: Table) -> Verdict:
     parts = []
     for where in PICTURES:
         ahead = gaps(table, where, "parfrefl", "padamfed")
-        what = f"{where}: parfrefl ahead of padamfed"
+        what = f"{where}: lead of parfrefl over padamfed"
         parts += within(what, ahead, 0.01) if where.endswith("iid") else [above(what, ahead, 0)]
     return decide(parts)
 
@@ -329,13 +336,13 @@ def parfrefl_beside_padamfed(table: Table) -> Verdict:
 def both_above_fedavg(table: Table) -> Verdict:
     parts = [
         above(
-            f"{where}: {method} ahead of fedavg {when}",
+            f"{where}: lead of {method} over fedavg, {when}",
             gaps(table, where, method, "fedavg", score),
             0,
         )
         for where in PICTURES
         for method in ("parfrefl", "padamfed")
-        for when, score in (("at the end", late_score), ("over all evaluations", throughout))
+        for when, score in (("at the end", late_score), ("mean of all evaluations", throughout))
     ]
     return decide(parts)
 
@@ -343,7 +350,9 @@ def both_above_fedavg(table: Table) -> Verdict:
 def compression_costs_little(short: str, most: float) -> Check:
     def check(table: Table) -> Verdict:
         parts = [
-            below(f"{where}: lost by {method}", gaps(table, where, "parfrefl", method), most)
+            below(
+                f"{where}: accuracy lost by {method}", gaps(table, where, "parfrefl", method), most
+            )
             for where in (f"{short}-iid", f"{short}-skew")
             for method in (TOP_10, TOP_5)
         ]
@@ -354,7 +363,7 @@ def compression_costs_little(short: str, most: float) -> Check:
 
 def beside_scafcom(table: Table) -> Verdict:
     parts = [
-        above(f"{where}: {ours} ahead of scafcom", gaps(table, where, ours, theirs), -0.01)
+        above(f"{where}: lead of {ours} over scafcom", gaps(table, where, ours, theirs), -0.01)
         for where in PICTURES
         for ours, theirs in ((TOP_10, SCAFCOM_10), (TOP_5, SCAFCOM_5))
     ]
@@ -362,7 +371,7 @@ def beside_scafcom(table: Table) -> Verdict:
 
 
 def bits_to(target: float, curve: Curve, opening: bool) -> float:
-    """Bits sent up by all clients until the target accuracy, values and positions."""
+    """Bits sent up by all clients until the target accuracy: values and positions."""
     for row in curve.history:
         if row.get("accuracy", -1.0) >= target:
             first = curve.history[0]
@@ -382,17 +391,24 @@ def fewer_bits(table: Table) -> Verdict:
                     ratio = bits_to(target, small[seed], opening) / bits_to(
                         target, full[seed], opening
                     )
-                    found.append(min(ratio, 10.0))  # 10 stands for never
-        parts.append(below(f"{where}: bits to 95 %, top 5 % over all", ratios, 1 / 8))
+                    found.append(min(ratio, UNREACHED))
+        parts.append(
+            below(
+                f"{where}: uplink bits to 95 % of parfrefl's accuracy, top 5 % over parfrefl "
+                f"({UNREACHED:g}: never)",
+                ratios,
+                1 / 8,
+            )
+        )
         if whole:
-            numbers[f"{where}: the same with the opening"] = round(fmean(whole), 3)
+            numbers[f"{where}: the same ratio with the opening"] = round(fmean(whole), 3)
     return decide(parts, numbers)
 
 
 def faster_per_bit(table: Table) -> Verdict:
     parts = [
         above(
-            f"{where}: {TOP_5} ahead of scafcom over all evaluations",
+            f"{where}: lead of {TOP_5} over scafcom, mean of all evaluations",
             gaps(table, where, TOP_5, SCAFCOM_5, throughout),
             0,
         )
@@ -416,21 +432,30 @@ def steps_matter_little(table: Table) -> Verdict:
     for where, most in MOST_LOST.items():
         ours = ranges(table, where, "parfrefl", "gamma")
         parts.append(
-            below(f"{where}: best minus worst of parfrefl gamma", list(ours.values()), most)
+            below(
+                f"{where}: best minus worst accuracy of parfrefl over gamma",
+                list(ours.values()),
+                most,
+            )
         )
         for method in ("fedavg", SCAFCOM_5):
             theirs = ranges(table, where, method, "eta")
-            parts.append(above(f"{where}: how much more {method} loses", minus(theirs, ours), 0))
+            what = (
+                f"{where}: best minus worst accuracy of {method} over eta, minus that of parfrefl "
+                "over gamma"
+            )
+            parts.append(above(what, minus(theirs, ours), 0))
         by_eta = ranges(table, where, "parfrefl", "eta")
         if by_eta:
-            numbers[f"{where}: best minus worst of parfrefl eta"] = round(fmean(by_eta.values()), 4)
+            what = f"{where}: best minus worst accuracy of parfrefl over eta"
+            numbers[what] = round(fmean(by_eta.values()), 4)
     return decide(parts, numbers)
 
 
 def steps_matter_little_compressed(table: Table) -> Verdict:
     parts = [
         below(
-            f"{where}: best minus worst of {method} gamma",
+            f"{where}: best minus worst accuracy of {method} over gamma",
             list(ranges(table, where, method, "gamma").values()),
             most,
         )
@@ -459,13 +484,13 @@ def loss_follows(table: Table) -> Verdict:
                     parts.append(
                         fact(f"{loss.what} agrees with accuracy", float(agrees), 0.5, "above")
                     )
-    return decide(parts, {"comparisons that are clear both ways": len(parts)})
+    return decide(parts, {"comparisons in which both differences are clear": len(parts)})
 
 
 def compression_may_change(table: Table) -> Verdict:
     parts = [
         above(
-            f"mnist-skew: changing compression ahead of {TOP_5}",
+            f"mnist-skew: lead of changing compression over {TOP_5}",
             gaps(table, "mnist-skew", CHANGING, TOP_5),
             -0.03,
         )
@@ -478,28 +503,29 @@ def compression_may_change(table: Table) -> Verdict:
 
 def late_without_tuning(table: Table) -> Verdict:
     parts = [
-        above(f"adamasfl ahead of {method}", gaps(table, "late-1", "adamasfl", method), -0.01)
+        above(f"lead of adamasfl over {method}", gaps(table, "late-1", "adamasfl", method), -0.01)
         for method in LATE_BASELINES
     ]
     return decide(parts)
 
 
 def drops(table: Table, method: str) -> dict[int, float]:
-    """Accuracy lost between the fewest and the most jobs out, seed by seed."""
+    """Accuracy lost between the fewest and the most jobs in flight, seed by seed."""
     few, many = scores(table, "late-0", method), scores(table, "late-3", method)
     return {seed: few[seed] - many[seed] for seed in few if seed in many}
 
 
 def staleness_matters_little(table: Table) -> Verdict:
     ours = drops(table, "adamasfl")
-    parts = [below("accuracy adamasfl loses", list(ours.values()), 0.02)]
+    parts = [below("accuracy adamasfl loses to staleness", list(ours.values()), 0.02)]
     for method in LATE_BASELINES:
-        parts.append(above(f"how much more {method} loses", minus(drops(table, method), ours), 0))
+        what = f"how much more {method} loses to staleness than adamasfl"
+        parts.append(above(what, minus(drops(table, method), ours), 0))
     return decide(parts)
 
 
 def staleness_follows(levels: Sequence[int], S: int) -> Check:
-    """Mean staleness is M_c / S - 1, and steps come faster with more jobs out."""
+    """Mean staleness is M_c / S - 1, and steps are more frequent with more jobs in flight."""
 
     def check(table: Table) -> Verdict:
         parts, times = [], []
@@ -510,18 +536,19 @@ def staleness_follows(levels: Sequence[int], S: int) -> Check:
             off = abs(fmean(found) - expected) if found else math.nan
             parts.append(
                 fact(
-                    f"{jobs} jobs out: staleness minus {expected:g}, at most",
+                    f"{jobs} jobs in flight: mean staleness, distance from {expected:g}",
                     off,
                     0.1 + 0.1 * expected,
                     "below",
                 )
                 if found
-                else above(f"{jobs} jobs out", [], 0)
+                else above(f"{jobs} jobs in flight", [], 0)
             )
             if curves:
                 times.append(fmean(c.history[-1]["virtual_seconds"] / c.T for c in curves))
         for (a, b), (slow, fast) in zip(pairwise(levels), pairwise(times), strict=False):
-            parts.append(fact(f"seconds a step, {b} over {a} jobs", fast / slow, 1, "below"))
+            what = f"virtual seconds per step, {b} over {a} jobs"
+            parts.append(fact(what, fast / slow, 1, "below"))
         return decide(parts)
 
     return check

@@ -1,4 +1,4 @@
-"""The papers' claims in our words: what each needs to be played, and what decides it."""
+"""The papers' claims in our words: the runs that each needs, and the check that decides it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ WIRE_ALL = ("parfrefl", "scafcom:eta=0.1,compressor=identity", "padamfed")
 CLAIMS: dict[int, Claim] = {
     10: Claim(
         "On EMNIST, PAdaMFed and PAdaMFed-VR are faster and end higher than FedAvg, SCAFFOLD and "
-        "SCAFFOLD-M, whether clients are alike or not.",
+        "SCAFFOLD-M, with iid clients and with skewed ones.",
         "emnist",
         both("emnist", (*OURS, *BASELINES)),
         at(checks.leads("emnist-iid", "emnist-skew")),
@@ -94,7 +94,7 @@ CLAIMS: dict[int, Claim] = {
         at(checks.momentum_alone_is_slower),
     ),
     12: Claim(
-        "Variance reduction takes PAdaMFed further.",
+        "Variance reduction improves PAdaMFed further.",
         "emnist",
         both("emnist", (*OURS, VR_EMA)),
         at(checks.reduction_helps),
@@ -106,13 +106,14 @@ CLAIMS: dict[int, Claim] = {
         at(checks.margin_grows),
     ),
     14: Claim(
-        "On iid EMNIST, 400 rounds of PAdaMFed pass 0.8 at every step size from 0.003 to 0.1.",
+        "On iid EMNIST, PAdaMFed passes accuracy 0.8 in 400 rounds at every step size from 0.003 "
+        "to 0.1.",
         "emnist-steps",
         {"emnist-iid": EMNIST_SWEEP},
         at(checks.whole_range_above("emnist-iid", 0.8)),
     ),
     15: Claim(
-        "On EMNIST dealt out by Dirichlet(1), they pass 0.7 over the same range.",
+        "On EMNIST partitioned by Dirichlet(1), PAdaMFed passes 0.7 over the same range.",
         "emnist-steps",
         {"emnist-skew": EMNIST_SWEEP},
         at(checks.whole_range_above("emnist-skew", 0.7)),
@@ -124,19 +125,19 @@ CLAIMS: dict[int, Claim] = {
         at(checks.wider_range),
     ),
     17: Claim(
-        "On CIFAR-10 the methods come in the same order as on EMNIST.",
+        "On CIFAR-10 the methods rank in the same order as on EMNIST.",
         "cifar",
         both("cifar", (*OURS, *BASELINES)),
         at(checks.leads("cifar-iid", "cifar-skew")),
     ),
     18: Claim(
-        "On skewed CIFAR-10 all methods lose accuracy and swing more; the order stays.",
+        "On skewed CIFAR-10 all methods lose accuracy and fluctuate more; their order stays.",
         "cifar",
         both("cifar", (*OURS, *BASELINES)),
         at(checks.skew_costs),
     ),
     19: Claim(
-        "On CIFAR-10 methods with momentum bring the gradient down faster than those without.",
+        "On CIFAR-10 methods with momentum reduce the gradient norm faster than those without.",
         "cifar",
         both("cifar", (*OURS, *BASELINES)),
         at(checks.momentum_flattens),
@@ -155,14 +156,15 @@ CLAIMS: dict[int, Claim] = {
         at(checks.leads_on_text),
     ),
     22: Claim(
-        "On IMDB PAdaMFed is above SCAFFOLD-M at every step size, and skew costs neither much.",
+        "On IMDB PAdaMFed is above SCAFFOLD-M at every step size, and skew costs neither of them "
+        "much.",
         "imdb",
         both("imdb", (*TEXT_SWEEP, "padamfed", "scaffold_m")),
         at(checks.above_on_text),
     ),
     23: Claim(
         "PAdaMFed sends as much as SCAFFOLD, two models up and two down; with variance reduction "
-        "three down.",
+        "three models down.",
         "wire",
         {"wire": (*WIRE_PADAMFED, UNIT)},
         at(checks.sends(*WIRE_PADAMFED)),
@@ -180,7 +182,7 @@ CLAIMS: dict[int, Claim] = {
         at(checks.parfrefl_beside_padamfed),
     ),
     26: Claim(
-        "Both are above tuned FedAvg all along.",
+        "On MNIST and Fashion-MNIST, ParFreFL and PAdaMFed are above tuned FedAvg throughout.",
         "images",
         pictures("parfrefl", "padamfed", "fedavg"),
         at(checks.both_above_fedavg),
@@ -192,7 +194,7 @@ CLAIMS: dict[int, Claim] = {
         at(checks.compression_costs_little("mnist", 0.01)),
     ),
     28: Claim(
-        "On Fashion-MNIST such compression costs little.",
+        "On Fashion-MNIST the same compression costs little accuracy.",
         "images",
         both("fashion", ("parfrefl", TOP_10, TOP_5)),
         at(checks.compression_costs_little("fashion", 0.03)),
@@ -204,63 +206,66 @@ CLAIMS: dict[int, Claim] = {
         at(checks.beside_scafcom),
     ),
     30: Claim(
-        "ComParFreFL at 5 % needs about a tenth of the uplink bits of whole messages.",
+        "ComParFreFL at 5 % needs about a tenth of the uplink bits of uncompressed messages.",
         "images",
-        pictures("parfrefl", "padamfed", TOP_10, TOP_5),  # more than it takes, for the picture
+        pictures(
+            "parfrefl", "padamfed", TOP_10, TOP_5
+        ),  # more than the check needs, for the picture
         at(checks.fewer_bits),
     ),
     31: Claim(
-        "For the same bits at 5 %, ComParFreFL is ahead of SCAFCOM.",
+        "For the same number of bits, both at 5 %, ComParFreFL is ahead of SCAFCOM.",
         "images",
         pictures(TOP_5, SCAFCOM_5),
         at(checks.faster_per_bit),
     ),
     32: Claim(
-        "Whole messages in models up/down: ParFreFL 1/1, SCAFCOM 1/2, PAdaMFed 2/2.",
+        "Uncompressed messages, in models up/down: ParFreFL 1/1, SCAFCOM 1/2, PAdaMFed 2/2.",
         "wire",
         {"wire": (*WIRE_ALL, UNIT)},
         at(checks.sends(*WIRE_ALL)),
     ),
     33: Claim(
-        "From 0.05 to 0.5 the step size hardly matters to ParFreFL, but to FedAvg and SCAFCOM.",
+        "From 0.05 to 0.5 the step size hardly matters to ParFreFL, but it does to FedAvg and "
+        "SCAFCOM.",
         "images",
         dict.fromkeys(SKEWED, IMAGE_SWEEP),
         at(checks.steps_matter_little),
     ),
     34: Claim(
-        "Nor does it to ComParFreFL at 10 % and 5 %.",
+        "From 0.05 to 0.5 the step size hardly matters to ComParFreFL at 10 % and 5 % either.",
         "images",
         dict.fromkeys(SKEWED, COMPRESSED_SWEEP),
         at(checks.steps_matter_little_compressed),
     ),
     35: Claim(
-        "Losses tell the same story as accuracies.",
+        "Losses rank the methods as accuracies do.",
         "images",
         pictures("parfrefl", "padamfed", "fedavg", TOP_5),
         at(checks.loss_follows),
     ),
     36: Claim(
-        "Clients may change their compressor from round to round with nothing else changed.",
+        "Clients may change their compressor from round to round without any other change.",
         "images",
         {"mnist-skew": (CHANGING, TOP_5)},
         at(checks.compression_may_change),
     ),
     37: Claim(
-        "With late clients (Fashion-MNIST, Dirichlet 0.5), AdaMasFL at its formulas' steps is as "
-        "good as tuned FedBuff, CA2FL, DeFedAvg-nIID, FADAS and MasFL.",
+        "With late clients (Fashion-MNIST, Dirichlet 0.5), AdaMasFL at its formulas' step sizes "
+        "is as good as tuned FedBuff, CA2FL, DeFedAvg-nIID, FADAS and MasFL.",
         "late",
         {"late-1": ("adamasfl", *LATE_BASELINES)},
         at(checks.late_without_tuning),
     ),
     38: Claim(
-        "As more clients work at once and models get staler, AdaMasFL's accuracy stays, more than "
-        "that of any other at its fixed steps.",
+        "As more clients train at once and models get staler, AdaMasFL keeps its accuracy, better "
+        "than any other method at its fixed step sizes.",
         "late",
         {f"late-{place}": ("adamasfl", *LATE_BASELINES) for place in (0, 1, 3)},
         at(checks.staleness_matters_little),
     ),
     39: Claim(
-        "More clients at once mean more frequent steps and staler models.",
+        "More clients training at once mean more frequent steps and staler models.",
         "late",
         {f"late-{place}": ("adamasfl",) for place in (0, 1, 2, 3)},
         staleness,
@@ -269,15 +274,20 @@ CLAIMS: dict[int, Claim] = {
 
 THEORY: dict[int, str] = {
     40: "PAdaMFed's mean gradient norm falls like (S K T)^(-1/4).",
-    41: "PAdaMFed-VR's falls like (S K T)^(-1/3).",
-    42: "Both gain as much from more clients a round or more local steps as from more rounds.",
-    43: "With S K growing like T^(1/3) it falls like T^(-1/3); with variance reduction and S K "
-    "growing like T^(1/2), like T^(-1/2).",
-    44: "The steps know nothing of the loss: multiplying it by 1000 changes no trajectory.",
+    41: "PAdaMFed-VR's mean gradient norm falls like (S K T)^(-1/3).",
+    42: "PAdaMFed and PAdaMFed-VR gain as much from more clients per round or more local steps as "
+    "from more rounds.",
+    43: "With S K growing like T^(1/3), PAdaMFed's mean gradient norm falls like T^(-1/3); with "
+    "variance reduction and S K growing like T^(1/2), like T^(-1/2).",
+    44: "The steps do not depend on the scale of the loss: multiplying it by 1000 changes no "
+    "trajectory.",
     45: "Clients' optima may be arbitrarily far apart; FedAvg with several local steps stalls.",
-    46: "ParFreFL's falls like (S K T)^(-1/4), and with S K growing like T, like T^(-1/2).",
-    47: "ComParFreFL's falls as fast, with the same steps whatever the compressor.",
-    48: "MasFL's mean squared gradient norm falls like (S K T)^(-1/2), at steps that need L.",
+    46: "ParFreFL's mean gradient norm falls like (S K T)^(-1/4), and with S K growing like T, "
+    "like T^(-1/2).",
+    47: "ComParFreFL's mean gradient norm falls as fast as ParFreFL's, with the same steps "
+    "whatever the compressor.",
+    48: "MasFL's mean squared gradient norm falls like (S K T)^(-1/2), at steps that need the "
+    "smoothness constant L.",
     49: "AdaMasFL's mean gradient norm falls like (S K T)^(-1/4) despite delays it does not know.",
 }
 SENTENCES = {number: claim.sentence for number, claim in CLAIMS.items()} | THEORY
@@ -319,7 +329,7 @@ def study_of(number: int) -> str:
 
 
 def choose(words: Sequence[str]) -> list[int]:
-    """The claims meant by numbers, ranges, figures, studies or `all`.
+    """The claims given by numbers, ranges, figures, studies or `all`.
 
     >>> choose(["24", "37-39", "padamfed-ablation"])
     [20, 24, 37, 38, 39]
@@ -336,13 +346,13 @@ def choose(words: Sequence[str]) -> list[int]:
         elif first.isdigit() and (not dash or last.isdigit()):
             numbers = set(range(int(first), int(last or first) + 1))
             if not numbers:
-                raise ConfigError(f"claims {word} are none; write the smaller number first")
+                raise ConfigError(f"claims {word}: write the smaller number first")
             if not numbers <= set(SENTENCES):
                 least, most = min(SENTENCES), max(SENTENCES)
                 raise ConfigError(f"claim {word} is not known; claims are {least} to {most}")
             found |= numbers
         elif word in ("list", "evidence"):
-            raise ConfigError(f"`tunefree reproduce {word}` stands alone; leave the rest out")
+            raise ConfigError(f"`tunefree reproduce {word}` stands alone; drop the other words")
         else:
             raise unknown("claim or figure", word, {*FIGURES, *STUDIES, "all"})
     return sorted(found)

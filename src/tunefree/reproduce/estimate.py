@@ -1,4 +1,4 @@
-"""How long runs will take: the time of one gradient and one evaluation here, multiplied out."""
+"""How long runs will take, from the time of one gradient and one evaluation on this machine."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class Estimator:
         self._known: dict[str, tuple[float, float, int]] = {}
 
     def seconds(self, configs: Iterable[Config]) -> float:
-        """Of all these runs, one after the other."""
+        """Seconds of all these runs, one after the other."""
         return sum(self._seconds(config) for config in configs)
 
     def _seconds(self, config: Config) -> float:
         kind = repr((config.data.name, config.data.options, config.model, config.data.batch_size))
         if kind not in self._known:
             self._known[kind] = time_kind(config)
-        gradient, evaluation, held = self._known[kind]
+        gradient, evaluation, tested = self._known[kind]
         batch = config.data.batch_size
-        looks = -(-config.system.T // config.run.eval_every)
+        evaluations = -(-config.system.T // config.run.eval_every)
         whole = gradient * sources.SOURCES[config.data.name].train / batch  # of the full gradient
-        each = evaluation * (held + TRAINING_SAMPLES) + (whole if config.run.grad_norm else 0)
-        return gradients(config) * gradient + looks * each
+        each = evaluation * (tested + TRAINING_SAMPLES) + (whole if config.run.grad_norm else 0)
+        return gradients(config) * gradient + evaluations * each
 
 
 def gradients(config: Config) -> int:
-    """How many a run computes: two a step where a method needs two, and those of the opening."""
+    """How many a run computes: one or two per step, and those of the opening."""
     (N, S, K, T), name = config.constants, config.algorithm.name
     algo = algorithms.build(name, config.constants._replace(T=S * K + 1))
     return T * S * K * per_step(name) + (N * K if algo.opening() else 0)
@@ -71,13 +71,13 @@ def time_kind(config: Config) -> tuple[float, float, int]:
 
 
 def fastest(action: Callable[[], object]) -> float:
-    """Seconds it takes, the first time left out."""
+    """The shortest time of several, in seconds, without the first."""
     action()
     times = []
     for _ in range(TIMES):
-        began = time.perf_counter()
+        start = time.perf_counter()
         action()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 

@@ -1,4 +1,4 @@
-"""The page docs/evidence.md: what became of every claim, at every size that was run."""
+"""The page docs/evidence.md: the verdict on every claim, at every size that was run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tunefree.reproduce.claims import FIGURES, SENTENCES, STUDIES, study_of
-from tunefree.reproduce.recipes import SCALES
-from tunefree.reproduce.sizes import played
+from tunefree.reproduce.recipes import SCALES, Scale, settings
+from tunefree.reproduce.sizes import describe, title
 from tunefree.reproduce.theory import TOLERANCE
-from tunefree.reproduce.verdicts import RULE, Part
+from tunefree.reproduce.verdicts import REASONS, RULE, Part
 
 TITLES = {
     "emnist": "PAdaMFed on EMNIST",
@@ -18,97 +18,113 @@ TITLES = {
     "cifar": "PAdaMFed on CIFAR-10",
     "ablation": "Normalisation without momentum",
     "imdb": "PAdaMFed on IMDB",
-    "wire": "What is sent",
+    "wire": "Traffic",
     "images": "ParFreFL and ComParFreFL on MNIST and Fashion-MNIST",
     "late": "AdaMasFL with late clients",
     "theory": "Theorems, on synthetic problems",
 }
 GAPS = (
-    "Of all numbers of rounds only one is given, 400 for the step sizes on EMNIST. Batch sizes, "
-    "local steps (but for MNIST), the sizes of the LSTM and the RNN, the split of EMNIST, the "
-    "grids of the baselines, the number of seeds and the law of delays are ours.",
+    "Only one number of rounds is given: 400, for the step sizes on EMNIST. The other numbers of "
+    "rounds, batch sizes, local steps (except on MNIST), the sizes of the LSTM and the RNN, the "
+    "split of EMNIST, the grids of the baselines, the number of seeds and the distribution of "
+    "delays are our choices.",
     "The EMNIST network is a CNN in the paper and a three-layer RNN on the slides; we use the CNN.",
-    "21,840 parameters, given for a network with three convolutions, are those of the well-known "
-    "one with two; we use that.",
-    "PAdaMFed-VR's listing and proof update the momentum differently. We have both: `storm` is the "
-    "one proved and sends three models up, `ema` the one listed and sends two.",
+    "The 21,840 parameters given for a network with three convolutions are those of a well-known "
+    "network with two; we use that one.",
+    "PAdaMFed-VR's listing and its proof update the momentum differently. We have both: `storm` is "
+    "the proved one and sends three models up, `ema` the listed one and sends two.",
     "With K = 12 and at most 120 rounds ParFreFL's formula gives beta = 1, no momentum at all, "
     "although the text calls momentum essential. Either K counts epochs or there were more rounds; "
-    "we count K in mini-batches and use rounds enough for beta < 1.",
+    "we count K in mini-batches and use enough rounds for beta < 1.",
     "Top-k is said to have a small compression constant q; for k = 0.05 it is 0.975, so the number "
     "of rounds from which compression is free in theory is out of reach on any image task.",
-    "Which step size the sweeps vary is not said. We vary gamma with eta from its formula, and eta "
-    "with gamma from its formula.",
-    "Step-size formulas of ParFreFL and ComParFreFL were not legible in our copy of the paper; "
+    "The papers do not state which step size their sweeps vary. We vary gamma with eta from its "
+    "formula, and eta with gamma from its formula.",
+    "The step-size formulas of ParFreFL and ComParFreFL were not legible in our copy of the paper; "
     "they are reconstructed from the terms of the bound.",
-    "DeFedAvg-nIID is rebuilt from its abstract and from tables; no listing was found.",
+    "DeFedAvg-nIID is reconstructed from its abstract and from tables; no listing was found.",
 )
 
 
-TALLY = {
-    **{"holds": "hold", "does not hold": "do not hold", "not decided": "are not decided"},
-    **{"runs": "run", "fails": "fail"},
+TALLY = {  # a verdict on one claim and on several
+    **{"holds": "hold", "does not hold": "do not hold", "not decided": "not decided"},
+    **{"runs": "run", "fails": "fail", "not run": "not run"},
 }
-WORDS = {True: "yes", False: "no", None: "open"}
+WORDS = {True: "yes", False: "no", None: "not decided"}
+FIRST = (
+    "First the challenge, PolarFL without tuning against tuned methods; then the papers' claims."
+)
+ALONE = "The papers' claims, run and decided."
+INTRODUCTION = (
+    "The claims are in our words and have our numbers. A verdict is about the size at which a "
+    "claim was run; only `paper` is the size of the papers' own experiments. `tunefree reproduce "
+    "evidence` writes this page; do not edit it."
+)
+READING = (
+    "± is the standard error over seeds in tables of parts, and the standard deviation in tables "
+    "of final accuracy, which is the mean over the evaluations in the last tenth of a run and 0 if "
+    "it diverged. For theorems the number is the slope of the gradient norm on logarithmic axes, "
+    f"with a 95 % interval over seeds; it may be {TOLERANCE} above the power in the theorem. "
+    "`smoke` size shows only that a claim runs.",
+    "N is the number of clients, S the clients per round, K the local steps of each, T the rounds.",
+)
 
 
 def page(
     rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str] = {}, challenge: str = ""
 ) -> str:
-    """The whole page, from verdicts of any sizes and the files with pictures of figures."""
+    """The whole page, from verdicts of all sizes and links to the pictures of figures."""
     found = {(row["claim"], row["scale"]): row for row in rows}
     parts = [
         "# Evidence",
-        "Written by `tunefree reproduce evidence`; do not edit. Claims are in our words; their "
-        "numbers are ours too. Each verdict is about the size it was run at, "
-        "not about the paper's own experiment, unless that size is `paper`.",
+        f"{FIRST if challenge else ALONE} {INTRODUCTION}",
         *(["## The challenge", challenge] if challenge else []),
         "## The claims",
-        RULE,
-        f"For theorems the number is the slope of the gradient norm on logarithmic axes, with a "
-        f"95 % interval over seeds; it may be {TOLERANCE} above the power in the theorem.",
-        *(tally(found, scale) for scale in SCALES if any(row["scale"] == scale for row in rows)),
+        bullets(tally(found, s) for s in SCALES if any(row["scale"] == s for row in rows)),
         summary(found),
+        "## How claims are decided",
+        RULE,
+        *READING,
     ]
     for study in sorted(STUDIES, key=lambda s: min(n for n in SENTENCES if study_of(n) == s)):
         parts.append(f"## {TITLES[study]}")
         mine = [claim for claim in SENTENCES if study_of(claim) == study]
-        parts.append(bullets(what_was_played(study, [r for r in rows if r["claim"] in mine])))
+        parts.append(bullets(what_was_run(study, [r for r in rows if r["claim"] in mine])))
         for figure, claims in FIGURES.items():
             if figure in pictures and set(claims) <= set(mine):
                 about = f"claim{'s' * (len(claims) > 1)} {', '.join(map(str, claims))}"
                 parts.append(f"![{figure}: {about}]({pictures[figure]})")
         for claim in mine:
-            parts.append(f"### {claim}. {SENTENCES[claim]}")
+            parts += [f"### Claim {claim}", f"*{SENTENCES[claim]}*"]
             rows_of = [found[claim, s] for s in reversed(SCALES) if (claim, s) in found]
             parts += [section(row) for row in best(rows_of)] or ["Not run."]
-    parts += ["## What a reader must know about the papers", bullets(GAPS)]
+    parts += ["## What the papers leave open", bullets(GAPS)]
     return "\n\n".join(parts) + "\n"
 
 
-def what_was_played(study: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def what_was_run(study: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each size, also for those that were not run, to compare with.
 
-    A row that does not tell what was played is of the settings that there are now.
+    A row without a description was run with the settings of this version.
     """
     lines = []
     for scale in SCALES:
         own = [row for row in rows if row["scale"] == scale]
-        texts = dict.fromkeys(str(row.get("played") or played(study, scale)) for row in own)
+        texts = dict.fromkeys(str(row.get("played") or describe(study, scale)) for row in own)
         lines += [f"`{scale}`: {text}" for text in texts]
         if not own and scale != "smoke":
-            lines.append(f"`{scale}`, not run: {played(study, scale)}")
+            lines.append(f"`{scale}`, not run: {describe(study, scale)}")
     return lines
 
 
 def best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that can decide something; a smoke run is shown only where there is no other."""
+    """The rows that decide something; one of smoke size is shown only if there is no other."""
     real = [row for row in rows if row["scale"] != "smoke"]
     return real or list(rows)
 
 
 def word_of(row: Mapping[str, Any] | None) -> str:
-    """The verdict in a table; a smoke run decides nothing, it runs or fails."""
+    """The verdict in a table; at smoke size a claim only runs or fails."""
     if row is None:
         return "not run"
     if row["scale"] == "smoke":
@@ -118,70 +134,110 @@ def word_of(row: Mapping[str, Any] | None) -> str:
 
 def tally(found: Mapping[tuple[int, str], Mapping[str, Any]], scale: str) -> str:
     """How many claims have which verdict at a size."""
-    words = Counter(word_of(row) for (_, its), row in found.items() if its == scale)
-    counts = ", ".join(f"{words[word]} {many}" for word, many in TALLY.items() if words[word])
-    return f"At `{scale}` size: {counts}; {len(SENTENCES) - words.total()} of all were not run."
+    words = Counter(word_of(found.get((claim, scale))) for claim in SENTENCES)
+    counts = (
+        f"{words[one]} {one if words[one] == 1 else many}"
+        for one, many in TALLY.items()
+        if words[one]
+    )
+    return f"At `{scale}` size: {', '.join(counts)}."
 
 
 def summary(found: Mapping[tuple[int, str], Mapping[str, Any]]) -> str:
     lines = [
-        (f"{claim}. {sentence}", *(word_of(found.get((claim, scale))) for scale in SCALES))
+        (
+            f"[{claim}](#claim-{claim})",
+            sentence,
+            *(word_of(found.get((claim, scale))) for scale in SCALES),
+        )
         for claim, sentence in SENTENCES.items()
     ]
-    return table(("claim", *SCALES), lines)
+    return table(("", "claim", *SCALES), lines)
 
 
 def section(row: Mapping[str, Any]) -> str:
-    """One verdict: the word, what it rests on, how to repeat it, and what is known of the steps."""
+    """One verdict, how to repeat it, what it rests on, and the verdict in own units if any."""
     seeds = ", ".join(map(str, row["seeds"])) or "none"
     word = word_of(row)
     blocks = [
-        f"**{word}** at `{row['scale']}` size, seeds {seeds}: `{row['command']}`",
-        *basis(row),
+        f"**{word}** at `{row['scale']}` size, seeds {seeds}; repeat it with `{row['command']}`.",
+        *basis(row, row["scale"]),
     ]
     if row.get("tuned"):
-        blocks.append("Tuned: " + "; ".join(f"{k} to {v}" for k, v in row["tuned"].items()) + ".")
+        blocks.append(tuned(row["tuned"], row["scale"]))
     if own := row.get("own_units"):
-        said = (
-            f"**{own['verdict']}**, `{row['command']} --own-units`. The reason is {row['reason']}."
-        )
-        blocks += [f"With the tuning-free methods' eta and gamma times ||theta0||: {said}"]
-        blocks += basis(own)
+        blocks += [
+            f"**{own['verdict']}** with eta and gamma of the tuning-free methods multiplied by "
+            f"||theta0||; repeat it with `{row['command']} --own-units`. The reason is "
+            f"{REASONS[own['verdict']]}.",
+            *basis(own, row["scale"]),
+        ]
     return "\n\n".join(blocks)
 
 
-def basis(row: Mapping[str, Any]) -> list[str]:
+def basis(row: Mapping[str, Any], scale: Scale) -> list[str]:
     """The parts of a verdict, further numbers, and how the methods ended."""
     blocks, parts = [], row.get("parts", ())
     if parts:
-        blocks.append(table(("", "found", "must be", "holds"), map(part_line, parts)))
+        blocks.append(table(("part", "measured", "must be", "holds"), map(part_line, parts)))
     else:
         blocks.append(sentence(str(row["why"])))
     named = {part["what"] for part in parts}
-    numbers = [f"{k}: {number(v)}" for k, v in row["numbers"].items() if k not in named]
+    numbers = {what: value for what, value in row["numbers"].items() if what not in named}
     if numbers:
-        blocks.append(bullets(numbers))
-    if row.get("finals"):
-        blocks.append(ends(row["finals"]))
+        blocks.append(bullets(number_lines(numbers)))
+    if trained := [end for end in row.get("finals", ()) if end["where"] != "wire"]:
+        blocks.append(ends(trained, scale))
     return blocks
+
+
+def number_lines(numbers: Mapping[str, object]) -> list[str]:
+    """A line for each number; those along a law, such as `A against T, at 64`, share a line."""
+    laws: dict[str, list[str]] = {}
+    lines = []
+    for what, value in numbers.items():
+        law, at, x = what.rpartition(", at ")
+        if at and x.isdigit():
+            laws.setdefault(law, []).append(f"{number(value)} at {x}")
+        else:
+            lines.append(f"{what}: {number(value)}")
+    return lines + [f"{law}: {', '.join(values)}" for law, values in laws.items()]
 
 
 def part_line(part: Mapping[str, Any]) -> tuple[str, ...]:
     found = Part(**part)
-    number = "nothing" if part["value"] is None else found.number
+    number = "missing" if part["value"] is None else found.number
     return found.what, number, f"{found.side} {found.limit:.4g}", WORDS[found.holds]
 
 
-def ends(finals: Sequence[Mapping[str, Any]]) -> str:
-    """Accuracy at the end: a row for each method, a column for each setting."""
-    places = list(dict.fromkeys(str(row["where"]) for row in finals))
-    cells: dict[str, dict[str, str]] = {}
+def ends(finals: Sequence[Mapping[str, Any]], scale: Scale) -> str:
+    """The final accuracy of each method in each setting."""
+    cells = {}
     for row in finals:
-        lost = f", {row['diverged']} diverged" if row["diverged"] else ""
-        text = f"{row['accuracy']:.3f} ± {row['spread']:.3f}{lost}"
-        cells.setdefault(row["method"], {})[row["where"]] = text
-    lines = ([method, *(own.get(place, "") for place in places)] for method, own in cells.items())
-    return table(("accuracy at the end", *places), lines)
+        diverged = f", {row['diverged']} diverged" if row["diverged"] else ""
+        text = f"{row['accuracy']:.3f} ± {row['spread']:.3f}{diverged}"
+        cells[row["where"], row["method"]] = text
+    return by_setting("final accuracy", cells, scale)
+
+
+def tuned(bills: Mapping[str, str], scale: Scale) -> str:
+    """The values that each method was tuned to in each setting, and what the search took."""
+    cells = {}
+    for key, text in bills.items():
+        where, _, method = key.partition(" ")
+        cells[where, method] = text
+    return by_setting("tuned to", cells, scale)
+
+
+def by_setting(head: str, cells: Mapping[tuple[str, str], str], scale: Scale) -> str:
+    """A table with a row for each method and a column for each setting."""
+    known = list(settings(scale))
+    places = sorted({where for where, _ in cells}, key=known.index)
+    lines = (
+        [method, *(cells.get((where, method), "") for where in places)]
+        for method in dict.fromkeys(method for _, method in cells)
+    )
+    return table((head, *(title(where, scale) for where in places)), lines)
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -197,7 +253,7 @@ def sentence(text: str) -> str:
 
 def number(value: object) -> str:
     if value is None:
-        return "nothing"
+        return "missing"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The papers' figures as panels, made of what was played: one for each setting or law."""
+"""The papers' figures as panels, one for each setting or law that was run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tunefree.plots.panels import Panel, Points
 from tunefree.record import Row
 from tunefree.reproduce import recipes
 from tunefree.reproduce.checks import Curve, Table, late_score
+from tunefree.reproduce.sizes import title
 from tunefree.reproduce.theory import Measurement
 
 
@@ -36,7 +37,7 @@ def by_round(table: Table, scale: recipes.Scale, y: str = "accuracy", x: str = "
 
 
 def points(curves: Iterable[Curve], x: str, y: str) -> Points:
-    """The scores of all seeds after the same round, at what that took on average."""
+    """The scores of all seeds after the same round, at the mean of their x."""
     found: dict[float, list[Row]] = {}
     for curve in curves:
         for row in curve.history:
@@ -49,16 +50,18 @@ def points(curves: Iterable[Curve], x: str, y: str) -> Points:
 
 
 def divergence_note(methods_: Mapping[str, Mapping[int, Curve]]) -> str:
-    """Which methods lost how many of their runs."""
-    lost = {method: sum(c.diverged for c in curves.values()) for method, curves in methods_.items()}
+    """How many runs of each method diverged."""
+    diverged = {
+        method: sum(c.diverged for c in curves.values()) for method, curves in methods_.items()
+    }
     lines = [
-        f"{method}: {n} of {len(methods_[method])} diverged" for method, n in lost.items() if n
+        f"{method}: {n} of {len(methods_[method])} diverged" for method, n in diverged.items() if n
     ]
     return "\n".join(lines)
 
 
 def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
-    """Accuracy at the end against the step size."""
+    """Final accuracy against the step size."""
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (where, method), curves in table.items():
         if step := recipes.swept_step(method):
@@ -74,7 +77,7 @@ def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
 
 
 def by_jobs(table: Table, scale: recipes.Scale) -> list[Panel]:
-    """Accuracy at the end against jobs out at a time, and how stale models are then."""
+    """Final accuracy and mean staleness against the jobs in flight."""
     levels = recipes.LEVELS[scale]
     ends: dict[str, dict[float, list[float]]] = {}
     stale: dict[str, dict[float, list[float]]] = {}
@@ -86,8 +89,8 @@ def by_jobs(table: Table, scale: recipes.Scale) -> list[Panel]:
             for curve in curves.values()
         ]
     return [
-        Panel("at the end", ends, "jobs out at a time", "accuracy"),
-        Panel("models", stale, "jobs out at a time", "mean staleness"),
+        Panel("at the end", ends, "jobs in flight", "accuracy"),
+        Panel("models", stale, "jobs in flight", "mean staleness"),
     ]
 
 
@@ -110,7 +113,7 @@ KINDS: dict[str, Callable[[Table, recipes.Scale], list[Panel]]] = {
 
 
 def of_laws(laws: Sequence[Measurement]) -> list[Panel]:
-    """What was measured for theorems, with the slopes they promise; one panel for each x."""
+    """The measurements for theorems, with the slopes they predict; one panel for each x."""
     lines: dict[str, dict[str, Points]] = {}
     slopes: dict[str, dict[str, float]] = {}
     for law in laws:
@@ -122,9 +125,3 @@ def of_laws(laws: Sequence[Measurement]) -> list[Panel]:
         Panel("", own, against, "gradient norm", True, True, slopes[against])
         for against, own in lines.items()
     ]
-
-
-def title(where: str, scale: recipes.Scale) -> str:
-    if where.startswith("late-"):
-        return f"{recipes.LEVELS[scale][int(where.removeprefix('late-'))]} jobs out at a time"
-    return where

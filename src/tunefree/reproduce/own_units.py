@@ -1,9 +1,9 @@
-"""Whether the steps or the method are the reason that a claim does not hold.
+"""Whether a claim does not hold because of the step sizes or because of the method.
 
 The papers' theorems give eta and gamma as pure numbers, although they are lengths. A method's twin
-multiplies both by ||theta0||, the norm of its run's first model, which is the model's own unit of
-length; beta has no unit and stays. The claim is then decided once more with twins in the methods'
-places.
+multiplies both by ||theta0||, the norm of its run's initial model, which is the model's own unit of
+length; beta has no unit and stays. The claim is then decided again, with the methods replaced by
+their twins.
 """
 
 from __future__ import annotations
@@ -22,41 +22,35 @@ from tunefree.experiments.compare import with_seed
 from tunefree.reproduce import recipes
 from tunefree.reproduce.checks import Table
 from tunefree.reproduce.claims import study_of
-from tunefree.reproduce.folder import Row
-from tunefree.reproduce.plans import Plans, play
+from tunefree.reproduce.plans import Plans, run_planned
 from tunefree.reproduce.rows import finals, judge, words_of
+from tunefree.reproduce.verdicts import REASONS, Row
 
 METHODS = ("padamfed", "padamfed_vr", "parfrefl", "comparfrefl", "adamasfl")
 STEPS = ("eta", "gamma")
 SUFFIX = ", own units"
-REASONS = {
-    "holds": "the steps: with them in the model's own unit it holds",
-    "does not hold": "not the steps alone: with them in the model's own unit it still does not "
-    "hold",
-    "not decided": "not decided",
-}
 
 
 def has_twin(claim: int, method: str) -> bool:
-    """Whether the method's steps are lengths that a theorem gives as pure numbers."""
+    """Whether the method takes its step sizes from a theorem that gives them as pure numbers."""
     of_papers = methods.parse_method(method).name in METHODS
     return of_papers and not recipes.swept_step(method) and study_of(claim) != "wire"
 
 
 class OwnUnits:
-    """The twins of a study's methods; each data set is loaded once for its models' lengths."""
+    """The twins of a study's methods; each data set is loaded once to build its models."""
 
     def __init__(self, plans: Plans) -> None:
         self._plans = plans
         self._lengths: dict[str, Mapping[int, float]] = {}
 
     def decide(self, claim: int, table: Table) -> Row:
-        """What the claim's row says besides, once its twins are played; nothing if it has none."""
+        """The claim's verdict with its twins, and the reason; nothing if it has no twins."""
         keys = [(where, method) for where, method in table if has_twin(claim, method)]
         if not keys:
             return {}
         order = self._plans.order
-        curves, failures = play({key: self.twins(*key) for key in keys}, order.workers)
+        curves, failures = run_planned({key: self.twins(*key) for key in keys}, order.workers)
         swapped = {**table, **curves}
         found = words_of(judge(claim, order.scale, swapped, failures), order.scale)
         ends = [
@@ -66,7 +60,7 @@ class OwnUnits:
         return {"own_units": {**found, "finals": ends}, "reason": REASONS[found["verdict"]]}
 
     def twins(self, where: str, method: str) -> list[PlannedRun]:
-        """The method's runs with its formulas' steps in its first model's unit of length."""
+        """The method's runs with its formulas' steps multiplied by ||theta0||."""
         full = self._plans.configure(where, method)
         seeds = self._plans.seeds(where, method)
         lengths, label = self.lengths(full), method + SUFFIX
@@ -76,7 +70,7 @@ class OwnUnits:
         ]
 
     def lengths(self, config: Config) -> Mapping[int, float]:
-        """||theta0|| of each seed."""
+        """||theta0|| for each seed."""
         kind = repr((config.data.name, config.data.options, config.model))
         if kind not in self._lengths:
             self._lengths[kind] = lengths(config, self._plans.order.run_seeds)
@@ -90,7 +84,7 @@ def lengths(config: Config, seeds: Sequence[int]) -> dict[int, float]:
 
 
 def in_units(config: Config, length: float) -> Config:
-    """Both steps multiplied; six digits of them, so that no rounding gives a run another name."""
+    """Both steps multiplied and rounded to six digits, so that rounding changes no run's name."""
     method = unwrapped(algorithms.configure(config, None))
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
     chosen = config.algorithm

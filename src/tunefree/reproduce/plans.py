@@ -1,4 +1,4 @@
-"""What is asked for, and the runs it comes to; whoever plans the same runs finds the same files."""
+"""What is asked for, and the runs it needs; the same plan always names the same files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Order(NamedTuple):
     claims: Sequence[int]
     scale: Scale
     folder: Path
-    seeds: tuple[int, ...] = ()  # none: those of the size
+    seeds: tuple[int, ...] = ()  # empty: those of the size
     workers: int = 0
-    own_units: bool = False  # ask of a claim that does not hold whether its steps are the reason
+    own_units: bool = False  # decide a claim that does not hold again, in own units
 
     @property
     def runs(self) -> Path:
@@ -53,7 +53,7 @@ class Order(NamedTuple):
         return self.seeds or THEORY_SEEDS[self.scale]
 
     def laws(self, claim: int) -> tuple[Path, list[Law]]:
-        """What a theorem promises, and the file that holds what was measured of it."""
+        """The laws of a theorem, and the file with their measurements."""
         rows = theory.laws(claim, THEORY_ROUNDS[self.scale])
         what = json.dumps([claim, self.theory_seeds, rows], default=asdict)
         mark = hashlib.sha256(what.encode()).hexdigest()[:12]
@@ -70,7 +70,7 @@ class Order(NamedTuple):
 
 
 def union(claims: Iterable[int]) -> list[Key]:
-    """Every method that one of the claims needs, once."""
+    """Every setting and method that the claims need, once."""
     keys = (
         (w, method)
         for claim in claims
@@ -81,7 +81,7 @@ def union(claims: Iterable[int]) -> list[Key]:
 
 
 class Plans:
-    """What a study's methods come to: settings to be tuned, and runs."""
+    """The searches and runs that a study's methods need."""
 
     def __init__(self, order: Order, needs: Sequence[Key]) -> None:
         self.order, self.needs = order, needs
@@ -94,7 +94,7 @@ class Plans:
         }
 
     def configure(self, where: str, method: str) -> Config:
-        """The method's settings, steps that are to be tuned left out."""
+        """The method's settings, without step sizes that are still to be tuned."""
         if (where, method) not in self._configs:
             self._configs[where, method] = self._configure(where, method)
         return self._configs[where, method]
@@ -105,11 +105,11 @@ class Plans:
         if spec.name == "defedavg_niid":
             keys["schedule.dispatch"] = "queue"  # the method's own rule
         if recipes.swept_step(method):
-            keys["run.eval_every"] = keys["system.T"]  # only its end is looked at
+            keys["run.eval_every"] = keys["system.T"]  # only its end is used
         return methods.configure(spec, config.load(None, keys))[0]
 
     def search(self, where: str, method: str) -> Search:
-        """The search for a method's steps, on samples held out, scored once at the end."""
+        """The search for a method's step sizes, on held-out samples, scored once at the end."""
         full = self.configure(where, method)
         trial = replace(
             full,
@@ -125,7 +125,7 @@ class Plans:
         return self.order.run_seeds[:few]
 
     def runs(self, found: Mapping[Key, TuningResult]) -> dict[Key, list[PlannedRun]]:
-        """The runs of every method whose steps are known."""
+        """The runs of every method whose step sizes are known."""
         planned: dict[Key, list[PlannedRun]] = {}
         for where, method in self.needs:
             full, facts = self.configure(where, method), dict[str, object]()
@@ -146,15 +146,15 @@ class Plans:
         return planned
 
     def trials(self) -> Iterator[PlannedRun]:
-        """The searches before they grow."""
+        """The trials of all searches before their grids are extended."""
         for key in self.searches:
             search = self.search(*key)
             yield from (search.plan(point, TUNING_SEED) for point in search.points)
 
     def unfinished(self) -> list[Config]:
-        """The settings of trials and runs that are not there yet, for an estimate.
+        """The settings of trials and runs that are still missing, for an estimate.
 
-        Runs at steps that a search is still to find are counted whether they are there or not.
+        Runs of methods that are tuned are counted whether they exist or not.
         """
         known = (run for runs in self.runs({}).values() for run in runs)
         left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
@@ -164,24 +164,26 @@ class Plans:
     @property
     def size(self) -> str:
         finals = sum(len(self.seeds(where, method)) for where, method in self.needs)
-        return f"{len(list(self.trials()))} tuning trials or more, {finals} runs"
+        return f"at least {len(list(self.trials()))} tuning trials, {finals} runs"
 
 
 def sweep_fact(config: Config, step: str) -> dict[str, object]:
-    """Which step size a run stands for, and what the formulas would give."""
+    """Which step size of a sweep a run has, and what the formulas would give."""
     chosen = config.algorithm
     theory = theory_of(chosen.name, step, config)
     return {"over": step, "value": chosen.options[step], "theory": theory}
 
 
 def run_once(runs: Iterable[PlannedRun], workers: int) -> dict[Path, Result]:
-    """Play runs of which several may be the same."""
+    """Run each of these once, though several may be the same."""
     different = {run.path: run for run in runs}
     return dict(zip(different, run_all(list(different.values()), workers), strict=True))
 
 
-def play(planned: Mapping[Key, Sequence[PlannedRun]], workers: int) -> tuple[Table, Failures]:
-    """The curves of all methods, and what went wrong."""
+def run_planned(
+    planned: Mapping[Key, Sequence[PlannedRun]], workers: int
+) -> tuple[Table, Failures]:
+    """Run everything that is planned: the curves of all methods, and the runs that failed."""
     results = run_once((run for runs in planned.values() for run in runs), workers)
     table: dict[Key, dict[int, Curve]] = {}
     failures: Failures = []

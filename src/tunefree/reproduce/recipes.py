@@ -1,11 +1,11 @@
 """The papers' experiments as settings and methods, at three sizes.
 
 smoke   digits and a tiny network: seconds, shows only that everything runs
-small   reduced so that all of it fits into an hour on two cores; `sizes` says to what
-paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` says so
+small   reduced so that everything takes about an hour on two cores; `sizes` describes it
+paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` names it
 
-A method is written as for `tunefree compare`. A method that brings a grid is tuned on held-out
-samples unless its step size is written.
+A method is written as for `tunefree compare`. A method that declares a grid is tuned on held-out
+samples unless its step size is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tunefree.experiments.tune import Grid
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0, 1), "small": (0, 1, 2), "paper": (0, 1)}
-TUNING_SEED = 100  # no method is ever played with it
+TUNING_SEED = 100  # never used for verdicts
 THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
 THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
     "smoke": (0, 1),
@@ -33,8 +33,8 @@ class Setting(NamedTuple):
     """What the methods of one picture share."""
 
     settings: Mapping[str, object]
-    seeds: int = 10**9  # methods are played with so many of the seeds at most
-    sweep_seeds: int = 2  # and methods at a written step size with so many
+    seeds: int = 10**9  # methods run with at most so many of the seeds
+    sweep_seeds: int = 2  # and methods at a given step size with so many
     tuned_in: str = ""  # the setting in which its methods are tuned, if another one
 
 
@@ -101,7 +101,7 @@ IMDB = Family(
         **{"data.batch_size": 32, "run.eval_every": 10},
     },
 )
-LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs out at a time; the second is where we tune
+LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs in flight; methods are tuned at the second
     "smoke": (2, 4, 6, 8),
     "small": (5, 10, 25, 40),
     "paper": (10, 20, 30, 50),
@@ -165,7 +165,7 @@ SMALL_GRIDS: Mapping[str, Grid] = {
 }
 
 
-PAPER_GRIDS: Mapping[str, Grid] = {  # a run takes minutes: coarser, but they grow at the edges too
+PAPER_GRIDS: Mapping[str, Grid] = {  # a run takes minutes: coarser, but extended at the edges too
     **{name: {"eta": ETAS[1:]} for name in SMALL_GRIDS},
     "scaffold": {"eta": ETAS[:3]},
     "scaffold_norm": {"gamma": (1e-1, 3e-1, 1.0)},
@@ -175,7 +175,7 @@ PAPER_GRIDS: Mapping[str, Grid] = {  # a run takes minutes: coarser, but they gr
 
 
 def grid_of(name: str, scale: Scale) -> Grid:
-    """What is searched for a method: two values, or a coarse grid."""
+    """The grid that a method is tuned on; two values at smoke size."""
     if scale == "paper":
         return PAPER_GRIDS[name]
     grid = SMALL_GRIDS[name]
@@ -183,13 +183,13 @@ def grid_of(name: str, scale: Scale) -> Grid:
 
 
 def is_tuned(method: str) -> bool:
-    """Whether the method's steps have to be searched for."""
+    """Whether the method's step sizes have to be tuned."""
     spec = methods.parse_method(method)
     return bool(algorithms.REGISTRY[spec.name].about.grid) and "eta" not in spec.options
 
 
 def swept_step(method: str) -> str:
-    """The step size of which the method stands for one value of many; empty if it does not."""
+    """The step size at which the method is one value of a sweep; empty if it is in none."""
     options = methods.parse_method(method).options
     return next((step for step in ("gamma", "eta") if step in options), "")
 

@@ -1,4 +1,4 @@
-"""A verdict as it is written."""
+"""A verdict as it is stored."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from statistics import fmean, stdev
 from tunefree.reproduce import recipes
 from tunefree.reproduce.checks import Table, late_score
 from tunefree.reproduce.claims import CLAIMS, SENTENCES, study_of
-from tunefree.reproduce.folder import Row
 from tunefree.reproduce.plans import Failures, Order
 from tunefree.reproduce.recipes import Scale
-from tunefree.reproduce.sizes import played
-from tunefree.reproduce.verdicts import Verdict
+from tunefree.reproduce.sizes import describe
+from tunefree.reproduce.verdicts import Row, Verdict
 
 
 def judge(claim: int, scale: Scale, table: Table, failures: Failures) -> Verdict:
-    """What the claim's check says of its methods' curves; nothing is decided where a run failed."""
+    """The verdict of the claim's check on its methods' curves; not decided if a run failed."""
     verdict = CLAIMS[claim].check(scale)(table)
     if not failures:
         return verdict
@@ -26,36 +25,36 @@ def judge(claim: int, scale: Scale, table: Table, failures: Failures) -> Verdict
 
 
 def row_of(order: Order, claim: int, verdict: Verdict, seeds: Sequence[int]) -> Row:
-    """The claim's verdict, and how to come by it again."""
+    """The claim's verdict, and the command that repeats it."""
     return {
         "claim": claim,
         "sentence": SENTENCES[claim],
         **words_of(verdict, order.scale),
         "seeds": list(seeds),
         "scale": order.scale,
-        "played": played(study_of(claim), order.scale, order.seeds),
+        "played": describe(study_of(claim), order.scale, order.seeds),
         "command": order.command(claim),
     }
 
 
 def words_of(verdict: Verdict, scale: Scale) -> Row:
-    """The word, why, and all numbers; at smoke size nothing is ever decided."""
+    """The verdict, why, and all numbers; at smoke size nothing is decided."""
     smoke = scale == "smoke"
     return {
         "verdict": "not decided" if smoke else verdict.word,
         "parts": [{**part._asdict(), "value": json_value(part.value)} for part in verdict.parts],
         "numbers": {what: json_value(value) for what, value in verdict.numbers.items()},
-        "why": f"smoke size only shows that it runs; {verdict.why}" if smoke else verdict.why,
+        "why": f"smoke size shows only that it runs; {verdict.why}" if smoke else verdict.why,
     }
 
 
 def json_value(value: float | str) -> float | str | None:
-    """The same, or nothing in place of what JSON has no word for."""
+    """The same, but null for a NaN, which JSON does not have."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def finals(table: Table) -> list[Row]:
-    """How every method ended; methods at written step sizes are left to the picture."""
+    """How every method ended; methods at given step sizes are in the picture only."""
     rows = []
     for (where, method), curves in table.items():
         scored = [c for c in curves.values() if any("accuracy" in row for row in c.history)]

@@ -1,4 +1,4 @@
-"""What is played for a study at each size, in words made from its settings."""
+"""What a study runs at each size, described from its settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tunefree.reproduce.recipes import (
 )
 
 
-def played(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
-    """One line: sizes, data, model and seeds; those of the size unless others are asked for.
+def describe(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
+    """One line: sizes, data, model and seeds; the size's own seeds unless others are asked for.
 
-    >>> played("theory", "small")
+    >>> describe("theory", "small")
     'at most 4,096 rounds on synthetic problems; seeds 0, 1, 2, 3, 4'
     """
     if study == "theory":
@@ -41,7 +41,7 @@ def played(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
             each(map(sizes, mine)),
             f"{each(map(data, mine))}, partition {each(map(partition, mine))}",
             f"model {each(map(model, mine))}",
-            f"{list_of(sorted(late))} jobs out at a time" if late else "",
+            f"{list_of(sorted(late))} jobs in flight" if late else "",
             words_on_seeds(needs, known, asked or SEEDS[scale]),
         )
         if text
@@ -69,7 +69,7 @@ def model(setting: Setting) -> str:
 
 
 def options(setting: Setting, *keys: str) -> str:
-    """The given ones among these, in brackets."""
+    """Those of these keys that are set, in brackets."""
     given = [
         f"{key.partition('.')[2]} {setting.settings[key]}" for key in keys if key in setting[0]
     ]
@@ -79,7 +79,7 @@ def options(setting: Setting, *keys: str) -> str:
 def words_on_seeds(
     needs: Mapping[str, Sequence[str]], known: Mapping[str, Setting], asked: Sequence[int]
 ) -> str:
-    """The seeds of methods, and of those at written step sizes where these are fewer."""
+    """The seeds of methods, and of methods at given step sizes if these are fewer."""
     methods, swept = set[int](), set[int]()
     for where, names in needs.items():
         for method in names:
@@ -89,7 +89,18 @@ def words_on_seeds(
                 methods |= set(asked[: known[where].seeds])
     if not methods or not swept or methods == swept:
         return f"seeds {list_of(sorted(methods | swept))}"
-    return f"seeds {list_of(sorted(methods))}, at written step sizes {list_of(sorted(swept))}"
+    return f"seeds {list_of(sorted(methods))}, at given step sizes {list_of(sorted(swept))}"
+
+
+def title(where: str, scale: Scale) -> str:
+    """The name of a setting; for late clients, the jobs in flight.
+
+    >>> title("mnist-iid", "small"), title("late-1", "small")
+    ('mnist-iid', '10 jobs in flight')
+    """
+    if where.startswith("late-"):
+        return f"{LEVELS[scale][int(where.removeprefix('late-'))]} jobs in flight"
+    return where
 
 
 def each(words: Iterable[str]) -> str:

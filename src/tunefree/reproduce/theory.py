@@ -1,4 +1,4 @@
-"""The theorems on problems small enough to play thousands of rounds, through the real algorithms.
+"""The theorems on problems small enough for thousands of rounds, with the real algorithms.
 
 Client i's F(θ; ξ) = scale · (½ Σ_j a_ij (θ_j - b_ij)² + Σ_j (1 - cos 3θ_j) / 9 + θᵀξ): a bowl, and
 ripples that make f = mean of f_i non-convex; ξ ~ noise · N(0, I / d), all in double precision. What
@@ -83,7 +83,7 @@ def bowls(
 
 
 class BowlOracle:
-    """A client's door to its bowl."""
+    """A client's oracle on its bowl."""
 
     n = 1
 
@@ -102,7 +102,7 @@ class BowlOracle:
         return self._problem.grad(self._client, theta) + xi
 
     def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
-        raise NotImplementedError("no theorem here is about methods that look at the loss")
+        raise NotImplementedError("no theorem here is about methods that use the loss")
 
     def mean_grad(self, theta: Vec, K: int) -> Vec:
         return mean(self.grad(theta, self.draw()) for _ in range(K))
@@ -112,7 +112,7 @@ class BowlOracle:
 
 
 class Case(NamedTuple):
-    """One algorithm on one problem; the seed comes later."""
+    """One algorithm on one problem, without a seed."""
 
     algorithm: str
     sys: System
@@ -151,8 +151,12 @@ class Law(NamedTuple):
     measure: Measure = "mean"
 
 
+# A label is part of the name of the file with its measurements, so it keeps its older words there.
+SHOWN = {"AdaMasFL (12 jobs out) against T": "AdaMasFL (12 jobs in flight) against T"}
+
+
 class Measurement(NamedTuple):
-    """What was measured along a law."""
+    """The values measured along a law."""
 
     label: str
     power: float | None
@@ -176,7 +180,7 @@ def constants(T: int, S: int = 4, K: int = 2) -> System:
 def in_rounds(
     name: str, rounds: Sequence[int], options: Mapping[str, Any] = {}, **more: Any
 ) -> dict[int, Case]:
-    """The same case for ever more rounds, N = 16, S = 4, K = 2."""
+    """The same case for more and more rounds, N = 16, S = 4, K = 2."""
     return {T: Case(name, constants(T), options, **more) for T in rounds}
 
 
@@ -189,7 +193,7 @@ def masfl(T: int) -> Case:
 
 
 def laws(claim: int, most: int) -> list[Law]:
-    """The laws of a claim, with no more than so many rounds."""
+    """The laws of a claim, with at most so many rounds."""
     T = [t for t in (16, 64, 256, 1024, 4096, 16384) if t <= most and (t >= 64 or most < 256)]
     middle = max(T[0], min(1024, most // 4))
     late = Schedule("buffered", concurrency=12)
@@ -300,7 +304,7 @@ SCALE_FREE: tuple[tuple[str, str, Mapping[str, Any], Schedule], ...] = (
 
 
 def far_apart(rounds: Sequence[int]) -> list[Law]:
-    """Quadratic clients: the end at ever larger distances, and at the largest with more rounds."""
+    """Quadratic clients: the late gradient at larger distances, and rounds at the largest."""
     rows = []
     for title, name, power, late in (
         ("PAdaMFed", "padamfed", -1 / 4, Schedule()),
@@ -350,7 +354,7 @@ def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[Value]:
 def measure_laws(
     rows: Sequence[Law], seeds: Sequence[int], workers: int
 ) -> Iterator[tuple[int, int] | list[Measurement]]:
-    """Play all rows with all seeds: (done, of all) as it goes on, and last what was found."""
+    """Measure all rows with all seeds: yields (done, total), and last the measurements."""
     tasks = [
         (row, place, case, seed)
         for row in rows
@@ -373,8 +377,13 @@ def measure_laws(
     ]
 
 
+def relabelled(found: Measurement) -> Measurement:
+    """The measurement with the label that is shown."""
+    return found._replace(label=SHOWN.get(found.label, found.label))
+
+
 def slope_part(found: Measurement) -> Part:
-    """Whether the 95 % interval of the slope is below the power, but for the tolerance."""
+    """Whether the 95 % interval of the slope is below the power plus the tolerance."""
     slopes, limit = found.slopes(), (found.power or 0.0) + TOLERANCE
     n = len(slopes)
     if n < 2:
@@ -408,13 +417,15 @@ def verdict(claim: int, found: Sequence[Measurement]) -> Verdict:
 def shift_part(found: Measurement) -> Part:
     values = [y[0] for y in found.values.values()]
     if found.label == "FedAvg":
-        return above("FedAvg moves by", values, 0.01)
-    return below(f"{found.label} moves by", values, 1e-6)
+        return above("trajectory shift of FedAvg", values, 0.01)
+    return below(f"trajectory shift of {found.label}", values, 1e-6)
 
 
 def distance_part(found: Measurement) -> Part:
     if found.label.startswith("FedAvg"):
-        return above("FedAvg, K = 8: gradient, many rounds over few", found.ratios(), 0.9)
+        return above(
+            "FedAvg, K = 8: gradient after many rounds over that after few", found.ratios(), 0.9
+        )
     if found.power is not None:
         return slope_part(found)
     return below(f"{found.label}: gradient at 100 over that at 1", found.ratios(), 1.25)

@@ -1,7 +1,7 @@
-"""When a claim holds: every part of it is a number, one per seed, that must be above a limit.
+"""When a claim holds: each of its parts is a number per seed that must be above or below a limit.
 
-A part is not decided where the mean is as close to its limit as its standard error, or where there
-are fewer than two seeds. A claim holds if all of its parts do and fails if one of them does.
+A part is not decided if its mean is within a standard error of the limit, or if there are fewer
+than two seeds. A claim holds if all of its parts hold, and does not hold if one of them fails.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import mean, stdev
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Word = Literal["holds", "does not hold", "not decided"]
+Row: TypeAlias = dict[str, Any]  # a verdict as it is stored
 Side = Literal["above", "below", "exactly"]
 
 RULE = (
-    "Each part of a claim is a number per seed that must be above (or below) a limit. It is not "
-    "decided where runs are missing, where there are fewer than two seeds, or where the mean is "
-    "within one standard error of the limit; methods are compared seed by seed. A claim holds if "
-    "all of its parts hold, and does not hold if one of them fails."
+    "A claim is split into parts, each a number per seed whose mean must be above (or below) a "
+    "limit. A part is not decided if runs are missing, if there are fewer than two seeds, or if "
+    "the mean is within one standard error of the limit; methods are compared seed by seed. A "
+    "claim holds if all of its parts hold, does not hold if one of them fails, and is not decided "
+    "otherwise."
 )
+REASONS: Mapping[Word, str] = {  # of a claim that does not hold, by its verdict in own units
+    "holds": "the step sizes: in the model's own unit of length the claim holds",
+    "does not hold": "not the step sizes alone: in the model's own unit of length the claim still "
+    "does not hold",
+    "not decided": "not decided",
+}
 
 
 class Part(NamedTuple):
@@ -41,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the parts say together."""
+    """The verdict on a claim, and the parts it rests on."""
 
     word: Word
     numbers: Mapping[str, float | str]
@@ -71,23 +79,23 @@ def part(what: str, values: Sequence[float], limit: float, side: Side) -> Part:
 
 
 def exact(what: str, value: float, wanted: float, tolerance: float = 0.0) -> Part:
-    """A number that no seed changes, such as the size of a message."""
+    """A number that does not depend on the seed, such as the size of a message."""
     return Part(what, value, 0.0, wanted, "exactly", abs(value - wanted) <= tolerance)
 
 
 def fact(what: str, value: float, limit: float, side: Side) -> Part:
-    """A number that stands for itself, such as the worst of many."""
+    """A number without an error over seeds, such as the worst of many."""
     holds = value > limit if side == "above" else value < limit
     return Part(what, value, 0.0, limit, side, holds)
 
 
 def within(what: str, values: Sequence[float], limit: float) -> list[Part]:
-    """Whether the mean lies between -limit and limit."""
+    """Whether the mean is between -limit and limit."""
     return [above(what, values, -limit), below(what, values, limit)]
 
 
 def decide(parts: Sequence[Part], numbers: Mapping[str, float | str] = {}) -> Verdict:
-    """All parts together, with further numbers worth knowing."""
+    """The verdict from all parts, with further numbers worth showing."""
     failed = [str(p) for p in parts if p.holds is False]
     open_ = [str(p) for p in parts if p.holds is None]
     if failed:

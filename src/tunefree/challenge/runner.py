@@ -1,7 +1,7 @@
-"""A task played: the start trained, tuned methods searched, every method run with every seed.
+"""Running a task: train its start, tune the methods that need it, run every method and seed.
 
-Run files lie in a folder for each task, so that an interrupted challenge goes on where it was, and
-a method that is added later plays alone.
+Each task has a folder of run files, so that an interrupted challenge resumes, and a method that is
+added later runs alone.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tunefree.experiments.tune import (
 )
 from tunefree.record import Row
 
-TRIAL_LOOKS = 4  # of a trial, by which hopeless ones are pruned
+TRIAL_EVALUATIONS = 4  # of a trial; hopeless ones are pruned by them
 
-Played: TypeAlias = dict[str, Any]  # a task as it is written in the result
-Say: TypeAlias = Callable[[str], None]
+Stored: TypeAlias = dict[str, Any]  # a task, or a method on it, as it is stored
+Log: TypeAlias = Callable[[str], None]
 
 
 class Order(NamedTuple):
@@ -45,9 +45,9 @@ class Order(NamedTuple):
     tasks: Sequence[Task]
     scale: Scale
     folder: Path
-    own: Sequence[str] = ()  # methods beside those of the suite
-    only: Sequence[str] = ()  # of the suite, these alone; none: all
-    seeds: Sequence[int] = ()  # none: those of the size
+    own: Sequence[str] = ()  # methods in addition to those of the suite
+    only: Sequence[str] = ()  # of the suite only these; empty: all
+    seeds: Sequence[int] = ()  # empty: those of the size
     trials: int = 0  # 0: those of the size
     workers: int = 0
 
@@ -60,47 +60,47 @@ class Order(NamedTuple):
         return self.trials or TRIALS[self.scale]
 
 
-def play(order: Order, say: Say) -> Iterator[Played]:
-    """Every task in turn; one that cannot be played is said, and the others go on."""
+def run_tasks(order: Order, log: Log) -> Iterator[Stored]:
+    """Every task in turn; one that cannot run is reported, and the others continue."""
     if TUNING_SEED in order.of_scores:
         raise ConfigError(
             f"--seeds {TUNING_SEED} is the seed that methods are tuned with; score them on others"
         )
     check_names(order.own, order.only)
     for number, task in enumerate(order.tasks, 1):
-        say(f"{task.name}: task {number} of {len(order.tasks)}")
+        log(f"{task.name}: task {number} of {len(order.tasks)}")
         try:
-            yield play_task(order, task, say)
+            yield run_task(order, task, log)
         except (ConfigError, FleetError) as error:
-            say(f"  {task.name} was not played: {error}")
+            log(f"  {task.name} was not run: {error}")
             yield {"task": task.name, "failed": str(error), "methods": []}
 
 
-def play_task(order: Order, task: Task, say: Say) -> Played:
-    """One task by all methods that can play it."""
+def run_task(order: Order, task: Task, log: Log) -> Stored:
+    """One task, with every method that can run it."""
     folder = order.folder / order.scale / task.name
     base = configure(task, order.scale)
     if classes_of(base) is None:
         raise ConfigError(f"data.name = {base.data.name!r} has no classes and so no accuracy")
     if task.trained:
         base = train_start(task, base, folder)
-    players = list[Entry]()
+    runnable = list[Entry]()
     for entry in entries(task.kind, order.own, order.only):
         if reason := why_not(entry, base):
-            say(f"  {entry.method} does not play: {reason}")
+            log(f"  {entry.method} is skipped: {reason}")
         else:
-            players.append(entry)
-    found = tune(order, players, base, folder, say)
+            runnable.append(entry)
+    found = tune(order, runnable, base, folder, log)
     chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Config]()
-    for entry in players:
+    for entry in runnable:
         settings, _ = methods.configure(methods.parse_method(entry.method), base)
         if entry.grid and entry.method not in found:
-            say(f"  {entry.method}: no trial came to its end")
+            log(f"  {entry.method}: no trial finished")
             continue
         tuned = found.get(entry.method)
         chosen.append((entry, tuned))
         scored.append(on_test_set(at_point(settings, tuned.point) if tuned else settings))
-    say(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
+    log(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
     runs = [
         [plan(folder, entry.method, with_seed(each, seed)) for seed in order.of_scores]
         for (entry, _), each in zip(chosen, scored, strict=True)
@@ -125,16 +125,16 @@ def configure(task: Task, scale: Scale) -> Config:
     """The settings that all methods share."""
     keys = tasks.settings(task, scale)
     base = config.load(None, keys)
-    return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.looks)))
+    return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.evaluations)))
 
 
 def on_test_set(settings: Config) -> Config:
-    """The same, all training samples used: what a task says to hold out is for its trials."""
+    """The same settings with all training samples: a task's held-out share is for trials only."""
     return replace(settings, data=replace(settings.data, validation=0.0))
 
 
-def every(rounds: int, looks: int) -> int:
-    return max(1, rounds // looks)
+def every(rounds: int, evaluations: int) -> int:
+    return max(1, rounds // evaluations)
 
 
 def classes_of(base: Config) -> int | None:
@@ -143,9 +143,9 @@ def classes_of(base: Config) -> int | None:
 
 
 def train_start(task: Task, base: Config, folder: Path) -> Config:
-    """The same settings from a trained model: so many rounds of FedAvg on like clients."""
-    like = {"data.partition": "iid", "system.N": 10, "system.S": 10, "algorithm.name": "fedavg"}
-    usual = config.load(None, {**like, "algorithm.eta": 0.1})
+    """The same settings from a model that FedAvg has trained on iid clients."""
+    similar = {"data.partition": "iid", "system.N": 10, "system.S": 10, "algorithm.name": "fedavg"}
+    usual = config.load(None, {**similar, "algorithm.eta": 0.1})
     rounds = min(task.trained, base.system.T)
     first = replace(
         base,
@@ -164,19 +164,19 @@ def train_start(task: Task, base: Config, folder: Path) -> Config:
 
 
 def tune(
-    order: Order, players: Sequence[Entry], base: Config, folder: Path, say: Say
+    order: Order, runnable: Sequence[Entry], base: Config, folder: Path, log: Log
 ) -> Mapping[str, TuningResult]:
-    """Search the steps of those that need it, all trials side by side."""
+    """Tune the methods that need it, all trials in parallel."""
     searches: dict[str, Search] = {}
-    for entry in players:
+    for entry in runnable:
         if entry.grid:
             settings, _ = methods.configure(methods.parse_method(entry.method), base)
-            looks = replace(settings.run, eval_every=every(base.system.T, TRIAL_LOOKS))
-            trial = on_held_out(replace(settings, run=looks))
+            few = replace(settings.run, eval_every=every(base.system.T, TRIAL_EVALUATIONS))
+            trial = on_held_out(replace(settings, run=few))
             check_grid(trial, entry.grid)
             searches[entry.method] = Search(trial, entry.grid, folder / "trials")
     if searches:
-        say(f"  tuning {len(searches)} methods, {order.budget} trials each at most")
+        log(f"  tuning {len(searches)} methods, at most {order.budget} trials each")
         search_all(
             list(searches.values()), [TUNING_SEED], budget=order.budget, workers=order.workers
         )
@@ -184,8 +184,8 @@ def tune(
     return {method: result for method, result in found.items() if result}
 
 
-def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Played:
-    """How a method did on a task; a run that diverged ends with nothing."""
+def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Stored:
+    """How a method did on a task; a diverged run has accuracy 0."""
     bill = tuned.bill if tuned else {"trials": 0, "rounds": 0, "seconds": 0.0}
     bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
     return {
@@ -211,7 +211,7 @@ def final_accuracy(result: Result) -> float:
 
 
 def curve(history: Sequence[Row]) -> list[list[float]]:
-    """Round, accuracy, bits both ways and seconds of every evaluation."""
+    """Round, accuracy, bits (up and down) and seconds at every evaluation."""
     return [
         [
             int(row["round"]),
@@ -225,5 +225,5 @@ def curve(history: Sequence[Row]) -> list[list[float]]:
 
 
 def start_accuracy(results: Sequence[Sequence[Result]]) -> float:
-    """The mean accuracy of the models that runs begin with."""
+    """The mean accuracy of the initial models."""
     return round(fmean(each.scores[0]["accuracy"] for each in results[0] if each.scores), 4)
