@@ -189,8 +189,27 @@ def test_a_run_config_may_be_a_file(
     config_file.write_text("rounds = 0")
     assert main(["flower", "up", str(app), "--run-config", str(config_file)]) == 2
     assert "system.T = 0 is too small" in capsys.readouterr().err
+    config_file.write_text("rounds")
+    assert main(["flower", "up", str(app), "--run-config", str(config_file)]) == 2
+    assert f"--run-config '{config_file}' is not valid TOML" in capsys.readouterr().err
     assert main(["flower", "up", str(app), "--run-config", "no.toml"]) == 2
     assert "--run-config 'no.toml' cannot be read (No such file" in capsys.readouterr().err
+
+
+def test_a_run_config_file_gets_the_number_of_nodes_too(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def check(app: Path, words: str, folder: Path) -> str:
+        seen.append(words)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("tunefree.flower.local.up.check", check)
+    (tmp_path / "run.toml").write_text('algorithm = "fedavg"\noption.eta = 0.1')
+    command = ["flower", "up", str(app), "--nodes", "3", "--run-config", str(tmp_path / "run.toml")]
+    assert main(command) == 2
+    assert seen == ['clients=3 algorithm="fedavg" option.eta=0.1']
 
 
 @pytest.mark.parametrize("kind", [[], ["--stock"]])

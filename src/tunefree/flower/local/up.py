@@ -38,11 +38,9 @@ def up(options: UpOptions) -> Path:
     refuse_inside(app, folder)
     keys = config_keys(app)
     words = options.run_config
-    if (
-        "clients" in keys
-        and not words.endswith(".toml")  # Flower takes a file or pairs, not both
-        and not re.search(r"(^|\s)clients\s*=", words)
-    ):
+    if words.endswith(".toml"):  # Flower takes a file or pairs, but not both
+        words = " ".join(pairs(read_toml(Path(words).expanduser(), "--run-config ")))
+    if "clients" in keys and not re.search(r"(^|\s)clients\s*=", words):
         words = f"clients={options.nodes} {words}".strip()
     superlink = folder.resolve() / "superlink"
     with usable(folder):
@@ -135,14 +133,7 @@ def default_folder(app: Path) -> Path:
 
 def config_keys(app: Path) -> dict[str, object]:
     """The app's own run config, from its pyproject.toml."""
-    try:
-        tree = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"'{app}/pyproject.toml' cannot be read ({error.strerror}); check the path"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"'{app}/pyproject.toml' is not valid TOML ({error})") from error
+    tree = read_toml(app / "pyproject.toml")
     try:
         return dict(tree["tool"]["flwr"]["app"].get("config", {}))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -150,6 +141,24 @@ def config_keys(app: Path) -> dict[str, object]:
             f"'{app}/pyproject.toml' has no [tool.flwr.app] section with a [tool.flwr.app.config]; "
             "`tunefree flower new` writes an app that has"
         ) from None
+
+
+def read_toml(path: Path, flag: str = "") -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{flag}'{path}' cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ConfigError(f"{flag}'{path}' is not valid TOML ({error})") from error
+
+
+def pairs(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """A run config as Flower's KEY=VALUE pairs."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from pairs(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={json.dumps(value, default=str)}"
 
 
 def run_file_name(run_config: str, keys: dict[str, object]) -> str:
