@@ -4,15 +4,15 @@
 
 `ours` is our app on our nodes, `stock` the same app on Flower's, `plain` Flower's FedAvg with a
 minimal torch client on Flower's nodes. All have the same model, data, local steps, TLS and node
-keys, and a SuperLink that keeps its state in memory unless `--database`. Each takes its turn for
-each number of nodes, and is cut short after `--seconds`; stock and plain play `--few` rounds, as
+keys, and a SuperLink with its state in memory unless `--database`. They run one after the other for
+each number of nodes, and are stopped after `--seconds`; stock and plain run `--few` rounds, because
 theirs take long.
 
-start    from nothing until all clients have said who they are (plain: until it has begun)
+start    until all clients have connected (plain: until the ServerApp has started)
 opening  the opening and the first round, in which workers load the model and the data
-round    the median of the others
-end      from the last round until all is down
-cpu      of the SuperLink, for each client and round
+round    the median of the other rounds
+end      from the last round until all processes have ended
+cpu      seconds of the SuperLink, per client and round
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ app = ServerApp()
 def main(grid, context):
     clients = context.run_config["clients"]
 
-    def said(number, arrays):
+    def report(number, arrays):
         print(f"round {number}", flush=True)
         return MetricRecord({"loss": 0.0})
 
@@ -63,7 +63,7 @@ def main(grid, context):
         fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
     )
     arrays = ArrayRecord(build_model().state_dict())
-    strategy.start(grid, arrays, context.run_config["rounds"], evaluate_fn=said)
+    strategy.start(grid, arrays, context.run_config["rounds"], evaluate_fn=report)
 """
 PLAIN_CLIENT = """
 import torch
@@ -102,8 +102,10 @@ def main() -> None:
     words.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     words.add_argument("--rounds", type=int, default=20)
     words.add_argument("--few", type=int, default=3, help="rounds of stock and plain")
-    words.add_argument("--hidden", type=int, default=64, help="75 parameters each, and 10")
-    words.add_argument("--seconds", type=float, default=300.0, help="for each")
+    words.add_argument(
+        "--hidden", type=int, default=64, help="units of 75 parameters each, plus 10"
+    )
+    words.add_argument("--seconds", type=float, default=300.0, help="at most, for each")
     words.add_argument("--database", action="store_true", help="the SuperLink's state in a file")
     words.add_argument("--out", type=Path)
     args = words.parse_args()
@@ -120,7 +122,7 @@ def main() -> None:
 
 
 def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> dict[str, Any]:
-    """One federation, from nothing to nothing."""
+    """Start one federation, measure it, and stop it."""
     folder = Path(tempfile.mkdtemp(prefix="deployed"))
     app = written(folder / "digits", kind, args.hidden)
     marks: list[tuple[float, str]] = []
@@ -132,13 +134,13 @@ def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> di
         assert local.link is not None
         link = local.link.pid
 
-        def tell(line: str) -> None:
+        def on_line(line: str) -> None:
             marks.append((time.monotonic(), line))
             if re.search(r"\bround \d", line):
                 cpu.append(processor_seconds(link))
 
         config = f"clients={nodes} rounds={rounds} local-steps={STEPS} batch-size={BATCH}"
-        run = LocalRun(local.control(), app, require().parse_config("config", config), tell)
+        run = LocalRun(local.control(), app, require().parse_config("config", config), on_line)
         while not run.over() and time.monotonic() < began + args.seconds:
             local.tend()
             time.sleep(0.1)
@@ -159,7 +161,7 @@ def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> di
 
 
 def of_ours(folder: Path, began: float) -> dict[str, float]:
-    """By the run file, which has the seconds of every step."""
+    """From the run file, which has the seconds of every step."""
     from tunefree.record import Record
 
     path = folder / "federation" / "superlink" / "federation.sqlite"
@@ -167,20 +169,20 @@ def of_ours(folder: Path, began: float) -> dict[str, float]:
         totals = [row["seconds"] for row in record.history()]
     steps = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
     page = json.loads(path.with_name(f"{path.name}.live.json").read_text())
-    there = max(when for when, what in page["events"] if what.endswith("has come"))
+    there = max(when for when, what in page["events"] if what.endswith(" connected"))
     start = there - time.time() + time.monotonic() - began
     return {"start": start, "opening": sum(steps[:2]), "round": median(steps[2:] or steps[1:])}
 
 
 def of_plain(lines: list[tuple[float, str]], began: float) -> dict[str, float]:
-    """By the server's lines: one when it has begun, and one after each round."""
+    """From the server's log: one line when it has started, and one after each round."""
     whens = [when for when, _ in lines]
     steps = [after - before for before, after in pairwise(whens)]
     return {"start": whens[0] - began, "opening": steps[0], "round": median(steps[1:] or steps)}
 
 
 def written(app: Path, kind: str, hidden: int) -> Path:
-    """The app: the template, with the model's width, and plain Flower's halves if asked for."""
+    """The app: the template with this model width; plain Flower's apps if `kind` is plain."""
     new_app(app)
     task = app / "digits" / "task.py"
     text = task.read_text()

@@ -1,4 +1,4 @@
-"""FedAvg on workload A or B in FedJAX, one turn of rounds for every number on standard input."""
+"""FedAvg on workload A or B in FedJAX; it runs as many rounds as each input line says."""
 
 from __future__ import annotations
 

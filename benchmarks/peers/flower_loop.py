@@ -1,7 +1,7 @@
-"""FedAvg on workload A or B in Flower's simulation, one turn of rounds for every number on input.
+"""FedAvg on workload A or B in Flower's simulation; it runs as many rounds as each input line says.
 
-Flower wants the main thread, so the turns are taken in another: the server's evaluation, which
-comes after every round, says that the round is over and waits for the next ticket.
+Flower needs the main thread, so the input is read in another: the server's evaluation, which comes
+after every round, reports that the round is over and waits for the next ticket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import nn
 
 WORKLOAD = sys.argv[1] if len(sys.argv) > 1 else "A"
 WORKERS = len(os.sched_getaffinity(0))
-DATA: list[tuple[torch.Tensor, torch.Tensor]] = []  # one copy in each of Flower's processes
+DATA: list[tuple[torch.Tensor, torch.Tensor]] = []  # one copy per process of Flower's
 client_app, server_app = ClientApp(), ServerApp()
 tickets: queue.Queue[None] = queue.Queue()
 over: queue.Queue[None] = queue.Queue()
@@ -59,7 +59,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def gate(server_round: int, arrays: Any) -> MetricRecord:
-    if server_round:  # it is also called before the first
+    if server_round:  # it is also called before the first round
         over.put(None)
         tickets.get()
     return MetricRecord({"round": server_round})

@@ -1,4 +1,4 @@
-"""The networks of workloads A and B in plain torch, for peers that take a module."""
+"""The networks of workloads A and B in torch, for peers that take a module."""
 
 from __future__ import annotations
 

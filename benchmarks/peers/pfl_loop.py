@@ -1,4 +1,4 @@
-"""FedAvg on workload A or B in pfl-research, one turn of rounds for every number on input."""
+"""FedAvg on workload A or B in pfl-research; it runs as many rounds as each input line says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torch import nn
 
 
 class Network(nn.Sequential):
-    """What pfl asks of a module: its loss, and metrics that we never ask for."""
+    """What pfl needs of a module: its loss, and metrics that we never use."""
 
     def loss(self, x: torch.Tensor, y: torch.Tensor, eval: bool = False) -> torch.Tensor:
         self.train(not eval)
@@ -37,7 +37,7 @@ class Network(nn.Sequential):
 
 
 class Gate(TrainingProcessCallback):
-    """Lets one round pass for every ticket, and says when it is over."""
+    """Lets one round run per ticket, and reports when it is over."""
 
     def __init__(self) -> None:
         self.tickets: queue.Queue[None] = queue.Queue()
@@ -62,7 +62,7 @@ def rounds(workload: str) -> Iterator[None]:
     never = 10**9
 
     def train() -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())  # pfl asks for its thread's
+        asyncio.set_event_loop(asyncio.new_event_loop())  # pfl needs one in its thread
         FederatedAveraging().run(
             NNAlgorithmParams(never, never, train_cohort_size=sizes.S, val_cohort_size=0),
             SimulatedBackend(data, None),

@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", choices=("A", "B"))
-    parser.add_argument("peers", nargs="+", help="name=python, for each NAME_loop.py here")
-    parser.add_argument("--rounds", type=int, default=3, help="a turn")
+    parser.add_argument("peers", nargs="+", help="NAME=PYTHON, for each NAME_loop.py here")
+    parser.add_argument("--rounds", type=int, default=3, help="per turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -45,7 +45,7 @@ def main() -> None:
     medians = {name: statistics.median(each) for name, each in seconds.items()}
     best = medians.get("tunefree", min(medians.values()))
     for name, median in medians.items():
-        sys.stdout.write(f"{name:10} {median:.4f} s a round, {median / best:.2f} times ours\n")
+        sys.stdout.write(f"{name:10} {median:.4f} s per round, {median / best:.2f} times ours\n")
     if args.out:
         args.out.write_text(json.dumps({"workload": args.workload, "seconds": seconds}, indent=1))
 

@@ -1,4 +1,4 @@
-"""What every contestant is given: random images in equal parts, and how the rounds go."""
+"""What every peer gets: random images in equal parts, and the loop that times its rounds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def client_data() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def take_turns(rounds: Iterator[None]) -> None:
-    """For every number read, play so many rounds and print their seconds; one more to warm up."""
-    next(rounds)  # compiles, starts, reads
+    """For every number read, run that many rounds and print their seconds, after one to warm up."""
+    next(rounds)  # compiles, starts processes, reads data
     say("ready")
     for line in sys.stdin:
         next(rounds)

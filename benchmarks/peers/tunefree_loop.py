@@ -1,4 +1,4 @@
-"""Workload A or B in tunefree, recorded and on the pool, one turn for every number on input."""
+"""Workload A or B in tunefree, recorded and on the pool; rounds as each input line says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flower nodes without processes: a Grid whose messages go straight to a real ClientApp."""
+"""Flower nodes without processes: a Grid that calls a real ClientApp directly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from tunefree.flower.clientapp import client_app
 
-Changed = Callable[[int, Message], Message | None]  # what becomes of a node's reply, if anything
+Changed = Callable[[int, Message], Message | None]  # a node's reply as the server gets it, or None
 N_SAMPLES, D_IN, CLASSES = 24, 6, 3
 
 
@@ -53,7 +53,7 @@ class Nodes:
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
         self._shuffle = random.Random(0)
-        self.most = 100  # replies that come at a time
+        self.most = 100  # replies that arrive at a time
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
 
     def store(self, node: int) -> Path:

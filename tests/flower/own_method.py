@@ -1,4 +1,4 @@
-"""A method that is nobody's but this test's."""
+"""An algorithm that only this test has."""
 
 from __future__ import annotations
 

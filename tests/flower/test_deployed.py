@@ -1,4 +1,4 @@
-"""The real thing: SuperLink and SuperNodes on loopback, with TLS and node keys."""
+"""A deployed federation: SuperLink and nodes on loopback, with TLS and node keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tunefree.models import seeded
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
-slow = pytest.mark.slow  # each starts a federation, which takes its ten seconds
+slow = pytest.mark.slow  # each starts a federation, which takes ten seconds
 
 WRONG = """
 import numpy as np
@@ -46,7 +46,7 @@ def load_data(context):
 
 
 class Federation:
-    """A federation of the template's app, and what came of its run."""
+    """A federation that runs the template's app, and the results of its run."""
 
     def __init__(self, folder: Path, nodes: int = NODES, **kinds: bool) -> None:
         self.folder, self.app, self.nodes = folder, folder / "digits", nodes
@@ -82,7 +82,7 @@ class Federation:
             time.sleep(0.1)
 
     def finish(self) -> dict[str, Any]:
-        """What the run file says in the end."""
+        """What is in the run file at the end."""
         self.wait(self.runs[-1].over)
         with closing(Record.open(self.out)) as record:
             return {
@@ -96,7 +96,7 @@ class Federation:
 
 @contextmanager
 def running(federation: Federation) -> Iterator[Federation]:
-    """Nothing of it is left afterwards."""
+    """Stops all its processes afterwards."""
     with closing(federation.local):
         yield federation
         for run in federation.runs:
@@ -111,7 +111,7 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Federation]:
-    """The smallest that shows all: two nodes, which start their processes side by side."""
+    """The smallest that tests everything: two nodes, which start at the same time."""
     with running(Federation(tmp_path, nodes=2)) as one:
         yield one
 
@@ -171,7 +171,7 @@ def test_the_same_bits_on_flowers_own_nodes(tmp_path: Path) -> None:
 @slow
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_a_killed_node_comes_back(federation: Federation) -> None:
-    """It is started again, let in at once, and its memory is on its disk."""
+    """It is restarted and admitted at once, and its state is on its disk."""
     local = federation.local
     local.start()
     federation.run(rounds=60, deadline=60.0)
@@ -182,7 +182,7 @@ def test_a_killed_node_comes_back(federation: Federation) -> None:
     assert result["state"] == "done"
     assert local.supernodes[1] is not killed
     assert {client for _, _, client, _ in result["absent"]} <= {1}
-    assert not [why for *_, why in result["absent"] if "memory" in why or "come within" in why]
+    assert not [why for *_, why in result["absent"] if "lost" in why or "within" in why]
     assert result["history"][-1]["clients"] == NODES
 
 
@@ -195,7 +195,7 @@ def test_a_killed_worker_is_replaced(federation: Federation) -> None:
     os.kill(workers_of(federation.local.supernodes[1].pid)[0], signal.SIGKILL)
     result = federation.finish()
     assert result["state"] == "done"
-    assert "another takes its place" in federation.local.log("node1").read_text()
+    assert "and is replaced" in federation.local.log_file("node1").read_text()
     assert {why for *_, why in result["absent"]} <= {
         "its work failed: the client's worker ended (signal SIGKILL)"
     }
@@ -211,8 +211,10 @@ def workers_of(node: int) -> list[int]:
 @slow
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
-def test_a_killed_superlink_and_server_go_on(database: bool, tmp_path: Path) -> None:
-    """Without a database the SuperLink forgets the nodes' keys, which are then told it again."""
+def test_a_run_resumes_after_superlink_and_server_are_killed(
+    database: bool, tmp_path: Path
+) -> None:
+    """Without a database the SuperLink forgets the nodes' keys, which are registered again."""
     with running(Federation(tmp_path, database=database)) as federation:
         local = federation.local
         local.start()
@@ -235,19 +237,19 @@ def test_a_node_with_an_unknown_key_is_refused(federation: Federation) -> None:
     local.start_link()
     node_key(local.key(9))
     local.start_node(9)
-    federation.wait(lambda: "does not let this node in" in local.log("node9").read_text())
+    federation.wait(lambda: "refuses this node" in local.log_file("node9").read_text())
     local.register([9])
-    federation.wait(lambda: "connected to" in local.log("node9").read_text())
+    federation.wait(lambda: "connected to" in local.log_file("node9").read_text())
 
 
 @slow
-def test_a_node_says_that_a_certificate_is_not_trusted(federation: Federation) -> None:
+def test_a_node_reports_that_a_certificate_is_not_trusted(federation: Federation) -> None:
     local = federation.local
     local.start_link()
     certificates(local.folder / "certificates")  # another authority than the SuperLink's
     local.start_node(0)
-    words = "shows a certificate that is not trusted"
-    federation.wait(lambda: words in local.log("node0").read_text())
+    words = "has a certificate that is not trusted"
+    federation.wait(lambda: words in local.log_file("node0").read_text())
 
 
 @slow

@@ -1,4 +1,4 @@
-"""The server's and the clients' halves together, on a Grid of nodes in this process."""
+"""ServerApp and ClientApps together, on a Grid of nodes in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METHODS = ("polarfl", "padamfed", "comparfrefl", "adamasfl")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SHORTEST", "LONGEST"):
         monkeypatch.setattr(f"tunefree.flower.pace.{name}", 0.001)
-    monkeypatch.setattr("tunefree.flower.post.FRESH", 0.0)
+    monkeypatch.setattr("tunefree.flower.transport.FRESH", 0.0)
     monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
@@ -64,24 +64,24 @@ def trained(nodes: Nodes, rounds: int | None = None) -> tuple[Training, list[Row
 
 
 def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarray[Any, Any]]:
-    """What the clients themselves hold once they have heard of the last acceptance."""
+    """The clients' own vectors, once they know the last accepted reply."""
     found = []
     federation = run.record.facts().federation
     numbers = {name: number for number, name in enumerate(run.record.facts().names)}
     for node, place in nodes.places.items():
         number = numbers[f"partition {place}"]
-        with closing(ClientState(nodes.store(node) / f"{federation}.sqlite")) as memory:
+        with closing(ClientState(nodes.store(node) / f"{federation}.sqlite")) as state:
             ack = run.record.vectors(number)["ack"].tolist()
-            assert memory.settle(envelope.key_text(tuple(ack)))
-            found.append((number, memory._store.get(ACCEPTED)[field]))
+            assert state.settle(envelope.key_text(tuple(ack)))
+            found.append((number, state._store.get(ACCEPTED)[field]))
     return [vector for _, vector in sorted(found)]
 
 
 def assert_means(nodes: Nodes, run: Training, N: int) -> None:
-    kept = run.record.vectors()
-    assert int(kept["N"]) == N == len(nodes.places)
-    np.testing.assert_allclose(kept["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
-    assert np.abs(kept["c"]).max() > 1e-3
+    server = run.record.vectors()
+    assert int(server["N"]) == N == len(nodes.places)
+    np.testing.assert_allclose(server["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
+    assert np.abs(server["c"]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -110,7 +110,7 @@ def test_the_same_bits_as_the_simulator(name: str, tmp_path: Path) -> None:
     assert torch.equal(loaded(x), run.model(x))
 
 
-def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
+def test_after_lost_replies_c_is_the_mean(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=0.01))
     nodes.change = lambda node, reply: None if len(nodes.sent) % 4 == 3 else reply
     run, rows = trained(nodes)
@@ -118,7 +118,7 @@ def test_lost_replies_leave_c_the_mean(tmp_path: Path) -> None:
     assert_means(nodes, run, N=3)
 
 
-def test_a_restarted_server_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_restarted_server_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = Nodes(tmp_path / "a", range(3), config(tmp_path / "a"))
     run, _ = trained(whole)
     cut = Nodes(tmp_path / "b", range(3), config(tmp_path / "b"))
@@ -130,7 +130,7 @@ def test_a_restarted_server_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert resumed.record.facts().state == "done"
 
 
-def test_a_run_does_not_go_on_as_another(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
     trained(Nodes(tmp_path, range(3), config(tmp_path)), rounds=2)
     with pytest.raises(ConfigError, match="its seed was 0, and now it is 1"):
         federated(Nodes(tmp_path, range(3), config(tmp_path, seed=1)))
@@ -141,7 +141,7 @@ def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes
 
 
 @pytest.mark.parametrize("first", [2, 5, None])
-def test_a_run_goes_on_to_more_rounds(first: int | None, tmp_path: Path) -> None:
+def test_a_run_resumes_for_more_rounds(first: int | None, tmp_path: Path) -> None:
     whole, _ = trained(rounds_of(tmp_path / "a", 8))
     trained(rounds_of(tmp_path / "b", 5), first)
     longer, rows = trained(rounds_of(tmp_path / "b", 8))
@@ -157,7 +157,7 @@ def test_a_run_goes_on_to_more_rounds(first: int | None, tmp_path: Path) -> None
     assert rows == []
 
 
-def test_nobody_there_leaves_a_longer_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_longer_run_that_found_no_clients_can_be_resumed(tmp_path: Path) -> None:
     trained(rounds_of(tmp_path, 3))
     alone = Nodes(tmp_path, range(0), config(tmp_path, algorithm="scaffold", rounds=5, wait=0.01))
     with pytest.raises(FleetError):
@@ -185,7 +185,7 @@ def test_a_run_cannot_have_these_rounds(
 
 @pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) -> None:
+def test_after_a_client_joined_c_is_the_mean(name: str, schedule: str, tmp_path: Path) -> None:
     settings = config(tmp_path, algorithm=name, schedule=schedule)
     nodes = Nodes(tmp_path, range(3), settings)
     run = federated(nodes)
@@ -200,7 +200,7 @@ def test_a_newcomer_leaves_c_the_mean(name: str, schedule: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("opening", ["gradients", "zero"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) -> None:
+def test_after_a_lost_disk_c_is_the_mean(name: str, opening: str, tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm=name, opening=opening))
     run = federated(nodes)
     reasons = []
@@ -208,12 +208,12 @@ def test_a_lost_disk_leaves_c_the_mean(name: str, opening: str, tmp_path: Path) 
         reasons += [why for _, _, why in absences(run)]
         if row["t"] == 4:
             shutil.rmtree(nodes.store(1001))
-    assert reasons == ["it has lost its memory"]
+    assert reasons == ["it has lost its state"]
     assert_means(nodes, run, N=3)
 
 
 def carries(content: RecordDict) -> bool:
-    """Whether there is a message of ours in it."""
+    """Whether it contains a message of ours."""
     records = [content.get(name) for name in ("tunefree", "message")]
     return any("bytes" in record for record in records if record is not None)
 
@@ -251,7 +251,7 @@ BAD = {
     "short": "client 1 sent an unusable `dc`: 4 bytes are missing",
     "foreign": "client 1 sent no envelope of ours",
     "another job": "client 1 answered another job",
-    "no samples": "client 1 says it holds 0 samples, drew 8",
+    "no samples": "client 1 reports that it has 0 samples and drew 8",
 }
 
 
@@ -281,7 +281,7 @@ def test_a_client_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert absences(run)[0][1:] == (2, "its work failed: division by zero")
 
 
-def test_too_few_replies_stop_a_run_that_can_go_on(tmp_path: Path) -> None:
+def test_too_few_replies_stop_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, at_least=3, deadline=0.01))
     run = federated(nodes)
     rows = iter(run)
@@ -296,13 +296,13 @@ def test_too_few_replies_stop_a_run_that_can_go_on(tmp_path: Path) -> None:
     assert [later[0]["t"], later[-1]["t"]] == [6, 7]
 
 
-def test_nobody_there_ends_the_wait(tmp_path: Path) -> None:
+def test_the_wait_for_clients_ends(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, [0], config(tmp_path, wait=0.05))
-    with pytest.raises(FleetError, match="1 of 3 clients came within 0.05 s"):
+    with pytest.raises(FleetError, match="1 of 3 clients connected within 0.05 s"):
         federated(nodes)
 
 
-def test_a_gone_client_is_replaced_by_another(tmp_path: Path) -> None:
+def test_a_disconnected_client_is_replaced_by_another(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(4), config(tmp_path, clients=4, per_round=2))
     run = federated(nodes)
     for row in run:
@@ -338,7 +338,7 @@ def test_replies_that_come_together_fill_one_buffer_after_the_other(tmp_path: Pa
     assert_means(nodes, run, N=5)
 
 
-def test_a_second_node_with_the_same_place_is_left_out(tmp_path: Path) -> None:
+def test_a_second_node_with_the_same_partition_is_refused(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path))
     nodes.places[2000] = 1
     run, _ = trained(nodes, rounds=3)
@@ -347,7 +347,7 @@ def test_a_second_node_with_the_same_place_is_left_out(tmp_path: Path) -> None:
     assert "partition 1 is connected already" in refused[2000]
 
 
-def test_what_crosses_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
+def test_what_is_sent_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
     from flwr.common.serde import recorddict_to_proto
 
     nodes = Nodes(tmp_path, range(3), config(tmp_path))
@@ -376,7 +376,7 @@ def test_clients_can_be_asked_for_their_own_scores(tmp_path: Path) -> None:
     assert rows[-1]["train_accuracy"] > 0.5
 
 
-def test_the_only_client_may_begin_anew(tmp_path: Path) -> None:
+def test_the_only_client_may_join_anew(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, [0], config(tmp_path, clients=1))
     run = federated(nodes)
     for row in run:
@@ -386,7 +386,7 @@ def test_the_only_client_may_begin_anew(tmp_path: Path) -> None:
     assert_means(nodes, run, N=1)
 
 
-def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
+def test_a_slow_new_client_joins_in_the_end(tmp_path: Path) -> None:
     """Its opening may take longer than several steps of a buffer."""
     nodes = Nodes(tmp_path, range(3), config(tmp_path, schedule="buffered", deadline=60.0))
     later: list[tuple[str, Message]] = []
@@ -409,7 +409,7 @@ def test_a_slow_newcomer_begins_in_the_end(tmp_path: Path) -> None:
     assert_means(nodes, run, N=4)
 
 
-def test_a_round_does_not_wait_for_a_node_that_has_left(tmp_path: Path) -> None:
+def test_a_round_does_not_wait_for_a_disconnected_node(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=4, deadline=600.0))
 
     def leaves(node: int, reply: Message) -> Message | None:
@@ -423,7 +423,7 @@ def test_a_round_does_not_wait_for_a_node_that_has_left(tmp_path: Path) -> None:
         if row["t"] == 0:
             nodes.change = leaves
         if row["t"] == 1:
-            assert absences(run) == (Absence(0, 1, "it left while it worked"),)
+            assert absences(run) == (Absence(0, 1, "it disconnected during its job"),)
             assert row["clients"] == 2
     assert row["t"] == 3
 
@@ -433,18 +433,18 @@ class Slow(Nodes):
 
     def __init__(self, folder: Path, run_config: dict[str, Any]) -> None:
         super().__init__(folder, range(run_config["clients"]), run_config)
-        self.kept: list[tuple[str, Message]] = []
-        self.jobs: list[int] = []  # that the slow one was given
-        self.change = self.keep
+        self.pending: list[tuple[str, Message]] = []
+        self.jobs: list[int] = []  # of the slow node
+        self.change = self.delay
 
-    def keep(self, node: int, reply: Message) -> Message | None:
+    def delay(self, node: int, reply: Message) -> Message | None:
         if node != 1001 or not carries(reply.content):
             return reply
         t = unpack(reply.content, Answer, "it").t
         self.jobs.append(t)
-        if t < 0 or self.kept:
+        if t < 0 or self.pending:
             return reply
-        self.kept.append((reply.metadata.reply_to_message_id, reply))
+        self.pending.append((reply.metadata.reply_to_message_id, reply))
         return None
 
 
@@ -455,8 +455,8 @@ def test_a_late_client_gets_no_further_job_until_it_answers(tmp_path: Path) -> N
     for row in run:
         reasons += [why.split(" within")[0] for _, _, why in absences(run)]
         if row["t"] == 1:
-            nodes._ready.update(nodes.kept)
-    assert reasons[:2] == ["its reply did not come", "it is still at an earlier job"]
+            nodes._ready.update(nodes.pending)
+    assert reasons[:2] == ["its reply did not arrive", "it is still working on an earlier job"]
     assert nodes.jobs[:2] == [-1, 0]
     assert 1 not in nodes.jobs
     assert row["clients"] == 3
@@ -470,7 +470,7 @@ def test_a_late_client_is_replaced_in_the_cohort(tmp_path: Path) -> None:
     assert len(nodes.jobs) == 2
 
 
-def test_what_a_client_took_stretches_its_deadline(tmp_path: Path) -> None:
+def test_what_a_client_took_extends_its_deadline(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=10.0))
     live = Live(tmp_path / "run.sqlite")
     federated(nodes, live)
@@ -489,7 +489,7 @@ def test_settings_are_checked_before_anything_is_written(tmp_path: Path) -> None
         check_settings(nodes.run_config, tmp_path, build_model)
 
 
-def test_a_run_that_nobody_came_to_may_begin_as_another(tmp_path: Path) -> None:
+def test_a_run_without_a_step_may_start_anew_as_another(tmp_path: Path) -> None:
     with pytest.raises(FleetError):
         federated(Nodes(tmp_path, [], config(tmp_path, wait=0.01)))
     _, rows = trained(Nodes(tmp_path, range(3), config(tmp_path, algorithm="scaffold", rounds=2)))
@@ -527,7 +527,7 @@ def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path:
             check_settings({**nodes.run_config, **changed_setting}, tmp_path, build_model)
 
 
-def test_the_spread_of_clients_scores_is_kept(tmp_path: Path) -> None:
+def test_the_spread_of_clients_scores_is_stored(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True, rounds=4))
     live = Live(tmp_path / "run.sqlite")
     last = list(federated(nodes, live))[-1]
@@ -539,7 +539,7 @@ def test_the_spread_of_clients_scores_is_kept(tmp_path: Path) -> None:
     assert last["train_accuracy"] == pytest.approx(sum(values) / 3)
 
 
-def test_a_large_message_is_an_array_and_a_small_one_rides_in_the_envelope() -> None:
+def test_a_large_message_is_an_array_and_a_small_one_is_in_the_envelope() -> None:
     words = Answer("run", 1, 2, 0, 3, 4, lost=False)
     for size, records in ((10, ["tunefree"]), (envelope.SMALL + 1, ["tunefree", "message"])):
         content = envelope.pack(words, bytes(size))

@@ -23,7 +23,7 @@ from tunefree.schedule.membership import cohort
 
 __all__ = ["quick"]  # short waits, in every test here too
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
-PLACES = (0, 5, 20)  # they hold 24, 29 and 44 samples: 3, 4 and 6 batches of 8
+PLACES = (0, 5, 20)  # they have 24, 29 and 44 samples: 3, 4 and 6 batches of 8
 
 
 def deployed(tmp_path: Path, places: Any = PLACES, **settings: Any) -> Nodes:
@@ -45,9 +45,9 @@ def test_epochs_give_the_simulators_bits(name: str, tmp_path: Path) -> None:
     nodes = deployed(tmp_path, algorithm=name, local_epochs=2)
     run, _ = trained(nodes)
     assert run.algo.sys.K == round((6 + 8 + 12) / 3) == 9
-    alike = simulated(algorithm=name, local_epochs=2)
-    assert run.theta_sha256 == alike.theta_sha256
-    assert run.history[-1]["samples"] == alike.history[-1]["samples"]
+    same = simulated(algorithm=name, local_epochs=2)
+    assert run.theta_sha256 == same.theta_sha256
+    assert run.history[-1]["samples"] == same.history[-1]["samples"]
     assert_means(nodes, run, N=3)
     assert run.record.facts().sizes == [24, 29, 44]
 
@@ -61,7 +61,7 @@ def test_examples_give_the_simulators_bits(choice: str, tmp_path: Path) -> None:
     assert run.theta_sha256 != plain.theta_sha256
 
 
-def test_a_restarted_server_knows_the_sizes_of_those_who_are_away(tmp_path: Path) -> None:
+def test_a_restarted_server_knows_the_sizes_of_disconnected_clients(tmp_path: Path) -> None:
     choices: dict[str, Any] = {"local_epochs": 1, "sampling": "examples", "per_round": 2}
     whole, _ = trained(deployed(tmp_path / "a", **choices))
     trained(deployed(tmp_path / "b", **choices), rounds=5)
@@ -91,11 +91,11 @@ def test_late_clients_are_asked_by_their_odds(tmp_path: Path) -> None:
     nodes = deployed(tmp_path, places=range(0, 400, 100), clients=4, rounds=40, **choices)
     nodes.run_config["sampling"] = "examples"
     run, _ = trained(nodes)
-    heard = run.record.uploads()
-    assert heard[3] > 2 * heard.get(0, 0)  # 324 samples, and 24
+    uploads = run.record.uploads()
+    assert uploads[3] > 2 * uploads.get(0, 0)  # 324 samples, and 24
 
 
-def test_a_run_does_not_go_on_with_other_clients_or_epochs(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_with_other_sampling_or_epochs(tmp_path: Path) -> None:
     trained(deployed(tmp_path, local_epochs=1), rounds=2)
     with pytest.raises(ConfigError, match=r"its constants was \(None, '1 epochs', 8\)"):
         federated(deployed(tmp_path, local_epochs=2))
@@ -103,15 +103,15 @@ def test_a_run_does_not_go_on_with_other_clients_or_epochs(tmp_path: Path) -> No
         federated(deployed(tmp_path, local_epochs=1, sampling="examples"))
 
 
-def test_a_run_does_not_go_on_with_another_weighting_or_decay(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_with_another_weighting_or_decay(tmp_path: Path) -> None:
     trained(deployed(tmp_path, algorithm="fedprox"), rounds=2)
     for more in ({"weighting": "examples"}, {"decay": "linear"}):
         with pytest.raises(ConfigError, match="its algorithm was"):
             federated(deployed(tmp_path, algorithm="fedprox", **more))
 
 
-def test_nothing_is_asked_for_that_nobody_needs(tmp_path: Path) -> None:
-    """A client is not asked for its data to say hello, and an older one understands us."""
+def test_clients_report_their_size_only_if_it_is_needed(tmp_path: Path) -> None:
+    """A client does not load its data to say hello, and an older one understands the message."""
     nodes = deployed(tmp_path)
     run, _ = trained(nodes)
     hellos = [m for m in nodes.received if "place" in cast("Any", m.content["tunefree"])]
@@ -137,7 +137,7 @@ def test_a_node_that_stays_loads_its_data_once_hello_included(tmp_path: Path) ->
     assert loaded == [1005]
 
 
-def test_who_does_not_say_its_size_is_named(tmp_path: Path) -> None:
+def test_a_client_that_does_not_report_its_size_is_named(tmp_path: Path) -> None:
     nodes = deployed(tmp_path, local_epochs=1)
 
     def silent(node: int, reply: Message) -> Message:
@@ -147,14 +147,14 @@ def test_who_does_not_say_its_size_is_named(tmp_path: Path) -> None:
         return reply
 
     nodes.change = silent
-    with pytest.raises(FleetError, match="partition 5 did not say how many samples it holds"):
+    with pytest.raises(FleetError, match="partition 5 did not report how many samples it has"):
         federated(nodes)
 
 
 def test_a_client_whose_data_fails_is_named(tmp_path: Path) -> None:
     nodes = deployed(tmp_path, local_epochs=1, wait=0.05)
     nodes.places = {1000: 0, 1005: 5, 1001: -N_SAMPLES}  # which has no samples at all
-    with pytest.raises(FleetError, match=r"2 of 3 clients came within .* \(node 1001: "):
+    with pytest.raises(FleetError, match=r"2 of 3 clients connected within .* \(node 1001: "):
         federated(nodes)
 
 

@@ -1,9 +1,10 @@
-"""`tunefree flower`: a Flower app to begin with, and a whole federation on this machine."""
+"""`tunefree flower`: write an app, try it on this machine, run a node, register keys, status."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import time
@@ -21,46 +22,64 @@ if TYPE_CHECKING:
 def add_to(command: argparse.ArgumentParser) -> None:
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True)
     new = verbs.add_parser("new", help="write a small, complete Flower app to edit")
-    new.add_argument("folder", type=Path, metavar="DIR", help="a folder of its own")
+    new.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
     new.set_defaults(act=new_command)
-    up = verbs.add_parser("up", help="SuperLink and nodes on this machine, one run, all down")
-    up.add_argument("app", nargs="?", type=Path, default=Path(), metavar="APP", help="its folder")
-    up.add_argument("--nodes", type=int, default=4, metavar="N", help="of them (default 4)")
-    up.add_argument("--tls", action="store_true", help="with fresh certificates")
-    up.add_argument("--auth", action="store_true", help="and node keys; others are refused")
-    up.add_argument("--folder", type=Path, metavar="DIR", help="of keys, logs, stores and the run")
-    up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
-    up.add_argument("--stock", action="store_true", help="with Flower's own nodes, for comparison")
+    up = verbs.add_parser(
+        "up", help="run an app once on this machine: start a SuperLink and nodes, stop them after"
+    )
     up.add_argument(
-        "--database", action="store_true", help="a SuperLink that remembers keys when restarted"
+        "app", nargs="?", type=Path, default=Path(), metavar="APP", help="its folder (default .)"
+    )
+    up.add_argument("--nodes", type=int, default=4, metavar="N", help="how many (default 4)")
+    up.add_argument("--tls", action="store_true", help="use TLS with new certificates")
+    up.add_argument("--auth", action="store_true", help="use node keys; other nodes are refused")
+    up.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="for keys, logs, clients' states and the run file",
+    )
+    up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
+    up.add_argument("--stock", action="store_true", help="use Flower's own nodes, for comparison")
+    up.add_argument(
+        "--database",
+        action="store_true",
+        help="a SuperLink that still knows the keys after a restart",
     )
     up.set_defaults(act=up_command)
-    node = verbs.add_parser("node", help="a client's machine: a node that keeps its app loaded")
-    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
+    node = verbs.add_parser("node", help="run a node on a client's machine")
+    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
     node.add_argument(
-        "--root-certificates", type=Path, metavar="FILE", help="of the server's authority"
+        "--root-certificates", type=Path, metavar="FILE", help="CA certificate of the server"
     )
-    node.add_argument("--insecure", action="store_true", help="without TLS, to try things")
+    node.add_argument("--insecure", action="store_true", help="without TLS, for a first try")
     node.add_argument(
         "--key",
         "--auth-supernode-private-key",
         type=Path,
         metavar="FILE",
-        help="this node's private key, whose public half the server knows",
+        help="this node's private key; its public key is registered with the SuperLink",
     )
     node.add_argument(
         "--node-config", default="", metavar="'KEY=VALUE ...'", help="as for flower-supernode"
     )
-    node.add_argument("--warm", action="store_true", help="load torch before a run asks for it")
+    node.add_argument("--warm", action="store_true", help="load torch before the first run starts")
     node.set_defaults(act=node_command)
-    register = verbs.add_parser("register", help="let nodes with these public keys in")
-    register.add_argument("keys", nargs="+", type=Path, metavar="PUB", help="as ssh-keygen writes")
-    register.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's")
-    register.add_argument("--root-certificates", type=Path, metavar="FILE", help="its authority")
+    register = verbs.add_parser("register", help="register nodes' public keys with a SuperLink")
+    register.add_argument("keys", nargs="+", type=Path, metavar="PUB", help="written by ssh-keygen")
+    register.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
+    register.add_argument(
+        "--root-certificates", type=Path, metavar="FILE", help="CA certificate of the server"
+    )
     register.set_defaults(act=register_command)
-    status = verbs.add_parser("status", help="who is connected, how far the run is, what is left")
+    status = verbs.add_parser("status", help="who is connected, the current round, the time left")
     status.add_argument(
-        "place", nargs="?", type=Path, default=Path(), metavar="PLACE", help="run file or folder"
+        "place",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        metavar="PLACE",
+        help="run file, or its folder",
     )
     status.set_defaults(act=status_command)
     for verb in (new, up, node, register, status):
@@ -75,7 +94,7 @@ def new_command(args: argparse.Namespace) -> int:
         print(json.dumps({"files": files}))
     else:
         print("\n".join(files))
-        print(f"next: tunefree flower up {args.folder} --nodes 4 --tls --auth")
+        print(f"next: tunefree flower up {shlex.quote(str(args.folder))} --nodes 4 --tls --auth")
     return 0
 
 
@@ -84,31 +103,33 @@ def up_command(args: argparse.Namespace) -> int:
 
     if not (args.app / "pyproject.toml").is_file():
         raise ConfigError(
-            f"'{args.app}' holds no pyproject.toml; give the folder of a Flower app, or make one: "
+            f"'{args.app}' has no pyproject.toml; give the folder of a Flower app, or write one: "
             "tunefree flower new DIR"
         )
     if args.nodes < 1:
         raise ConfigError(f"--nodes {args.nodes} is too small; it must be at least 1")
     if args.auth and not args.tls:
-        raise ConfigError("--auth needs --tls: keys mean nothing on a wire that anyone can read")
+        raise ConfigError(
+            "--auth needs --tls: node keys are of no use on an unencrypted connection"
+        )
     try:
-        from tunefree.flower.local.up import Wanted, beside, up
+        from tunefree.flower.local.up import UpOptions, default_folder, up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
         ) from error
-    folder = args.folder or beside(args.app.resolve())
-    wanted = Wanted(
+    folder = args.folder or default_folder(args.app.resolve())
+    options = UpOptions(
         *(args.app, folder, args.nodes, args.tls, args.auth),
         *(args.run_config, args.stock, args.database),
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill takes all down too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops everything too
     try:
-        out = up(wanted)
+        out = up(options)
     except KeyboardInterrupt:
         print(
-            f"\nstopped by a signal, and all taken down; the run in {folder} goes on with the same "
-            "command",
+            f"\nstopped by a signal, with all nodes and the SuperLink; the same command resumes "
+            f"the run in {folder}",
             file=sys.stderr,
         )
         return 130
@@ -123,8 +144,8 @@ def node_command(args: argparse.Namespace) -> int:
     private = require()
     if args.insecure and (args.root_certificates or args.key):
         raise ConfigError(
-            "--insecure goes with neither --root-certificates nor --key: keys mean nothing on a "
-            "wire that anyone can read"
+            "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
+            "use on an unencrypted connection"
         )
     from tunefree.flower.node import Options, serve
 
@@ -139,50 +160,55 @@ def register_command(args: argparse.Namespace) -> int:
     from tunefree.flower.versions import require
 
     private = require()
-    told = {}
+    results = {}
+    for key in args.keys:
+        private.load_public_key(key)  # all of them are checked before the first is registered
     with closing(private.Control(args.superlink, False, args.root_certificates)) as control:
         for key in args.keys:
             try:
-                told[str(key)] = str(control.register(key))
+                results[str(key)] = str(control.register(key))
             except private.UnreachableError as error:
                 raise FleetError(
                     f"the SuperLink at {args.superlink} does not answer ({error}); start it first"
                 ) from error
             except private.RefusedError as error:
-                told[str(key)] = f"not registered: {error}"
-    lines = [f"{key}: {said}" for key, said in told.items()]
-    print(json.dumps(told) if args.format == "json" else "\n".join(lines))
-    return int(any("not registered" in said and "in use" not in said for said in told.values()))
+                results[str(key)] = f"not registered: {error}"
+    lines = [f"{key}: {result}" for key, result in results.items()]
+    print(json.dumps(results) if args.format == "json" else "\n".join(lines))
+    return int(any("not registered" in each and "in use" not in each for each in results.values()))
 
 
 def status_command(args: argparse.Namespace) -> int:
     from tunefree.flower.status import find, status
 
-    found = status(find(args.place))
+    try:
+        found = status(find(args.place))
+    except OSError as error:
+        raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
     print(json.dumps(found) if args.format == "json" else "\n".join(status_lines(found)))
     return 0
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
-    """A status in words."""
+    """The status as text."""
     from tunefree.record.summary import size
 
     why = f" ({found['why']})" if found["why"] else ""
     scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
-    far = f"round {found['round']} of {found['rounds'] or '?'}"
-    yield f"{found['run_file']}: {', '.join([found['state'] + why, far, *scores])}"
+    progress = f"round {found['round']} of {found['rounds'] or '?'}"
+    yield f"{found['run_file']}: {', '.join([found['state'] + why, progress, *scores])}"
     if found.get("seconds_per_round") is not None:
         yield (
-            f"  {found['seconds_per_round']:.2f} s a round, about {found['seconds_left']:.0f} s "
+            f"  {found['seconds_per_round']:.2f} s per round, about {found['seconds_left']:.0f} s "
             f"left; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
         )
     for one in found["clients"]:
         number = "-" if one["client"] is None else one["client"]
         state = f"late, {one['late']:.0f} s so far" if "late" in one else one["state"]
-        own = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
-        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{own}"
+        scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
+        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
     for node, reason in found.get("refused", {}).items():
-        yield f"  node {node} is left out: {reason}"
+        yield f"  node {node} is refused: {reason}"
     for when, what in found["events"][-10:]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
     for one in found.get("absent", ()):

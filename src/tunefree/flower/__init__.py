@@ -1,6 +1,7 @@
-"""Real federations: our schedules in a Flower ServerApp, our clients' work in a ClientApp.
+"""Deployed federations: our schedules in a Flower ServerApp, our clients' work in a ClientApp.
 
-Every message to a client starts a new process, so nothing heavy is imported before it is needed.
+On Flower's own nodes every message starts a new process, so nothing heavy is imported before it is
+needed.
 """
 
 from __future__ import annotations

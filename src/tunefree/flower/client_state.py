@@ -1,8 +1,8 @@
 """A client's state on its own disk: the one that the server accepted, and a newer one beside it.
 
-Flower keeps a client's context in memory only, and every message starts a new process, so what
-a client must remember is in a file, one for each run. A state is proposed with the key of its job
-before the reply leaves; it counts once the server says that it used that reply.
+Flower has a client's context in memory only, and its own nodes start a new process per message, so
+a client's state is in a file, one per run. A state is stored as pending, with the key of its job,
+before the reply is sent; it is accepted when the server reports that it used that reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tunefree.record.store import Store
 
 ACCEPTED, PENDING = 0, 1
 SCHEMA = (
-    "CREATE TABLE reply (owner INTEGER PRIMARY KEY, key TEXT NOT NULL); -- whose job it was\n"
+    "CREATE TABLE reply (owner INTEGER PRIMARY KEY, key TEXT NOT NULL); -- the job of a state\n"
     + store.SCHEMA
 )
 
@@ -39,9 +39,9 @@ class ClientState:
         return dict(self._db.execute("SELECT owner, key FROM reply"))
 
     def settle(self, ack: str) -> bool:
-        """Take the server's word for which reply was the last it accepted; False if it is not here.
+        """Accept the state of the reply that the server used last; False if that is not here.
 
-        With no such reply the client begins anew, whatever is here.
+        If the server used none, the client starts anew and its stored states are deleted.
         """
         keys = self.keys()
         if not ack:
@@ -54,13 +54,13 @@ class ClientState:
         return not ack or ack in keys.values()
 
     def state(self, first: Client) -> Client:
-        """The accepted state, or the one that a client begins with."""
+        """The accepted state, or the one that a client starts with."""
         if ACCEPTED not in self.keys():
             return first
         return restore(first, self._store.get(ACCEPTED))
 
     def propose(self, key: str, t: int, state: Client) -> None:
-        """Keep a state until the server has accepted the reply that goes with it."""
+        """Store a state as pending, until the server has accepted its reply."""
         with self._store.transaction():
             self._delete(PENDING)
             self._db.execute("INSERT INTO reply VALUES (?, ?)", (PENDING, key))

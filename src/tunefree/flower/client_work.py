@@ -1,4 +1,4 @@
-"""What a client does with a message: read the download, work, remember, answer."""
+"""What a client does with a message: read the download, work, save its state, answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVER = "the server"
 
 @dataclass(frozen=True)
 class ClientSide:
-    """The app on a client's machine; its data and its model are loaded when first asked for."""
+    """The app on a client's machine; its data and its model are loaded when first needed."""
 
     context: Context
     build_model: Builder
@@ -53,7 +53,7 @@ class ClientSide:
 
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
-        """The model's objective, tried on this data, and the data as its loss wants them."""
+        """The model's objective, checked on this data, and the data as its loss needs them."""
         run = settings_from(self.context.run_config).first().run
         module = seeded(self.build_model, run.seed)
         task = task_of(module, self.data.train, self.loss)
@@ -64,12 +64,12 @@ class ClientSide:
 
 
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
-    """The reply to a job; the client's new state is on disk before it leaves."""
+    """The reply to a job; the client's new state is on disk before the reply is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, number, ack, K = envelope
     node = side.context
-    with closing(ClientState(state_path(node.node_config, node.node_id, run))) as memory:
-        if not memory.settle(ack):
+    with closing(ClientState(state_path(node.node_config, node.node_id, run))) as stored:
+        if not stored.settle(ack):
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
         config = settings_from(node.run_config).at(N, K)
         with one_thread():
@@ -88,8 +88,8 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
                     epochs=config.system.epochs,
                 )
 
-            state, reply = do(algo, oracle_of, memory.state(algo.client(theta0)), job)
-        memory.propose(key_text(job.key), job.t, state)
+            state, reply = do(algo, oracle_of, stored.state(algo.client(theta0)), job)
+        stored.propose(key_text(job.key), job.t, state)
     answer = Answer(run, client, t, number, reply.n, reply.drawn, lost=False)
     return pack(answer, encode(reply.up))
 

@@ -1,6 +1,6 @@
-"""The client's half: a Flower ClientApp that does one job per message and remembers it on disk.
+"""The client side: a Flower ClientApp that does one job per message and saves its state on disk.
 
-In a process that stays, as a worker of our node does, the model and the data are loaded once a run.
+In a process that stays, such as a worker of our node, model and data are loaded once per run.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ def client_app(
 ) -> ClientApp:
     """The ClientApp that trains this model on this client's data.
 
-    `load_data(context)` gives the client's own (x, y) or data set; `context.node_config` says which
-    one it is, and is asked once a run by a node that stays. `loss` and `algorithm`, if given, must
-    be the server's too.
+    `load_data(context)` returns the client's own (x, y) or data set, chosen by
+    `context.node_config`; our node calls it once per run. `loss` and `algorithm`, if given, must be
+    the same as the server's.
     """
     app = ClientApp()
-    kept: dict[tuple[int, int], ClientSide] = {}  # one at most: a simulation's process has many
+    cache: dict[tuple[int, int], ClientSide] = {}  # one at most: a simulation has many per process
 
     def side(context: Context) -> ClientSide:
         from tunefree.flower.client_work import ClientSide
 
         key = (context.run_id, context.node_id)
-        if key not in kept:
-            kept.clear()
-            kept[key] = ClientSide(context, build_model, load_data, loss, algorithm)
-        return kept[key]
+        if key not in cache:
+            cache.clear()
+            cache[key] = ClientSide(context, build_model, load_data, loss, algorithm)
+        return cache[key]
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def hello(message: Message, context: Context) -> Message:
-        """Who this is; no data is touched, unless the server must know how many samples it has."""
+        """Tell the server which client this is; loads data only if the server needs its size."""
         words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
         if BY_SIZE & set(context.run_config):
             mine = side(context)

@@ -1,4 +1,4 @@
-"""The clock of a deployment: a buffer is full when S replies have really come."""
+"""The clock of a deployment: a buffer is full when S replies have actually arrived."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tunefree.schedule.exchange import Absence
 
 
 class LiveClock:
-    """Always `concurrency` jobs out; none of them virtual, so virtual time stands still.
+    """Always `concurrency` jobs in flight; time is real, so virtual time stands still.
 
-    Jobs that are out when the server stops are forgotten: their clients keep their old states.
+    Jobs in flight when the server stops are dropped: their clients keep their old states.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class LiveClock:
         return 0.0
 
     def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
-        """Time has passed by itself."""
+        """Nothing to replay: time is real."""
 
     def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
-        """S replies that can be read, or fewer if nobody else can be asked; others wait."""
+        """S usable replies, or fewer if no other client can be asked; further ones wait."""
         fleet, S = self._fleet, self._members.algo.sys.S
         buffer = self._arrived
         absent: list[Absence] = []
@@ -48,13 +48,13 @@ class LiveClock:
         joined = [(by_key[done.key], done) for done in fleet.send(joining)]
         downloads, end, pace = 0, time.monotonic() + self._deployment.wait, Pace(longest=1.0)
         while len(buffer) < S and time.monotonic() < end:
-            out = [job for job in fleet.out if job.stage == "round"]
-            busy = {job.client for job in out} | set(buffer)
+            flying = [job for job in fleet.in_flight if job.stage == "round"]
+            busy = {job.client for job in flying} | set(buffer)
             busy |= {a.client for a in absent}  # not asked twice in a step
             idle = self._members.idle(busy)
             rng, odds = stream(self._seed, "dispatch", t, downloads), self._members.odds
             idle = mixed(rng, idle, odds)
-            room = max(0, (self._concurrency or S) - len(out))
+            room = max(0, (self._concurrency or S) - len(flying))
             jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[:room]]
             downloads += len(jobs) - len(fleet.send(jobs))
             come = [*fleet.fetch(), *fleet.overdue()]
@@ -65,7 +65,7 @@ class LiveClock:
                     absent.append(Absence(0, job.client, done.fault))
                 else:
                     buffer[job.client] = (job, done)
-            waiting = any(job.stage == "round" for job in fleet.out)
+            waiting = any(job.stage == "round" for job in fleet.in_flight)
             if not waiting and not idle and (buffer or absent):
                 break
             if come:

@@ -2,11 +2,11 @@
 
     envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
               with local epochs also K, the mean of all clients' local steps
-    reply     run, client, t, exchange, n (samples held), drawn; or lost = true and nothing else
+    reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else
 
-The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower moves every
-record, array and chunk by a request of its own, so a small message rides in the envelope, in three
-objects; a large one is an Array, in six, which is stored once for all clients that get it.
+The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower sends every
+record, array and chunk in a request of its own, so a small message is put into the envelope, which
+makes three objects; a large one is an Array, six objects, stored once for all clients that get it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tunefree.fleet.job import Key
 
 ENVELOPE, MESSAGE, DATA = "tunefree", "message", "bytes"
 MOST = 2**31
-SMALL = 2**18  # bytes that may ride in the envelope
+SMALL = 2**18  # bytes that are put into the envelope
 
 
 class Envelope(NamedTuple):
-    """What goes with a download."""
+    """What is sent with a download."""
 
     run: str
     client: int
@@ -33,11 +33,11 @@ class Envelope(NamedTuple):
     t: int
     exchange: int
     ack: str
-    K: int = 0  # left out unless local work is given in epochs
+    K: int = 0  # sent only if local work is given in epochs
 
 
 class Answer(NamedTuple):
-    """What goes with an upload."""
+    """What is sent with an upload."""
 
     run: str
     client: int
@@ -49,19 +49,19 @@ class Answer(NamedTuple):
 
 
 def key_text(key: Key | None) -> str:
-    """A job's key as text, and nothing for none."""
+    """A job's key as text; empty for None."""
     return "" if key is None else ".".join(map(str, key))
 
 
 def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
-    """The records of a Flower message, of which either part may be left out."""
-    told: dict[str, Any] = {}
+    """The records of a Flower message; either part may be None."""
+    fields: dict[str, Any] = {}
     if words is not None:
         usual = words._field_defaults
-        told = {key: value for key, value in words._asdict().items() if usual.get(key) != value}
+        fields = {key: value for key, value in words._asdict().items() if usual.get(key) != value}
     if data is not None and len(data) <= SMALL:
-        return RecordDict({ENVELOPE: ConfigRecord({**told, DATA: data})})
-    records: dict[str, Any] = {ENVELOPE: ConfigRecord(told)} if told else {}
+        return RecordDict({ENVELOPE: ConfigRecord({**fields, DATA: data})})
+    records: dict[str, Any] = {ENVELOPE: ConfigRecord(fields)} if fields else {}
     if data is not None:
         array = Array(dtype="uint8", shape=(len(data),), stype="tunefree", data=data)
         records[MESSAGE] = ArrayRecord({DATA: array})
@@ -69,7 +69,7 @@ def pack(words: Envelope | Answer | None, data: bytes | None) -> RecordDict:
 
 
 def unpack(content: RecordDict, kind: type[Any], sender: str) -> Any:
-    """The envelope that should be there; anything else is a WireError."""
+    """The envelope in a message; anything else is a WireError."""
     record = content.get(ENVELOPE)
     words = dict(record) if isinstance(record, ConfigRecord) else {}
     words.pop(DATA, None)

@@ -23,8 +23,8 @@ from tunefree.flower.ledger import COUNT, Ledger
 from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.post import Post
 from tunefree.flower.settings import Builder, Settings, settings_from
+from tunefree.flower.transport import Transport
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.targets import Loss, Task, default_loss, task_of
@@ -46,15 +46,15 @@ def federation(
     make: MakeAlgorithm | None = None,
     live: Live | None = None,
 ) -> Training:
-    """A run on whoever is connected to the Grid; with a run file that exists, its run goes on.
+    """A run on the clients connected to the Grid; if its run file exists, the run is resumed.
 
-    `live` is told who is there, for a status view.
+    `live` gets the nodes and the fleet, for `tunefree flower status`.
     """
     settings = settings_from(run_config)
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
     module = seeded(build_model, config.run.seed)
-    task = Task(loss or default_loss(0))  # of no concern where nothing is evaluated here
+    task = Task(loss or default_loss(0))  # not used if the server evaluates nothing
     if held_out is not None:
         task = task_of(module, held_out, loss)
         held_out = held_out.with_targets(task.targets)
@@ -66,8 +66,8 @@ def federation(
     refuse_impossible(settings, objective, make)
     record = open_file(settings, objective, make)
     facts = record.facts()
-    post = Post(grid)
-    nodes = Nodes(post, facts.names, facts.sizes)
+    transport = Transport(grid)
+    nodes = Nodes(transport, facts.names, facts.sizes)
     if live is not None:
         live.nodes = nodes
 
@@ -92,7 +92,7 @@ def federation(
     members = Members(
         *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
     )
-    fleet = GridFleet(post, facts.federation, theta0, ledger, members, own)
+    fleet = GridFleet(transport, facts.federation, theta0, ledger, members, own)
     if live is not None:
         live.fleet = fleet
     clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
@@ -120,13 +120,13 @@ def federation(
 
 
 def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
-    """Say what cannot be played before anything is written, sent or started."""
+    """Refuse what cannot run before anything is written, sent or started."""
     N = max(settings.own.clients, settings.per_round)
     algo = algorithms.configure(settings.at(N), objective.shapes, make)
     check(settings.first().schedule, algo)
     if len(algo.opening()) > 1:
         raise ConfigError(
-            f"{about(algo).title} has an opening of several exchanges; in a deployment it may have "
+            f"{about(algo).title} has an opening of several exchanges; a deployed run allows only "
             "one"
         )
 
@@ -138,19 +138,19 @@ def check_settings(
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
 ) -> None:
-    """Refuse what `federation` would refuse once it runs in this folder, without a node."""
+    """Refuse what `federation` would refuse when run in this folder; needs no node."""
     settings = settings_from(run_config)
     config = settings.first()
     module = seeded(build_model, config.run.seed)
     objective = Objective(module, loss or default_loss(0), "cpu", "plain")
     refuse_impossible(settings, objective, make)
     path = folder / config.run.out
-    if has_begun(path):
-        check_resumable(path, config.system.T, identity_begun(path, settings, objective, make))
+    if has_started(path):
+        check_resumable(path, config.system.T, started_identity(path, settings, objective, make))
 
 
 def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
-    """The run file; where a run has begun in it, it must be the same run, but for its rounds."""
+    """The run file; a run that was started in it must be the same one, except for its rounds."""
     config = settings.first()
     path, T = Path(config.run.out), config.system.T
     facts = Facts(
@@ -159,42 +159,42 @@ def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | No
         identity=identity(settings, objective, make),
         federation=secrets.token_hex(8),
     )
-    if not has_begun(path):
+    if not has_started(path):
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
         return open_record(path, facts, T)
-    return open_record(path, facts, T, identity_begun(path, settings, objective, make))
+    return open_record(path, facts, T, started_identity(path, settings, objective, make))
 
 
-def has_begun(path: Path) -> bool:
-    """Whether a step of a run is in the file; one that nobody came to may begin as another."""
+def has_started(path: Path) -> bool:
+    """Whether the file contains a step of a run; without one it may be started anew."""
     if not path.exists():
         return False
-    if is_locked(path):  # by a server that waits for its clients, and whose file it stays
+    if is_locked(path):  # by a server that still waits for its clients
         return True
     with closing(Record.open(path)) as record:
         return record.last() is not None or record.facts().door != "flower"
 
 
-def identity_begun(
+def started_identity(
     path: Path, settings: Settings, objective: Objective, make: MakeAlgorithm | None
 ) -> dict[str, str]:
-    """The identity that the run in the file must have, which may have been begun for another T."""
+    """The identity that the run in the file must have; it may have been started for another T."""
     config = settings.first()
     with closing(Record.open(path)) as record:
-        begun = settings.for_rounds(record.facts().system.get("T", config.system.T))
-    if begun.first() != config:
+        started = settings.for_rounds(record.facts().system.get("T", config.system.T))
+    if started.first() != config:
         before, after = (
-            algorithms.configure(each, objective.shapes, make) for each in (begun.first(), config)
+            algorithms.configure(each, objective.shapes, make) for each in (started.first(), config)
         )
         algorithms.check_rounds(before, after)
-    return identity(begun, objective, make)
+    return identity(started, objective, make)
 
 
 def identity(
     settings: Settings, objective: Objective, make: MakeAlgorithm | None
 ) -> dict[str, str]:
-    """What a continued run must have in common with its beginning."""
+    """What a resumed run must have in common with its start."""
     config = settings.first()
     chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
     E, options = config.system.epochs, algorithms.options_of(chosen)

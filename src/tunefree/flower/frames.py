@@ -1,4 +1,4 @@
-"""What a node and its worker say to each other: a few words as JSON, and bytes."""
+"""The messages between a node and its worker: a few words as JSON, and bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(to: socket.socket, words: dict[str, Any], parts: Sequence[bytes] = ())
 
 
 def read(source: socket.socket) -> Frame | None:
-    """The next frame, or None if the other side is gone."""
+    """The next frame, or None if the other side has closed the connection."""
     size = exactly(source, SIZE.size)
     head = size and exactly(source, SIZE.unpack(size)[0])
     if not head:

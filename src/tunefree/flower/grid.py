@@ -1,4 +1,4 @@
-"""A fleet whose clients are Flower nodes: jobs sent by Flower's post, replies as they come."""
+"""A fleet whose clients are Flower nodes: sends jobs, and collects replies as they arrive."""
 
 from __future__ import annotations
 
@@ -19,89 +19,91 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import last_line
 from tunefree.flower.pace import Pace
-from tunefree.flower.post import Post
+from tunefree.flower.transport import Transport
 from tunefree.wire import decode, encode
 
-DEADLINES = 3  # so many are waited for, where after one there are too few replies for a step
-PATIENCE = 1.5  # times what a client took the last time
+DEADLINES = 3  # how many to wait for, if there are too few replies for a step after one
+PATIENCE = 1.5  # times what a client took last time
 NOT_THERE = "it is not connected"
-LEFT = "it left while it worked"
-LATE = "it is still at an earlier job"
-LOST = "it has lost its memory"
+LEFT = "it disconnected during its job"
+LATE = "it is still working on an earlier job"
+LOST = "it has lost its state"
 
 
 class Sent(NamedTuple):
-    """A job that is out: with which node, in which life of it, and since when."""
+    """A job in flight: its node, that node's session, and when it was sent."""
 
     job: Job
     node: int
-    life: str | None
+    session: str | None
     when: float
 
 
 class GridFleet:
-    """Jobs that are out, by the message that carries them.
+    """Jobs in flight, by the message that carries them.
 
-    A job whose deadline has passed is void, but its client is still at it: for two deadlines more
-    it is given no other until it answers, so that void jobs do not pile up before it, and what it
-    took then stretches its next deadline, to three times the usual one at most.
+    A job whose deadline has passed is void, but its client is still working on it: for two more
+    deadlines it gets no other job until it answers, so that void jobs do not pile up. The time it
+    then took extends its next deadline, to at most three times the usual one.
     """
 
     def __init__(
         self,
-        post: Post,
+        transport: Transport,
         run: str,
         theta0: Vec,
         ledger: Ledger,
         members: Members,
         deployment: Deployment,
     ) -> None:
-        self._post, self._run, self._theta0 = post, run, theta0
+        self._transport, self._run, self._theta0 = transport, run, theta0
         self.states, self._members = ledger, members
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
-        self._out: dict[str, Sent] = {}
-        self._void: dict[str, Sent] = {}  # overdue, and still waited for
-        self._took: dict[int, float] = {}  # seconds, by client
-        self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on their own samples
+        self._in_flight: dict[str, Sent] = {}
+        self._void: dict[str, Sent] = {}  # overdue, and not answered yet
+        self._took: dict[int, float] = {}  # seconds of the last job, by client
+        self.by_client: dict[
+            int, Mapping[str, float]
+        ] = {}  # the last scores on a client's own samples
 
     @property
     def late(self) -> dict[int, float]:
-        """Clients that are still at a job whose deadline has passed, and since when."""
+        """Clients that are still working on an overdue job, and since when."""
         return self._members.late
 
     @property
-    def out(self) -> list[Job]:
-        return [sent.job for sent in self._out.values()]
+    def in_flight(self) -> list[Job]:
+        return [sent.job for sent in self._in_flight.values()]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        """Send all and wait for all, but after the deadline only until enough have come."""
+        """Send all jobs and wait for all replies; after the deadline, until there are enough."""
         counted = {job.key for job in jobs if job.stage == "round" or job.t < 0}
         least = min(self._at_least, len(counted))
         done, pace = self.send(jobs), Pace(longest=1.0)
-        while self._out:
+        while self._in_flight:
             come = [reply for _, reply in self.fetch()]
             done += come
             enough = usable(done, counted) >= least
             done += [reply for _, reply in self.overdue(enough)]
             if come:
                 pace.news()
-            elif self._out:
+            elif self._in_flight:
                 time.sleep(pace.pause())
         if 0 < usable(done, counted) < least:
             self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
         return done
 
     def give_up(self, t: int, done: Sequence[Done]) -> NoReturn:
-        """Fewer replies than a step needs."""
+        """Stop the run: there are fewer replies than a step needs."""
         reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
         raise FleetError(
             f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at-least "
-            f"= {self._at_least} ({reasons}); the run can be started again and goes on from its "
-            "last step"
+            f"= {self._at_least} ({reasons}); start the run again, and it resumes after its last "
+            "step"
         )
 
     def send(self, jobs: Sequence[Job]) -> list[Done]:
-        """Send the jobs; what is known at once of those that could not go out."""
+        """Send the jobs; returns a fault for each that could not be sent."""
         nodes, ledger, late = self._members.nodes.connected(), self.states, self._members.late
         there = [job for job in jobs if job.client in nodes and job.client not in late]
         messages = []
@@ -112,13 +114,17 @@ class GridFleet:
             content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
-        lives, now, numbers = self._post.nodes(), time.monotonic(), self._post.send(messages)
+        sessions, now, numbers = (
+            self._transport.nodes(),
+            time.monotonic(),
+            self._transport.send(messages),
+        )
         new = {
-            n: Sent(job, nodes[job.client], lives.get(nodes[job.client]), now)
+            n: Sent(job, nodes[job.client], sessions.get(nodes[job.client]), now)
             for n, job in zip(numbers, there, strict=True)
             if n is not None
         }
-        self._out |= new
+        self._in_flight |= new
         sent = {each.job.key for each in new.values()}
         return [
             Done(job.key, None, 0, 0, LATE if job.client in late else NOT_THERE)
@@ -127,44 +133,44 @@ class GridFleet:
         ]
 
     def fetch(self) -> list[tuple[Job, Done]]:
-        """The jobs whose replies have come; they are no longer out."""
+        """The jobs whose replies have arrived; they are no longer in flight."""
         come, now = [], time.monotonic()
-        for message in self._post.come([*self._out, *self._void]):
+        for message in self._transport.pull([*self._in_flight, *self._void]):
             number = message.metadata.reply_to_message_id
             if (sent := self._void.pop(number, None)) is not None:
                 self._members.late.pop(sent.job.client, None)
-            elif (sent := self._out.pop(number, None)) is not None:
+            elif (sent := self._in_flight.pop(number, None)) is not None:
                 come.append((sent.job, self._read(message, sent.job)))
             if sent is not None and not message.has_error():
                 self._took[sent.job.client] = now - sent.when
         return come
 
     def overdue(self, enough: bool = True) -> list[tuple[Job, Done]]:
-        """The jobs whose time is up or whose node is gone; they are no longer out.
+        """The jobs past their deadline or with a disconnected node; they are no longer in flight.
 
-        While there are not enough replies, all have longer.
+        While there are not enough replies, all deadlines are longer.
         """
-        now, nodes, done = time.monotonic(), self._post.nodes(), []
-        for number, sent in list(self._out.items()):
+        now, nodes, done = time.monotonic(), self._transport.nodes(), []
+        for number, sent in list(self._in_flight.items()):
             job, waited = sent.job, now - sent.when
-            if nodes.get(sent.node) != sent.life:
+            if nodes.get(sent.node) != sent.session:
                 why = LEFT
             elif waited > (self._allowed(job.client) if enough else DEADLINES * self._deadline):
-                why = f"its reply did not come within {waited:.3g} s"
+                why = f"its reply did not arrive within {waited:.3g} s"
                 self._void[number] = sent
                 self._members.late[job.client] = sent.when
             else:
                 continue
-            del self._out[number]
+            del self._in_flight[number]
             done.append((job, Done(job.key, None, 0, 0, why)))
         for number, sent in list(self._void.items()):
-            if nodes.get(sent.node) != sent.life or now - sent.when > DEADLINES * self._deadline:
+            if nodes.get(sent.node) != sent.session or now - sent.when > DEADLINES * self._deadline:
                 del self._void[number]
                 self._members.late.pop(sent.job.client, None)
         return done
 
     def _allowed(self, client: int) -> float:
-        """Seconds for its reply."""
+        """Seconds that this client has for its reply."""
         usual = PATIENCE * self._took.get(client, 0.0)
         return min(max(self._deadline, usual), DEADLINES * self._deadline)
 
@@ -177,10 +183,12 @@ class GridFleet:
             if answer[:4] != (self._run, job.client, job.t, job.exchange):
                 raise WireError(f"{sender} answered another job")
             if answer.lost:
-                self._members.forgot(job.client)
+                self._members.state_lost(job.client)
                 return Done(job.key, None, 0, 0, LOST)
             if not (1 <= answer.n < MOST and 0 <= answer.drawn < 2**62):
-                raise WireError(f"{sender} says it holds {answer.n} samples, drew {answer.drawn}")
+                raise WireError(
+                    f"{sender} reports that it has {answer.n} samples and drew {answer.drawn}"
+                )
             Up = exchanges(self._members.algo, job.stage, job.t)[job.exchange].Up
             data = data_in(message.content, sender)
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
@@ -194,19 +202,19 @@ class GridFleet:
         nodes = self._members.nodes.connected()
         asked = {c: node for c, node in nodes.items() if c not in self._members.late}
         messages = [Message(content, node, MessageType.EVALUATE) for node in asked.values()]
-        lives = self._post.nodes()
-        numbers = zip(self._post.send(messages), asked, strict=True)
+        sessions = self._transport.nodes()
+        numbers = zip(self._transport.send(messages), asked, strict=True)
         waiting = {number: client for number, client in numbers if number is not None}
         found: dict[int, Mapping[str, float]] = {}
         end, pace = time.monotonic() + self._deadline, Pace(longest=1.0)
         while waiting and time.monotonic() < end:
-            for reply in self._post.come(list(waiting)):
+            for reply in self._transport.pull(list(waiting)):
                 client = waiting.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error() and "scores" in reply.content:
                     found[client] = dict(cast("Any", reply.content["scores"]))
-            there = self._post.nodes()
+            there = self._transport.nodes()
             waiting = {
-                n: c for n, c in waiting.items() if there.get(asked[c]) == lives.get(asked[c])
+                n: c for n, c in waiting.items() if there.get(asked[c]) == sessions.get(asked[c])
             }
             if waiting:
                 time.sleep(pace.pause())
@@ -214,7 +222,7 @@ class GridFleet:
         return spread(found)
 
     def close(self) -> None:
-        """Nothing to end: the post is Flower's."""
+        """Nothing to stop: the connection is Flower's."""
 
 
 def usable(done: Iterable[Done], counted: set[Any]) -> int:
@@ -222,7 +230,7 @@ def usable(done: Iterable[Done], counted: set[Any]) -> int:
 
 
 def spread(found: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """What clients say of themselves, in a few numbers; the worst loss is the highest."""
+    """The mean, worst and best of the clients' scores; the worst loss is the highest."""
     scores = {}
     for name, worst, best in (("loss", max, min), ("accuracy", min, max)):
         values = [f[name] for f in found.values() if math.isfinite(f.get(name, math.nan))]

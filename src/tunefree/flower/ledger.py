@@ -1,10 +1,10 @@
-"""The server's ledger: how many clients there are, which reply of each it last used, and the share
+"""The server's ledger: how many clients there are, which reply of each it used last, and the share
 of each in its means.
 
 Some fields of a server are the mean of a field over all N clients (`About.means`); uploads only
-change them by increments. So that the mean stays true when a client comes late or comes back
-without its memory, the ledger keeps each client's share: the sum of what was accepted from it,
-found by letting the algorithm listen to that client alone in a federation of one.
+change them by increments. So that the mean stays correct when a client joins late or returns
+without its state, the ledger stores each client's share: the sum of what was accepted from it,
+found by running the algorithm with that client alone, as a federation of one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about, with_sy
 from tunefree.fleet.job import Done, Job, Key, exchanges
 from tunefree.record import SERVER
 
-ACK, COUNT = "ack", "N"  # fields beside the shares: of a client, and of the server
-BuildFor: TypeAlias = Callable[[int], Algorithm]  # the algorithm for so many clients
+ACK, COUNT = "ack", "N"  # fields besides the shares: of a client, and of the server
+BuildFor: TypeAlias = Callable[[int], Algorithm]  # the algorithm for N clients
 
 
 class Ledger:
-    """What the server remembers of its clients, which keep their states themselves.
+    """What the server stores about its clients, which store their own states themselves.
 
-    A client is told of its last accepted reply only once that is on disk: `stored` waits for it.
+    A client's last accepted reply is acknowledged only once that is on disk: `stored` waits for it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Ledger:
 
     @property
     def algo(self) -> Algorithm:
-        """The algorithm for as many clients as have begun."""
+        """The algorithm for as many clients as have joined."""
         if self._algo.sys.N != self.N:
             self._algo = self._build(self.N)
         return self._algo
@@ -61,9 +61,9 @@ class Ledger:
             self._new[job.client] = {**entry, ACK: np.array(job.key)}
 
     def enter(self, server: Server, client: int, job: Job | None, done: Done | None) -> Server:
-        """The server once this client has begun: a newcomer, or one that lost its memory.
+        """The server after this client has joined: a new one, or one that lost its state.
 
-        c <- (N c - its old share + its new share) / (N, or N + 1 for a newcomer)
+        c <- (N c - its old share + its new share) / (N, or N + 1 for a new client)
         """
         algo, before, N = self.algo, self.of(client), self.N
         self.N = max(N, client + 1)

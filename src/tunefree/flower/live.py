@@ -1,4 +1,4 @@
-"""What a live federation looks like, written beside its run file every second for `status`."""
+"""The state of a running federation, written beside its run file every second for `status`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def live_path(run_file: Path) -> Path:
 
 
 class Live:
-    """Who is connected, late or refused, while the server's half of an app runs."""
+    """Which clients are connected, late or refused, while the ServerApp runs."""
 
     def __init__(self, run_file: Path) -> None:
         self.nodes: Nodes | None = None
@@ -56,7 +56,7 @@ class Live:
 
     def _write(self, state: str, why: str) -> None:
         clients = self._clients()
-        self._notice({each["name"] for each in clients if each["state"] != "gone"})
+        self._notice({each["name"] for each in clients if each["state"] != "disconnected"})
         page = {
             "state": state,
             "why": why,
@@ -67,12 +67,12 @@ class Live:
             "events": self._events[-50:],
         }
         new = self._path.with_suffix(".new")
-        with suppress(OSError):  # a full disk stops the run file first, which says so
+        with suppress(OSError):  # a full disk stops the run file first, which reports it
             new.write_text(json.dumps(page))
             new.replace(self._path)
 
     def _clients(self) -> list[dict[str, Any]]:
-        """From the last look that somebody took; this thread asks nobody."""
+        """From the last time the server asked; this thread sends no requests."""
         if self.nodes is None:
             return []
         there, names = dict(self.nodes.there), list(self.nodes.names)
@@ -83,7 +83,7 @@ class Live:
         found = []
         for name in dict.fromkeys((*names, *there)):
             client = numbers.get(name)
-            state = "connected" if name in there else "gone"
+            state = "connected" if name in there else "disconnected"
             one: dict[str, Any] = {"client": client, "name": name, "node": there.get(name)}
             if client in late:
                 state, one["late"] = "late", round(now - late[client], 1)
@@ -95,6 +95,6 @@ class Live:
 
     def _notice(self, there: set[str]) -> None:
         now = time.time()
-        self._events += [(now, f"{name} has come") for name in sorted(there - self._before)]
-        self._events += [(now, f"{name} is gone") for name in sorted(self._before - there)]
+        self._events += [(now, f"{name} connected") for name in sorted(there - self._before)]
+        self._events += [(now, f"{name} disconnected") for name in sorted(self._before - there)]
         self._before = there

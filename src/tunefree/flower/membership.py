@@ -1,5 +1,5 @@
-"""Who takes part in a deployment: whoever is connected; newcomers and those who lost their memory
-begin with the opening while the others play a step, and take part from the next step on.
+"""Who takes part in a deployment: the connected clients. New clients, and those that lost their
+state, run the opening while the others run a step, and take part from the next step on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tunefree.schedule.membership import Odds, cohort, draw
 
 
 class Members:
-    """The clients that have begun, by number; the ledger counts them."""
+    """The clients that have joined, by number; the ledger counts them."""
 
     def __init__(
         self,
@@ -28,24 +28,24 @@ class Members:
         describe: Callable[[Algorithm], Mapping[str, object]],
         system: SystemSettings,
     ) -> None:
-        """`describe` gives the facts that depend on how many clients there are."""
+        """`describe` returns the facts that depend on how many clients there are."""
         self.nodes, self._ledger, self._describe = nodes, ledger, describe
         self._system = system
         self._seed, self._opening = seed, opening
-        self._beginning: dict[int, Job | None] = {}  # with its opening, where there is one
-        self._lost: set[int] = set()  # their memory: they must begin anew
-        self.late: dict[int, float] = {}  # still at a job whose deadline has passed, and since when
-        self._told: Mapping[str, object] = {}
+        self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
+        self._lost: set[int] = set()  # clients that lost their state and must join anew
+        self.late: dict[int, float] = {}  # still working on an overdue job, and since when
+        self._noted: Mapping[str, object] = {}
 
     @property
     def algo(self) -> Algorithm:
         return self._ledger.algo
 
     def cohort(self, t: int) -> list[int]:
-        """As in a simulation, but those who are not there are replaced by others who are."""
+        """As in a simulation, but clients that are not connected are replaced by others."""
         there, odds = set(self.idle(())), self.odds
         drawn = cohort(self._seed, t, self.algo.sys, odds)
-        chosen = [i for i in drawn if i not in self._beginning]
+        chosen = [i for i in drawn if i not in self._joining]
         spare = mixed(stream(self._seed, "substitute", t), sorted(there - set(chosen)), odds)
         for client in [i for i in chosen if i not in there]:
             if spare:
@@ -61,16 +61,16 @@ class Members:
 
     @property
     def mean_steps(self) -> int:
-        """The mean of the clients' local steps, where they are told by epochs, or 0."""
+        """The mean of the clients' local steps if they are given in epochs, or 0."""
         return self.algo.sys.K if self._system.epochs else 0
 
     def idle(self, busy: Collection[int]) -> list[int]:
-        """Who could be asked now, but for the busy ones."""
+        """The clients that could be asked now, except the busy ones."""
         there = {i for i in self.nodes.connected() if i < self._ledger.N}
-        return sorted(there - {*self._beginning, *self._lost, *self.late, *busy})
+        return sorted(there - {*self._joining, *self._lost, *self.late, *busy})
 
-    def forgot(self, client: int) -> None:
-        """The client says that it has lost its memory."""
+    def state_lost(self, client: int) -> None:
+        """The client has reported that it lost its state."""
         self._lost.add(client)
 
     def joining(self, server: Server, t: int) -> list[Job]:
@@ -78,27 +78,27 @@ class Members:
         new = range(self._ledger.N, len(self.nodes.names))
         openings = self.algo.opening() if self._opening == "gradients" else ()
         down = openings[0].down(server) if openings else None
-        ready = {*new, *self._lost} & set(self.nodes.connected()) - {*self._beginning, *self.late}
+        ready = {*new, *self._lost} & set(self.nodes.connected()) - {*self._joining, *self.late}
         jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
-        self._beginning |= {job.client: job if openings else None for job in jobs}
+        self._joining |= {job.client: job if openings else None for job in jobs}
         return jobs if openings else []
 
     def admit(self, step: Step, joined: Sequence[tuple[Job, Done]]) -> Step:
         server, absent = step.server, list(step.absent)
         traffic, samples = list(step.traffic), step.samples
         came = {job.client: done for job, done in joined}
-        for client, job in sorted(self._beginning.items()):
+        for client, job in sorted(self._joining.items()):
             if job is not None and client not in came:
-                continue  # still at it
-            del self._beginning[client]
-            if client > self._ledger.N:  # the one before it has not begun yet
+                continue  # its opening is not finished
+            del self._joining[client]
+            if client > self._ledger.N:  # the one before it has not joined yet
                 continue
             done = came.get(client)
             if job is not None and done is not None:
                 traffic.append(sent(0, "down", [job.down]))
                 why = refusal(self.algo, self.algo.opening()[0], done, server)
                 if why:
-                    absent.append(Absence(0, client, f"cannot begin: {why}"))
+                    absent.append(Absence(0, client, f"cannot join: {why}"))
                     continue
                 traffic.append(sent(0, "up", [done.up]))
                 samples += done.drawn
@@ -112,19 +112,19 @@ class Members:
         now = {"names": list(self.nodes.names), **self._describe(self.algo)}
         if self._system.epochs or self._system.sampling != "uniform":
             now["sizes"] = self.nodes.sizes(len(self.nodes.names))
-        changed = {key: value for key, value in now.items() if self._told.get(key) != value}
-        self._told = now
+        changed = {key: value for key, value in now.items() if self._noted.get(key) != value}
+        self._noted = now
         return changed
 
     def silence(self, step: Step, steps: int) -> Exception:
         return FleetError(
-            f"nobody was heard for {steps} steps in a row, up to t = {step.t}; see who is "
-            "connected, and start the run again: it goes on"
+            f"no client replied for {steps} steps in a row, up to t = {step.t}; check who is "
+            "connected, and start the run again to resume it"
         )
 
 
 def mixed(rng: Generator, clients: list[int], odds: Odds) -> list[int]:
-    """The clients in an order of chance; where they have odds, the likely ones tend to be first."""
+    """The clients in random order; with odds, the likely ones tend to be first."""
     if odds is None or not clients:
         rng.shuffle(clients)
         return clients

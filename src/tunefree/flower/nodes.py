@@ -12,97 +12,101 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
 from tunefree.flower.pace import Pace
-from tunefree.flower.post import Post
+from tunefree.flower.transport import Transport
 
-log = logging.getLogger("flwr")  # what `flwr run --stream` shows
-AGAIN = 60.0  # seconds until a node that has not said who it is gets asked again
+log = logging.getLogger("flwr")  # shown by `flwr run --stream`
+AGAIN = 60.0  # seconds before a node that has not answered is asked again which client it is
 
 
 class Nodes:
-    """Which clients are connected, by number; each is asked once who it is.
+    """Which clients are connected, by number; each node is asked once which client it is.
 
-    A client is known by the partition-id of its node's config, or else by its node. Numbers are
+    A client is named by the partition-id of its node's config, or else by its node. Numbers are
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, post: Post, names: Sequence[str], sizes: Sequence[int] = ()) -> None:
-        """`names` and `sizes`, where they are asked for, are of clients known from before."""
-        self._post = post
+    def __init__(
+        self, transport: Transport, names: Sequence[str], sizes: Sequence[int] = ()
+    ) -> None:
+        """`names`, and `sizes` where they are needed, are those of clients in the run file."""
+        self._transport = transport
         self.names = list(names)
-        self._sizes = dict(zip(names, sizes, strict=False))  # samples that a client said it holds
+        self._sizes = dict(
+            zip(names, sizes, strict=False)
+        )  # samples of each client, as it reported
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
-        self._said: dict[int, str] = {}  # node -> name
+        self._names: dict[int, str] = {}  # node -> name
         self.refused: dict[int, str] = {}  # node -> why
-        self.there: dict[str, int] = {}  # name -> node, at the last look
+        self.there: dict[str, int] = {}  # name -> node, as of the last update
 
-    def look(self) -> dict[str, int]:
-        """The node of every client that is there and has said who it is."""
-        nodes = self._post.nodes().keys()
-        for reply in self._post.come(list(self._asked)):
+    def update(self) -> dict[str, int]:
+        """The node of every connected client; asks new nodes which client they are."""
+        nodes = self._transport.nodes().keys()
+        for reply in self._transport.pull(list(self._asked)):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
                 self.refused[node] = last_line(reply.error.reason)
             else:
-                self._said[node] = name = name_of(reply.content, node)
+                self._names[node] = name = name_of(reply.content, node)
                 self.refused.pop(node, None)
                 if n := samples_of(reply.content):
                     self._sizes.setdefault(name, n)
         now = time.monotonic()
         self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
-        strangers = sorted(nodes - set(self._said) - {node for node, _ in self._asked.values()})
+        unknown = sorted(nodes - set(self._names) - {node for node, _ in self._asked.values()})
         question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-        messages = [Message(question, node, MessageType.QUERY) for node in strangers]
-        for number, node in zip(self._post.send(messages), strangers, strict=True):
+        messages = [Message(question, node, MessageType.QUERY) for node in unknown]
+        for number, node in zip(self._transport.send(messages), unknown, strict=True):
             if number is not None:
                 self._asked[number] = (node, now + AGAIN)
         there: dict[str, int] = {}
-        for node in sorted(nodes & set(self._said)):
-            name = self._said[node]
+        for node in sorted(nodes & set(self._names)):
+            name = self._names[node]
             if name in there:
                 if node not in self.refused:
-                    log.warning("node %d is left out: %s is connected already", node, name)
+                    log.warning("node %d is refused: %s is connected already", node, name)
                 self.refused[node] = f"{name} is connected already, as node {there[name]}"
             else:
                 there[name] = node
         self.refused = {node: why for node, why in self.refused.items() if node in nodes}
         for name in sorted(set(there) ^ set(self.there), key=in_order):
-            log.info("%s %s", name, "has come" if name in there else "is gone")
+            log.info("%s %s", name, "connected" if name in there else "disconnected")
         self.there = there
         return there
 
     def connected(self) -> dict[int, int]:
-        """Client -> node of those who have a number."""
+        """Client -> node, of the connected clients that have a number."""
         numbers = {name: client for client, name in enumerate(self.names)}
-        return {numbers[name]: node for name, node in self.look().items() if name in numbers}
+        return {numbers[name]: node for name, node in self.update().items() if name in numbers}
 
     def number_newcomers(self) -> None:
-        """Give a number to everyone who is there and has none."""
-        self.names += sorted(set(self.look()) - set(self.names), key=in_order)
+        """Give a number to every connected client that has none."""
+        self.names += sorted(set(self.update()) - set(self.names), key=in_order)
 
     def sizes(self, N: int) -> list[int]:
-        """How many samples each of the first N clients holds, as it said when it came."""
+        """How many samples each of the first N clients has, as it reported when it connected."""
         missing = [name for name in self.names[:N] if name not in self._sizes]
         if missing:
             raise FleetError(
-                f"{missing[0]} did not say how many samples it holds, which local-epochs and "
-                "sampling = 'examples' need; install this tunefree on its machine too"
+                f"{missing[0]} did not report how many samples it has, which local-epochs and "
+                "sampling = 'examples' need; install this version of tunefree on its machine too"
             )
         return [self._sizes[name] for name in self.names[:N]]
 
     def gather(self, least: int, wait: float) -> None:
-        """Wait until so many clients are there, and give each a number if it has none."""
+        """Wait until so many clients are connected, and give them numbers if none has one."""
         end, pace, known = time.monotonic() + wait, Pace(longest=0.5), -1
-        while len(there := self.look()) < least:
+        while len(there := self.update()) < least:
             if time.monotonic() > end:
                 failed = "".join(f" (node {n}: {why})" for n, why in self.refused.items())
                 raise FleetError(
-                    f"{len(there)} of {least} clients came within {wait:g} s{failed}; start more "
-                    "nodes, or lower the run config's clients; the run can be started again"
+                    f"{len(there)} of {least} clients connected within {wait:g} s{failed}; start "
+                    "more nodes, or lower the run config's clients, and start the run again"
                 )
             if len(there) != known:
                 known = len(there)
                 pace.news()
-                log.info("waiting for clients: %d of %d are here", known, least)
+                log.info("waiting for clients: %d of %d connected", known, least)
             time.sleep(pace.pause())
         if not self.names:
             self.names = sorted(there, key=in_order)
@@ -122,14 +126,14 @@ def name_of(content: RecordDict, node: int) -> str:
 
 
 def samples_of(content: RecordDict) -> int:
-    """What a client said of its samples; 0 if nothing that could be."""
+    """The number of samples that a client reported; 0 if there is no valid one."""
     words = content.get("tunefree")
     n = words.get("samples", 0) if isinstance(words, ConfigRecord) else 0
     return n if type(n) is int and 0 < n < MOST else 0
 
 
 def last_line(reason: str | None) -> str:
-    """A client's reason in short; Flower's own node wraps it in the name of its class."""
+    """The last line of a client's error, without the class that Flower's node puts around it."""
     lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
-    told = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
-    return (": ".join(told.groups()) if told else lines[-1].strip())[:200]
+    match = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
+    return (": ".join(match.groups()) if match else lines[-1].strip())[:200]

@@ -1,4 +1,4 @@
-"""How long to wait before looking again: briefly after news, longer the longer there is none."""
+"""How long to wait before polling again: briefly after news, longer the longer there is none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ GROWTH = 1.3
 
 
 class Pace:
-    """The pauses between two looks at something that cannot call us.
+    """The pauses between two polls.
 
-    News tend to come at the same distance, so the first look is at half of the last one.
+    News tend to come at regular intervals, so the first pause is half of the last interval.
     """
 
     def __init__(self, shortest: float | None = None, longest: float | None = None) -> None:
@@ -21,7 +21,7 @@ class Pace:
         self._next = self._shortest
 
     def news(self) -> None:
-        """Something has come."""
+        """A poll found something."""
         now = time.monotonic()
         usual = (now - self._since) / 2
         self._since, self._next = now, min(max(self._shortest, usual), self._longest)
@@ -29,6 +29,6 @@ class Pace:
     def pause(self) -> float:
         """Seconds to wait now."""
         pause = self._next
-        late = time.monotonic() - self._since  # a tenth of the wait so far costs little
+        late = time.monotonic() - self._since  # to be late by a tenth of the wait costs little
         self._next = min(max(self._shortest, late / 10), pause * GROWTH, self._longest)
         return pause

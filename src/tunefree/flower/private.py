@@ -1,7 +1,7 @@
-"""All that we use of Flower beyond its public names, in this one file.
+"""All that we use of Flower beyond its public API, in this one file.
 
-It was tried with the versions in `versions.py`, which `versions.require` checks before it imports
-this. Nothing here decides anything: it turns Flower's requests into plain values and errors.
+It was tested with the versions in `versions.py`, which `versions.require` checks before it imports
+this. Nothing is decided here: it turns Flower's requests into plain values and our errors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import ssl
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -85,15 +87,21 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tunefree.errors import ConfigError
-from tunefree.flower.says import without_colours
+from tunefree.flower.log import without_colours
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from flwr.superlink.grid import HttpGrid  # a third of a node's memory if it were loaded there
 
-HEARTBEAT = 15.0  # seconds; a node that was silent for two of them is gone
-BACK_OFF, LONGEST_BACK_OFF = 0.03, 0.5  # seconds: a message is announced before it is whole
-WHOLE = 60.0  # seconds until an announced message must be whole
+HEARTBEAT = 15.0  # seconds; a node that was silent for two of them counts as disconnected
+BACK_OFF, LONGEST_BACK_OFF = 0.03, 0.5  # seconds: a message is announced before it is complete
+COMPLETE = 60.0  # seconds until an announced message must be complete
+
+
+EXAMPLES = {
+    "--run-config": "'rounds=20 algorithm=\"padamfed\"'",
+    "--node-config": "'partition-id=0 num-partitions=4 store=\"FOLDER\"'",
+}
 
 
 class UnreachableError(Exception):
@@ -101,7 +109,7 @@ class UnreachableError(Exception):
 
 
 class RefusedError(Exception):
-    """The SuperLink answers, and says no."""
+    """The SuperLink answers, and refuses the request."""
 
 
 class StrangerError(RefusedError):
@@ -109,18 +117,18 @@ class StrangerError(RefusedError):
 
 
 class RunOverError(Exception):
-    """The run that this was about is over."""
+    """The run of this request has ended."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Flower's and HTTP's errors as ours."""
+    """Raise Flower's and HTTP's errors as ours."""
     try:
         yield
     except httpx.HTTPStatusError as error:
-        told = FlowerError.from_json(error.response.text)
-        status, why = error.response.status_code, told.message if told else str(error)
-        if told is not None and told.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
+        detail = FlowerError.from_json(error.response.text)
+        status, why = error.response.status_code, detail.message if detail else str(error)
+        if detail is not None and detail.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
             raise RunOverError(why) from error
         if status == httpx.codes.UNAUTHORIZED:
             raise StrangerError("it does not know this node") from error
@@ -132,7 +140,7 @@ def plain_errors() -> Iterator[None]:
 
 
 class Announced(NamedTuple):
-    """A message of which only the envelope has come, and the names of its objects."""
+    """A message that was announced: its metadata, and the names of its objects."""
 
     run: int
     id: str
@@ -142,7 +150,7 @@ class Announced(NamedTuple):
 
 
 class Deflated(NamedTuple):
-    """A message as it goes over the wire."""
+    """A message as it is sent over the wire."""
 
     proto: bytes
     tree: bytes
@@ -150,7 +158,7 @@ class Deflated(NamedTuple):
 
 
 class App(NamedTuple):
-    """An app that is installed here, and how it was asked to run."""
+    """An app that is installed here, and its run config."""
 
     fab_id: str
     version: str
@@ -160,25 +168,66 @@ class App(NamedTuple):
 
 
 def load_key(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
-    """A node's key as ssh-keygen writes it."""
+    """A node's private key as ssh-keygen writes it."""
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         raise ConfigError(f"--key '{path}' does not exist; make one with ssh-keygen") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--key '{path}' cannot be read ({error.strerror}); give the file of a private key"
+        ) from error
+    except TypeError:
+        raise ConfigError(
+            f"--key '{path}' has a passphrase, which a node cannot enter; remove it: "
+            f"ssh-keygen -p -N '' -f {path}"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(
-            f"--key '{path}' is no elliptic key in OpenSSH's format; make one: "
+            f"--key '{path}' is not an elliptic-curve key in OpenSSH's format; make one: "
             "ssh-keygen -t ecdsa -b 384 -N '' -f FILE"
         )
     return key, key.public_key()
+
+
+def load_public_key(path: Path) -> bytes:
+    """A node's public key as ssh-keygen writes it."""
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"'{path}' cannot be read ({error.strerror}); give the .pub file of a node's key"
+        ) from error
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ConfigError(
+            f"'{path}' is not an elliptic-curve public key in OpenSSH's format; give the .pub file "
+            "that `ssh-keygen -t ecdsa -b 384` wrote"
+        )
+    return public_key_to_bytes(key)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no connection can be made to."""
+    try:
+        url = httpx.URL(f"https://{address}")
+        fits = bool(url.host) and url.path == "/" and (url.port is None or 0 < url.port < 2**16)
+    except httpx.InvalidURL:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"--superlink '{address}' is not HOST:PORT, as in server.example.org:8000"
+        )
 
 
 class Link:
     """A node's connection to its SuperLink; every request is signed with the node's key."""
 
     def __init__(self, address: str, insecure: bool, ca: Path | None, key: Path) -> None:
+        check_address(address)
         keys = load_key(key)
         self._public = public_key_to_bytes(keys[1])
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
@@ -190,7 +239,7 @@ class Link:
         self._node = Node()
 
     def register(self) -> None:
-        """Make this key known; only a SuperLink without node keys allows it."""
+        """Register this node's own key; only a SuperLink without node keys allows it."""
         with plain_errors():
             self._client.RegisterNode(RegisterNodeFleetRequest(public_key=self._public))
 
@@ -217,18 +266,18 @@ class Link:
         return announced(response.messages_list[0], response.message_object_trees[0])
 
     def fetch(self, message: Announced) -> dict[str, bytes]:
-        """All objects of a message, which the SuperLink may then forget."""
+        """All objects of a message, which the SuperLink may then delete."""
         found = {}
         for name in message.objects:
             request = PullObjectRequest(node=self._node, run_id=message.run, object_id=name)
-            end, wait = time.monotonic() + WHOLE, BACK_OFF
+            end, wait = time.monotonic() + COMPLETE, BACK_OFF
             while True:
                 with plain_errors():
                     response = self._client.PullObject(request)
                 if response.object_available:
                     break
                 if not response.object_found or time.monotonic() > end:
-                    raise RefusedError("a message never came whole")
+                    raise RefusedError("a message never became complete")
                 time.sleep(wait)
                 wait = min(2 * wait, LONGEST_BACK_OFF)
             found[name] = response.object_content
@@ -241,7 +290,7 @@ class Link:
         return found
 
     def push(self, run: int, reply: Deflated, seconds: float) -> None:
-        """Send a reply; Flower keeps how long the work took."""
+        """Send a reply; Flower records how long the work took."""
         with plain_errors():
             response = self._client.PushMessages(
                 PushMessagesRequest(
@@ -263,7 +312,7 @@ class Link:
                 )
 
     def running(self, run: int) -> bool:
-        """Whether a run still goes on."""
+        """Whether a run has not ended yet."""
         try:
             with plain_errors():
                 self._client.GetRun(GetRunRequest(node=self._node, run_id=run))
@@ -272,12 +321,12 @@ class Link:
         return True
 
     def install(self, run: int) -> App:
-        """Get a run's app, and install it as Flower's own node would."""
+        """Download a run's app, and install it as Flower's own node would."""
         from flwr.cli.install import install_from_fab
 
         with plain_errors():
-            told = self._client.GetRun(GetRunRequest(node=self._node, run_id=run))
-            info = run_from_proto(told.run)
+            response = self._client.GetRun(GetRunRequest(node=self._node, run_id=run))
+            info = run_from_proto(response.run)
             request = GetFabRequest(node=self._node, hash_str=info.fab_hash, run_id=run)
             fab = fab_from_proto(self._client.GetFab(request).fab)
         if hashlib.sha256(fab.content).hexdigest() != info.fab_hash:
@@ -294,13 +343,20 @@ class Link:
 def read_certificates(ca: Path | None) -> bytes | None:
     if ca is None:
         return None
+    what = "give the certificate of the CA that signed the SuperLink's certificate, as a PEM file"
     try:
-        return ca.read_bytes()
+        content = ca.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"--root-certificates '{ca}' cannot be read ({error.strerror}); give the file of the "
-            "authority that signed the SuperLink's certificate"
+            f"--root-certificates '{ca}' cannot be read ({error.strerror}); {what}"
         ) from error
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii")
+        )
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"--root-certificates '{ca}' contains no certificate; {what}") from None
+    return content
 
 
 def announced(proto: Any, tree: Any) -> Announced:
@@ -330,7 +386,7 @@ def deflate(message: Message) -> Deflated:
 
 
 def failure(proto: bytes, why: str) -> Deflated:
-    """The reply that says that the work on a message failed, and why."""
+    """The reply that reports that the work on a message failed, and why."""
     asked = message_from_proto(MessageProto.FromString(proto))
     return deflate(failed(asked, why))
 
@@ -340,7 +396,7 @@ def failed(asked: Message, why: str) -> Message:
 
 
 def context_of(run: int, node: int, node_config: dict[str, Any], app: App) -> Context:
-    """What an app is told of the run and of the node; this process now works for them."""
+    """The context that an app gets for a run on a node, which this process now works for."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, node, 0
     return Context(
         run_id=run,
@@ -364,23 +420,50 @@ def load_server_app(app: Path) -> Any:
     from flwr.serverapp import ServerApp
     from flwr.supercore.object_ref import load_app
 
-    config = get_project_config(app)
-    reference = config["tool"]["flwr"]["app"]["components"]["serverapp"]
-    found = load_app(reference, ConfigError, app)
+    reference = project_config(app)["tool"]["flwr"]["app"]["components"]["serverapp"]
+    with app_errors(app, f"serverapp = '{reference}'"):
+        found = load_app(reference, ValueError, app)
     if not isinstance(found, ServerApp):
-        raise ConfigError(f"serverapp = '{reference}' of '{app}' is no Flower ServerApp")
+        raise ConfigError(f"serverapp = '{reference}' of '{app}' is not a Flower ServerApp")
     return found
+
+
+@contextmanager
+def app_errors(app: Path, part: str) -> Iterator[None]:
+    """Turn any error of an app's own code into one sentence, with the line that raised it."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        path = Path(last.filename)
+        known = path.is_relative_to(app) and not isinstance(error, SyntaxError)  # it names its line
+        at = f" at {path}, line {last.lineno}" if known else ""
+        first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise ConfigError(
+            f"{part} of the app '{app}' fails ({type(error).__name__}{at}: {first}); correct it"
+        ) from error
+
+
+def project_config(app: Path) -> dict[str, Any]:
+    """An app's pyproject.toml, once Flower accepts it."""
+    try:
+        return dict(get_project_config(app))
+    except (ValueError, OSError) as error:
+        why = "; ".join(line.strip(" -") for line in str(error).splitlines()[1:]) or str(error)
+        raise ConfigError(f"Flower does not accept '{app}/pyproject.toml' ({why})") from error
 
 
 def run_config_of(app: Path, overrides: dict[str, Any]) -> dict[str, Any]:
     """The run config that the app's server and clients will see."""
+    project_config(app)
     usual = get_fused_config_from_dir(app, {})
     for key in overrides:
         if key not in usual:  # Flower allows no other
             raise ConfigError(
                 f"--run-config {key} is not among the keys of [tool.flwr.app.config] in "
-                f"'{app / 'pyproject.toml'}', which are all that Flower lets a run change; add it "
-                "there"
+                f"'{app / 'pyproject.toml'}', and Flower lets a run change only those; add it there"
             )
     return dict(get_fused_config_from_dir(app, overrides))
 
@@ -392,43 +475,47 @@ def parse_config(flag: str, words: str) -> dict[str, Any]:
             not words.endswith(".toml")
             and re.sub(r"""\S+?=('[^']*'|"[^"]*"|\S+)""", "", words).strip()
         ):
-            raise ValueError  # Flower would leave out what it cannot read
+            raise ValueError  # Flower would skip what it cannot read
         return parse_config_args([words]) if words.strip() else {}
+    except OSError as error:
+        raise ConfigError(f"{flag} '{words}' cannot be read ({error.strerror})") from error
     except (click.ClickException, ValueError):
         raise ConfigError(
-            f"{flag} {words!r} cannot be read; it is KEY=VALUE with blanks between, and text in "
-            "quotes: 'rounds=20 algorithm=\"padamfed\"'"
+            f"{flag} {words!r} cannot be read; write KEY=VALUE pairs separated by spaces, with "
+            f"text in quotes: {EXAMPLES.get(flag, EXAMPLES['--run-config'])}"
         ) from None
 
 
 def plain_log() -> None:
-    """Flower's own lines with their time and without colours."""
+    """Print Flower's own log lines with their time and without colours."""
     update_console_handler(timestamps=True, colored=False)
 
 
 class Replies:
-    """What nodes answered, each reply for itself: one that is not whole yet holds up no other."""
+    """The nodes' replies, each as soon as it is complete: none waits for another."""
 
     def __init__(self, grid: HttpGrid) -> None:
         self._grid = grid
-        self._begun: dict[str, tuple[Announced, dict[str, bytes]]] = {}  # by the message answered
+        # replies that are not complete yet, by the message that they answer
+        self._partial: dict[str, tuple[Announced, dict[str, bytes]]] = {}
 
     def nodes(self) -> dict[int, str]:
         """The nodes that are connected, and since when."""
         return {node.node_id: node.last_activated_at for node in self._grid.get_nodes()}
 
-    def come(self, numbers: Sequence[str]) -> list[Message]:
+    def pull(self, numbers: Sequence[str]) -> list[Message]:
+        """The complete replies to these messages."""
         client, node = self._grid._runtime_client, self._grid.node
         run = self._grid.run.run_id
-        self._begun = {n: begun for n, begun in self._begun.items() if n in set(numbers)}
-        if asked := [number for number in numbers if number not in self._begun]:
+        self._partial = {n: each for n, each in self._partial.items() if n in set(numbers)}
+        if asked := [number for number in numbers if number not in self._partial]:
             response = client.PullMessages(PullAppMessagesRequest(message_ids=asked))
             for proto, tree in zip(
                 response.messages_list, response.message_object_trees, strict=True
             ):
-                self._begun[proto.metadata.reply_to_message_id] = (announced(proto, tree), {})
-        whole = []
-        for number, (reply, objects) in list(self._begun.items()):
+                self._partial[proto.metadata.reply_to_message_id] = (announced(proto, tree), {})
+        complete = []
+        for number, (reply, objects) in list(self._partial.items()):
             for name in reply.objects:
                 if name not in objects:
                     request = PullObjectRequest(node=node, run_id=run, object_id=name)
@@ -437,35 +524,36 @@ class Replies:
                         break
                     objects[name] = response.object_content
             if len(objects) == len(reply.objects):
-                del self._begun[number]
+                del self._partial[number]
                 client.ConfirmMessageReceived(
                     ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=reply.id)
                 )
-                whole.append(inflate(reply.id, objects))
+                complete.append(inflate(reply.id, objects))
             elif not response.object_found:
-                del self._begun[number]
+                del self._partial[number]
                 asked_for = message_from_proto(MessageProto.FromString(reply.proto))
                 asked_for.metadata.__dict__["_reply_to_message_id"] = number
-                whole.append(broken_off(asked_for))
-        return whole
+                complete.append(incomplete(asked_for))
+        return complete
 
 
-def broken_off(reply: Message) -> Message:
-    """In place of a reply whose objects never came."""
-    told = Message(Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload broke off"), reply_to=reply)
-    told.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
-    return told
+def incomplete(reply: Message) -> Message:
+    """The error that replaces a reply whose objects never arrived."""
+    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload was interrupted")
+    message = Message(error, reply_to=reply)
+    message.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+    return message
 
 
 def replies(grid: Grid) -> Replies | None:
-    """The replies of a real federation; another Grid, as of a simulation, has none of that kind."""
+    """The replies of a deployed federation; None for any other Grid, such as a simulation's."""
     from flwr.superlink.grid import HttpGrid
 
     return Replies(grid) if isinstance(grid, HttpGrid) else None
 
 
 class RunState(NamedTuple):
-    """How far Flower says that a run is."""
+    """The state of a run as Flower reports it."""
 
     status: str  # pending, starting, running, finished
     sub_status: str  # of a finished one: completed, failed, stopped
@@ -473,24 +561,22 @@ class RunState(NamedTuple):
 
 
 class Control:
-    """What `flwr` does with a SuperLink: let nodes in, start a run, read its log."""
+    """What `flwr` does with a SuperLink: register nodes, start a run, read its log."""
 
     def __init__(self, address: str, insecure: bool, ca: Path | None) -> None:
+        check_address(address)
         version = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
         self._client = ControlHttpClient.from_server_address(
             address, insecure, read_certificates(ca), interceptors=[version]
         )
 
     def register(self, public_key: Path) -> int:
-        key = load_ssh_public_key(public_key.read_bytes())
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise ConfigError(f"'{public_key}' is no elliptic key in OpenSSH's format")
+        request = RegisterNodeRequest(public_key=load_public_key(public_key))
         with plain_errors():
-            request = RegisterNodeRequest(public_key=public_key_to_bytes(key))
             return int(self._client.RegisterNode(request).node_id)
 
     def start(self, app: Path, run_config: dict[str, Any]) -> int:
-        """Bundle an app and start it; the run's number."""
+        """Bundle an app and start a run of it; returns the run's number."""
         content = bundle(app)
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         request = StartRunRequest(
@@ -530,9 +616,12 @@ class Control:
 
 
 def bundle(app: Path) -> bytes:
-    """An app as it travels to the nodes."""
+    """An app as Flower sends it to the nodes."""
     from flwr.cli.build import build_fab_from_disk
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of what Flower itself uses
-        return bytes(build_fab_from_disk(app))
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by Flower's own dependencies
+        try:
+            return bytes(build_fab_from_disk(app))
+        except (click.ClickException, ValueError, OSError) as error:
+            raise ConfigError(f"Flower cannot bundle the app '{app}' ({error})") from error

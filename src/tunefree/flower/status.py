@@ -1,4 +1,4 @@
-"""A live federation at a glance: who is there, how far the run is, and how long it will take."""
+"""The status of a running federation: who is connected, the round, and the time left."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tunefree.errors import ConfigError
 from tunefree.flower.live import live_path
 from tunefree.record import Record
 
-STALE = 10.0  # seconds after which a page that says running is no longer believed
-LAST = 10  # rounds whose mean is the time of a round, and absences that are shown
+STALE = 10.0  # seconds after which a live page counts as out of date
+LAST = 10  # rounds that the time of a round is averaged over, and absences that are shown
 
 
 def find(place: Path) -> Path:
@@ -23,20 +23,24 @@ def find(place: Path) -> Path:
     found = [page for depth in ("*", "*/*") for page in place.glob(f"{depth}.live.json")]
     if not found:
         raise ConfigError(
-            f"'{place}' is no run file, and no federation has run below it; give the run file, or "
-            "the folder that `tunefree flower up` or the SuperLink works in"
+            f"'{place}' is not a run file, and no run of a federation was found below it; give the "
+            "run file, or the folder of `tunefree flower up` or of the SuperLink"
         )
     newest = max(found, key=lambda page: page.stat().st_mtime)
     return newest.with_name(newest.name.removesuffix(".live.json"))
 
 
 def status(run_file: Path) -> dict[str, Any]:
-    """What the run file and the page beside it say."""
+    """What is in the run file and in the live page beside it."""
     page: dict[str, Any] = {"state": "unknown", "why": "", "clients": [], "events": []}
-    if live_path(run_file).exists():
-        page |= json.loads(live_path(run_file).read_text(encoding="utf-8"))
-    if page["state"] == "running" and time.time() - page["at"] > STALE:
-        page |= {"state": "silent", "why": "its server has not been heard of lately"}
+    live = live_path(run_file)
+    if live.exists():
+        try:
+            page |= dict(json.loads(live.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            page["why"] = f"'{live.name}' cannot be read"
+    if page["state"] == "running" and time.time() - page.get("at", 0.0) > STALE:
+        page |= {"state": "silent", "why": f"its server has written nothing for {STALE:.0f} s"}
     found: dict[str, Any] = {"run_file": str(run_file), **page, "round": 0, "rounds": None}
     if not run_file.exists():
         return found
@@ -49,8 +53,8 @@ def status(run_file: Path) -> dict[str, Any]:
     ]
     if rows:
         last, before = rows[-1], rows[max(0, len(rows) - 1 - LAST)]
-        played = int(last["t"] - before["t"])
-        each = (last["seconds"] - before["seconds"]) / played if played else None
+        rounds = int(last["t"] - before["t"])
+        each = (last["seconds"] - before["seconds"]) / rounds if rounds else None
         done = int(last["t"]) + 1
         found |= {"round": done, "seconds_per_round": each}
         found["seconds_left"] = None if each is None or T is None else each * (T - done)

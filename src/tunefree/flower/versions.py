@@ -1,4 +1,4 @@
-"""Which versions of Flower the resident node and `up` were tried with."""
+"""The versions of Flower that our node and `up` were tested with."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from types import ModuleType
 
 from tunefree.errors import ConfigError
 
-TRIED = ((1, 41), (1, 42))
-WAY_OUT = (
+TESTED = ((1, 41), (1, 42))
+INSTEAD = (
     "use Flower's own node instead (flower-supernode; `tunefree flower up --stock`), which runs "
-    "the same app, or install a version that was tried: pip install 'flwr>=1.41,<1.43'"
+    "the same app, or install a tested version: pip install 'flwr>=1.41,<1.43'"
 )
 
 
 def require() -> ModuleType:
-    """What we use of Flower beyond its public names, once it is known to be there."""
+    """The module `private`, if a version of Flower that it works with is installed."""
     try:
         version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
@@ -24,14 +24,14 @@ def require() -> ModuleType:
             "Flower is not installed; install it: pip install 'tunefree[flower]'"
         ) from None
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers not in TRIED:
-        tried = " and ".join(".".join(map(str, each)) for each in TRIED)
+    if numbers not in TESTED:
+        tested = " and ".join(".".join(map(str, each)) for each in TESTED)
         raise ConfigError(
-            f"flwr = {version} has not been tried with tunefree's node, only {tried}; {WAY_OUT}"
+            f"flwr = {version} was not tested with tunefree's node, only {tested}; {INSTEAD}"
         )
     try:
         return importlib.import_module("tunefree.flower.private")
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"flwr = {version} lacks what tunefree's node needs of it ({error}); {WAY_OUT}"
+            f"flwr = {version} lacks what tunefree's node needs ({error}); {INSTEAD}"
         ) from error

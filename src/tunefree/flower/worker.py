@@ -1,4 +1,4 @@
-"""A node's worker: one run's app with its model and data in memory, and one job after the other."""
+"""The program of a node's worker: it loads one run's app, and does one job after the other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from tunefree.flower import frames, private
-from tunefree.flower.says import EXPECTED
+from tunefree.flower.log import EXPECTED
 
 
 def main(fd: int, warm: bool) -> None:
-    """Work for the node at the other end of the socket, until it is gone."""
+    """Work for the node at the other end of the socket, until that is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
     private.plain_log()
-    if warm:  # what nearly every app needs, while there is nothing to do yet
+    if warm:  # load what nearly every app needs before the first job
         with contextlib.suppress(ImportError):
             importlib.import_module("tunefree.flower.client_work")
     running: tuple[ClientApp, Context] | None = None
@@ -33,22 +33,22 @@ def main(fd: int, warm: bool) -> None:
                 words["message"], dict(zip(objects, frame.parts, strict=True))
             )
             try:
-                running = running or begin(words)
+                running = running or load(words)
                 reply = running[0](message, running[1])
             except Exception as error:
-                reply = private.failed(message, said(error))
+                reply = private.failed(message, one_line(error))
             answer(node, reply)
 
 
-def begin(words: dict[str, Any]) -> tuple[ClientApp, Context]:
-    """The app of the run that this process works for, and what the app is told."""
+def load(words: dict[str, Any]) -> tuple[ClientApp, Context]:
+    """The app of the run that this process works for, and its context."""
     app = private.App(**words["app"])
     context = private.context_of(words["run"], words["node"], words["node_config"], app)
     return private.load_client_app(app), context
 
 
-def said(error: Exception) -> str:
-    """An error in one line; one that nobody expected goes to the log in full."""
+def one_line(error: Exception) -> str:
+    """An error in one line; the traceback of an unexpected one goes to the log."""
     if isinstance(error, EXPECTED):
         return str(error)
     traceback.print_exc()
@@ -63,5 +63,5 @@ def answer(node: socket.socket, reply: Message) -> None:
 
 
 if __name__ == "__main__":
-    if os.getppid() == int(sys.argv[2]):  # or the node is gone already
+    if os.getppid() == int(sys.argv[2]):  # otherwise the node has ended already
         main(int(sys.argv[1]), "--warm" in sys.argv)

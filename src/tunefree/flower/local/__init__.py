@@ -1,1 +1,1 @@
-"""A whole federation on this machine."""
+"""A federation on this machine."""

@@ -15,7 +15,7 @@ DAYS = 30
 
 
 def certificates(folder: Path, host: str = "127.0.0.1") -> None:
-    """ca.crt, server.crt and server.key: an authority for this server only, for some days."""
+    """Write ca.crt, server.crt and server.key: a CA for this server only, valid for DAYS days."""
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     ca_name = common_name("tunefree local authority")
@@ -45,7 +45,7 @@ def certificates(folder: Path, host: str = "127.0.0.1") -> None:
 
 
 def node_key(path: Path) -> None:
-    """An ECDSA key for one SuperNode in OpenSSH's format, and its public half beside it."""
+    """Write an ECDSA key for one node in OpenSSH's format, and its public key beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     private(path, key, serialization.PrivateFormat.OpenSSH)

@@ -1,23 +1,24 @@
-"""A whole federation on this machine: one SuperLink, its SuperNodes, all of it taken down again."""
+"""A federation on this machine: start one SuperLink and its nodes, and stop them all."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunefree.errors import FleetError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.local.certificates import certificates, node_key
 from tunefree.flower.local.run import LocalRun, StockRun, end_group
-from tunefree.flower.says import TIME, Says, without_colours
+from tunefree.flower.log import TIME, Log, without_colours
 from tunefree.flower.versions import require
 
 if TYPE_CHECKING:
@@ -27,15 +28,15 @@ HOST = "127.0.0.1"
 NAME = "local"  # of the connection in Flower's config
 START = 60.0  # seconds for a SuperLink to listen
 STOP = 10.0  # seconds for a process to end by itself
-REFUSED = "Exit Code: 305"  # a SuperNode's last words: unknown key, or still counted as there
+REFUSED = "Exit Code: 305"  # of a SuperNode with an unknown key, or one still counted as connected
 
 
 class Local:
-    """Start what is asked for in a folder of its own; `close` ends it.
+    """One SuperLink and its nodes, with all their files in one folder; `close` stops them.
 
-    Its nodes are ours, or Flower's own if `stock`. The SuperLink keeps its state in memory unless
-    `database`: a run goes on from its run file in any case, but only a SuperLink with a database
-    still knows its nodes' keys when it was killed and started again.
+    Its nodes are ours, or Flower's own if `stock`. The SuperLink has its state in memory unless
+    `database`: a run resumes from its run file in any case, but only a SuperLink with a database
+    still knows its nodes' keys after a restart.
     """
 
     def __init__(
@@ -49,15 +50,17 @@ class Local:
         database: bool = False,
     ) -> None:
         if auth and not tls:
-            raise FleetError("node authentication needs TLS; give --tls with --auth")
+            raise FleetError("node keys need TLS; give --tls with --auth")
+        for name in ("flower-superlink", *(("flower-supernode", "flwr") if stock else ())):
+            program(name)  # or an error, before anything is written or started
         self.folder, self.nodes = folder.resolve(), nodes
         self.tls, self.auth, self.stock, self.database = tls, auth, stock, database
         self.port = free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports = {self.port}
-        self._restarts: dict[int, tuple[int, float]] = {}  # how often, and when again at the first
-        self._says = Says()
+        self._restarts: dict[int, tuple[int, float]] = {}  # how often, and not again before
+        self._log = Log()
         self.folder.mkdir(parents=True, exist_ok=True)
         if tls:
             certificates(self.folder / "certificates")
@@ -84,7 +87,7 @@ class Local:
         return self.folder / "keys" / f"node{place}"
 
     def start(self) -> None:
-        """The SuperLink, the nodes' keys, and all nodes; ours knock until they are let in."""
+        """Start the SuperLink and all nodes, and register keys; our nodes retry until admitted."""
         if not self.stock:
             self._start_nodes()
         self.start_link()
@@ -116,29 +119,36 @@ class Local:
         end = time.monotonic() + START
         while not listening(self.port):
             if self.link.poll() is not None or time.monotonic() > end:
-                raise FleetError(f"the SuperLink did not start; see {self.log('superlink')}")
+                raise FleetError(f"the SuperLink did not start; see {self.log_file('superlink')}")
             time.sleep(0.1)
 
     def register(self, places: Iterable[int]) -> None:
-        """Let nodes with these keys in."""
+        """Register these nodes' keys with the SuperLink."""
         publics = [self.key(place).with_suffix(".pub") for place in places]
         if self.stock:
             for public in publics:
                 self._run(["flwr", "supernode", "register", str(public), NAME])
             return
+        private = require()
         with closing(self.control()) as control:
             for public in publics:
-                control.register(public)
+                try:
+                    control.register(public)
+                except (private.RefusedError, private.UnreachableError) as error:
+                    raise FleetError(
+                        f"the SuperLink did not register {public.name} ({error}); see "
+                        f"{self.log_file('superlink')}"
+                    ) from error
 
     def control(self) -> Control:
-        """A way to tell the SuperLink what to do."""
+        """A connection to the SuperLink's control API."""
         control: Control = require().Control(
             self.address, not self.tls, self.ca if self.tls else None
         )
         return control
 
     def start_node(self, place: int) -> None:
-        """A node, with its place among the others as its config."""
+        """Start a node with this partition-id."""
         secure = ["--root-certificates", str(self.ca)] if self.tls else ["--insecure"]
         if self.auth:
             secure += ["--auth-supernode-private-key", str(self.key(place))]
@@ -152,26 +162,26 @@ class Local:
         self.supernodes[place] = self._spawn(f"node{place}", command)
 
     def tend(self) -> None:
-        """Start nodes again that have ended, at once and then less and less often.
+        """Restart nodes that have ended, at once and then less and less often.
 
-        A stock one that was killed is refused until its last heartbeat has lapsed.
+        A stock node that was killed is refused until its last heartbeat has expired.
         """
         for place, process in list(self.supernodes.items()):
             times, when = self._restarts.get(place, (0, 0.0))
             if process.poll() is None or time.monotonic() < when:
                 continue
             if not self.refused(place):
-                self._says(f"node {place} ended ({how(process.returncode)}); started again")
+                self._log(f"node {place} ended ({exit_text(process.returncode)}); restarted")
             self._restarts[place] = (times + 1, time.monotonic() + min(2.0**times, 15.0))
             self.start_node(place)
 
     def refused(self, place: int) -> bool:
-        """Whether a stock SuperNode was not let in, the last time that it was started."""
-        *_, last = self.log(f"node{place}").read_text().split("Starting Flower SuperNode")
+        """Whether a stock SuperNode was refused, the last time that it was started."""
+        *_, last = self.log_file(f"node{place}").read_text().split("Starting Flower SuperNode")
         return REFUSED in last
 
     def run(self, app: Path, config: str = "") -> LocalRun | StockRun:
-        """Run an app, its log to our standard error."""
+        """Run an app, with its log on our standard error."""
         if not self.stock:
             return LocalRun(self.control(), app, require().parse_config("--run-config", config))
         command = ["flwr", "run", str(app.resolve()), NAME, "--stream"]
@@ -179,7 +189,7 @@ class Local:
             command += ["--run-config", config]
         return StockRun(
             subprocess.Popen(
-                tool(command),
+                command_line(command),
                 env=self.environment("home"),
                 stdout=sys.stderr,
                 start_new_session=True,
@@ -187,36 +197,41 @@ class Local:
         )
 
     def _run(self, command: list[str], timeout: float = 60) -> str:
-        result = subprocess.run(
-            tool(command),
-            env=self.environment("home"),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        name = " ".join(command[:3])
+        try:
+            result = subprocess.run(
+                command_line(command),
+                env=self.environment("home"),
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise FleetError(f"{name} did not end within {timeout:.0f} s") from None
         if result.returncode:
-            raise FleetError(f"{' '.join(command[:3])} failed: {result.stdout}{result.stderr}")
+            raise FleetError(f"{name} failed: {result.stdout}{result.stderr}")
         return result.stdout
 
     def environment(self, home: str) -> dict[str, str]:
+        beside = str(Path(sys.executable).parent)
         return os.environ | {
             "FLWR_HOME": str(self.folder / home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
             "OMP_NUM_THREADS": "1",
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]),
         }
 
-    def log(self, name: str) -> Path:
+    def log_file(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        """A process of its own group, in its own folder, so that one signal ends all of it."""
+        """Start a process in its own folder and group, so that one signal ends all of it."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
         process = subprocess.Popen(
-            tool(command),
+            command_line(command),
             cwd=place,
             env=self.environment(f"{name}/home"),
             stdin=subprocess.DEVNULL,
@@ -224,13 +239,13 @@ class Local:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.log(name).touch()  # it can be read at once, whenever the copying begins
-        copying = (process, self.log(name), command[0] != "tunefree")
+        self.log_file(name).touch()  # it can be read at once, before the first line comes
+        copying = (process, self.log_file(name), command[0] != "tunefree")
         threading.Thread(target=copy_log, args=copying, daemon=True).start()
         return process
 
     def close(self) -> None:
-        """End all that was started, politely first."""
+        """Stop all processes: SIGTERM first, then SIGKILL."""
         processes = [*self.supernodes.values(), *([self.link] if self.link else [])]
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in processes:
@@ -243,43 +258,67 @@ class Local:
         self.supernodes, self.link = {}, None
 
     def kill_link(self) -> None:
-        """End the SuperLink and its ServerApp at once, as a power cut would."""
+        """Kill the SuperLink and its ServerApp at once, as a power cut would."""
         if self.link is not None:
             end_group(self.link, signal.SIGKILL)
             self.link.wait()
         self.end_helpers(signal.SIGKILL, {self.port})
 
     def end_helpers(self, number: int, ports: Collection[int] = ()) -> None:
-        """End what Flower started in sessions of its own; it is known by the port that it uses."""
+        """Stop the processes that Flower started in other sessions, found by the port they use."""
         mine = [f"--runtime-api-address {HOST}:{port} " for port in ports or self._ports]
-        listed = subprocess.run(
-            ["ps", "-Awwo", "pid=,args="], capture_output=True, text=True, check=False
-        )
-        for line in listed.stdout.splitlines():
-            if any(words in f"{line} " for words in mine):
+        for pid, arguments in processes():
+            if any(words in f"{arguments} " for words in mine):
                 with suppress(ProcessLookupError):
-                    os.kill(int(line.split()[0]), number)
+                    os.kill(pid, number)
 
 
 def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
-    """Write down what a process says, without colours and, where it has none, with the time."""
+    """Write a process's output to its log, without colours; with the time if `stamped`."""
     assert process.stdout is not None
-    with process.stdout as said, path.open("a", encoding="utf-8") as log:
-        for line in said:
+    with process.stdout as output, path.open("a", encoding="utf-8") as log:
+        for line in output:
             text = without_colours(line.decode(errors="replace"))
             log.write(f"{time.strftime(TIME)} {text}" if stamped else text)
             log.flush()
 
 
-def how(code: int) -> str:
+def exit_text(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def tool(command: list[str]) -> list[str]:
-    """Flower's commands and ours from the environment that this Python runs in."""
+def command_line(command: list[str]) -> list[str]:
+    """A command of ours or of Flower's, with the full path of its program."""
     if command[0] == "tunefree":
         return [sys.executable, "-m", "tunefree.cli", *command[1:]]
-    return [str(Path(sys.executable).parent / command[0]), *command[1:]]
+    return [program(command[0]), *command[1:]]
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs: beside this Python, or else on PATH."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        raise ConfigError(
+            f"Flower's program '{name}' is neither beside {sys.executable} nor on PATH; install "
+            f"it: {sys.executable} -m pip install 'tunefree[flower]'"
+        )
+    return found
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    """The number and the arguments of every process; small images have /proc, but no ps."""
+    if Path("/proc/self/cmdline").exists():
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended since
+                words = (folder / "cmdline").read_bytes().decode(errors="replace")
+                yield int(folder.name), words.replace("\0", " ")
+        return
+    listed = subprocess.run(
+        ["ps", "-Awwo", "pid=,args="], capture_output=True, text=True, check=False
+    )
+    for line in listed.stdout.splitlines():
+        pid, _, arguments = line.strip().partition(" ")
+        yield int(pid), arguments
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A run of an app in a federation on this machine: its log as it comes, and how it ended."""
+"""A run of an app in a federation on this machine: its log as it is written, and how it ended."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import FleetError
-from tunefree.flower.says import Says
+from tunefree.flower.log import Log
 
 if TYPE_CHECKING:
     from tunefree.flower.private import Control
 
-SAYS = Says()
-LEFT_OUT = (  # of Flower's lines: they say nothing that ours do not
+LOG = Log()
+SKIPPED = (  # lines of Flower's that repeat what ours report
     "Start `flwr-serverapp`",
     "Successfully installed",
     "Exit Code: 201",
@@ -30,38 +30,38 @@ STOP = 10.0  # seconds for a process to end by itself
 
 
 class LocalRun:
-    """A run that the SuperLink was asked for directly."""
+    """A run started through the SuperLink's control API."""
 
     def __init__(
         self,
         control: Control,
         app: Path,
         config: dict[str, Any],
-        tell: Callable[[str], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
-        """`tell` is given each line of its log, in place of our standard error."""
+        """`on_line` gets each line of the log; without it, lines go to standard error."""
         from tunefree.flower.private import RefusedError, UnreachableError
 
         self._control, self._errors = control, (RefusedError, UnreachableError)
-        self._tell = tell or show
+        self._on_line = on_line or show
         try:
             self.id = control.start(app.resolve(), config)
         except self._errors as error:
-            raise FleetError(f"the SuperLink starts no run of '{app}': {error}") from error
+            raise FleetError(f"the SuperLink did not start a run of '{app}': {error}") from error
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
     def _follow(self) -> None:
         with suppress(*self._errors):
             for line in self._control.log(self.id):
-                self._tell(line)
+                self._on_line(line)
 
     def over(self) -> bool:
-        """Whether it has ended, or the SuperLink has."""
+        """Whether the run or the SuperLink has ended."""
         return not self._thread.is_alive()
 
     def end(self) -> str:
-        """End it if it has not ended, politely; why it failed, and nothing if it did not."""
+        """Stop the run if it has not ended; return why it failed, or an empty string."""
         with closing(self._control) as control, suppress(*self._errors):
             if not self.over():
                 control.stop(self.id)
@@ -72,7 +72,7 @@ class LocalRun:
 
 
 class StockRun:
-    """`flwr run`, for versions of Flower that were not tried."""
+    """`flwr run`, for versions of Flower that our own code was not tested with."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -91,10 +91,10 @@ class StockRun:
 
 
 def show(line: str) -> None:
-    """A line of the server's log, with its time in place of Flower's level."""
+    """Print a line of the server's log, with the time instead of Flower's level."""
     text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
-    if text and not text.startswith(LEFT_OUT):
-        SAYS(text)
+    if text and not text.startswith(SKIPPED):
+        LOG(text)
 
 
 def end_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,4 +1,4 @@
-"""One command: a federation on this machine, one run of an app in it, and everything down again."""
+"""`tunefree flower up`: start a federation on this machine, run an app once, stop everything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 import time
 import tomllib
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,12 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.federation import check_settings
 from tunefree.flower.live import live_path
 from tunefree.flower.local.federation import Local
-from tunefree.flower.says import Says
+from tunefree.flower.log import Log
 from tunefree.flower.versions import require
 
 
-class Wanted(NamedTuple):
-    """What `tunefree flower up` was asked for."""
+class UpOptions(NamedTuple):
+    """The arguments of `tunefree flower up`."""
 
     app: Path
     folder: Path
@@ -31,30 +32,34 @@ class Wanted(NamedTuple):
     database: bool = False
 
 
-def up(wanted: Wanted) -> Path:
-    """The run file, after the run; with a run file that exists, its run goes on."""
-    says, app = Says(), wanted.app.resolve()
-    refuse_inside(app, wanted.folder)
+def up(options: UpOptions) -> Path:
+    """Run the app once and return its run file; a run file that exists is resumed."""
+    log, app, folder = Log(), options.app.resolve(), options.folder
+    refuse_inside(app, folder)
     keys = config_keys(app)
-    words = wanted.run_config
+    words = options.run_config
+    if words.endswith(".toml"):  # Flower takes a file or pairs, but not both
+        words = " ".join(pairs(read_toml(Path(words).expanduser(), "--run-config ")))
     if "clients" in keys and not re.search(r"(^|\s)clients\s*=", words):
-        words = f"clients={wanted.nodes} {words}".strip()
-    superlink = wanted.folder.resolve() / "superlink"
-    out = superlink / (chosen(words, keys) if wanted.stock else check(app, words, superlink))
-    live_path(out).unlink(missing_ok=True)
+        words = f"clients={options.nodes} {words}".strip()
+    superlink = folder.resolve() / "superlink"
+    with usable(folder):
+        name = run_file_name(words, keys) if options.stock else check(app, words, superlink)
+        out = superlink / name
+        live_path(out).unlink(missing_ok=True)
+        kinds = {"stock": options.stock, "database": options.database}
+        local = Local(folder, options.nodes, options.tls, options.auth, **kinds)
     secure = (
-        "with TLS and node keys" if wanted.auth else "with TLS" if wanted.tls else "without TLS"
+        "with TLS and node keys" if options.auth else "with TLS" if options.tls else "without TLS"
     )
-    says(f"starting a SuperLink and {wanted.nodes} nodes in {wanted.folder}, {secure}")
+    log(f"starting a SuperLink and {options.nodes} nodes in {folder}, {secure}")
     began = time.monotonic()
-    kinds = {"stock": wanted.stock, "database": wanted.database}
-    with closing(
-        Local(wanted.folder, wanted.nodes, wanted.tls, wanted.auth, **kinds)
-    ) as federation:
-        federation.start()
+    with closing(local) as federation:
+        with usable(folder):
+            federation.start()
         run = federation.run(app, words)
         took = time.monotonic() - began
-        says(f"the SuperLink listens and the run has begun, after {took:.1f} s; the app is loading")
+        log(f"SuperLink ready and run started after {took:.1f} s; the app is loading")
         try:
             while not run.over():
                 federation.tend()
@@ -62,69 +67,102 @@ def up(wanted: Wanted) -> Path:
         finally:
             failure = run.end()
     if failure:
-        raise FleetError(f"{told(out) or failure}; logs are in {wanted.folder}{again(out)}")
+        raise FleetError(f"{reason(out) or failure}; logs are in {folder}{resumable(out)}")
     if not out.exists():
-        raise FleetError(f"no run came of it; see {wanted.folder}/*.log")
+        raise FleetError(f"the app wrote no run file '{out}'; see {folder}/*.log")
     return out
 
 
-def told(out: Path) -> str:
-    """Why the server's half of our app stopped, if it said so."""
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turn the operating system's errors on this folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"--folder '{folder}' cannot be used ({error.strerror or error}); choose another folder"
+        ) from error
+
+
+def reason(out: Path) -> str:
+    """Why the ServerApp stopped, if it wrote that down."""
     with suppress(OSError, ValueError):
         page = json.loads(live_path(out).read_text())
         return str(page["why"])
     return ""
 
 
-def again(out: Path) -> str:
-    return "; the same command goes on with the run" if out.exists() else ""
+def resumable(out: Path) -> str:
+    return "; the same command resumes the run" if out.exists() else ""
 
 
 def check(app: Path, words: str, folder: Path) -> str:
-    """Refuse what the app cannot run, and what does not fit a run that has begun; the run file."""
+    """Refuse settings that the app cannot run or a started run cannot resume with; its run file."""
     private = require()
     config: dict[str, Any] = private.run_config_of(app, private.parse_config("--run-config", words))
     side = getattr(private.load_server_app(app), "tunefree", None)
-    if side is not None:  # or it is another's app, which knows its settings itself
-        check_settings(config, folder, side.build_model, side.loss, side.algorithm)
+    if side is not None:  # None: not our ServerApp, so its settings are not ours to check
+
+        def build_model() -> Any:
+            with private.app_errors(app, "build_model()"):
+                return side.build_model()
+
+        check_settings(config, folder, build_model, side.loss, side.algorithm)
     return str(config.get("out", "federation.sqlite"))
 
 
 def refuse_inside(app: Path, folder: Path) -> None:
-    """Keys, certificates and run files must not lie where they travel to the nodes in a bundle."""
+    """Refuse a folder inside the app: Flower sends all files of an app to every node."""
     inside = [folder.resolve()] if folder.resolve().is_relative_to(app) else []
     old = app / "federation"
     if inside or (old / "superlink").exists():
         found = inside[0] if inside else old
         raise ConfigError(
-            f"'{found}' lies inside the app, and its keys and run files would be sent to every "
-            f"node; keep it outside: mv {old} {beside(app)}"
+            f"'{found}' is inside the app, and its keys and run files would be sent to every "
+            f"node; move it out: mv {old} {default_folder(app)}"
             if not inside
-            else f"--folder '{found}' lies inside the app, and its keys and run files would be "
-            f"sent to every node; choose another: --folder {beside(app)}"
+            else f"--folder '{found}' is inside the app, and its keys and run files would be "
+            f"sent to every node; choose another: --folder {default_folder(app)}"
         )
 
 
-def beside(app: Path) -> Path:
-    """Where a federation lies if nothing else is said."""
+def default_folder(app: Path) -> Path:
+    """The folder of a federation, unless --folder is given."""
     return app.with_name(f"{app.name}-federation")
 
 
 def config_keys(app: Path) -> dict[str, object]:
-    """The run config that an app comes with."""
+    """The app's own run config, from its pyproject.toml."""
+    tree = read_toml(app / "pyproject.toml")
     try:
-        tree = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
-        keys: dict[str, object] = tree["tool"]["flwr"]["app"].get("config", {})
-    except (ValueError, KeyError) as error:
+        return dict(tree["tool"]["flwr"]["app"].get("config", {}))
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(
-            f"'{app}/pyproject.toml' describes no Flower app ({error}); `tunefree flower new` "
-            "makes one"
-        ) from error
-    return keys
+            f"'{app}/pyproject.toml' has no [tool.flwr.app] section with a [tool.flwr.app.config]; "
+            "`tunefree flower new` writes an app that has"
+        ) from None
 
 
-def chosen(run_config: str, keys: dict[str, object]) -> str:
-    """The run file's name: what is given for this run, or what the app comes with."""
+def read_toml(path: Path, flag: str = "") -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{flag}'{path}' cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ConfigError(f"{flag}'{path}' is not valid TOML ({error})") from error
+
+
+def pairs(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """A run config as Flower's KEY=VALUE pairs."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from pairs(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={json.dumps(value, default=str)}"
+
+
+def run_file_name(run_config: str, keys: dict[str, object]) -> str:
+    """The run file's name: from this run's config, or else from the app's."""
     for word in run_config.split():
         key, _, value = word.partition("=")
         if key == "out":

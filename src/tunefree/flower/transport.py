@@ -1,4 +1,4 @@
-"""The server's post: messages to nodes, and each reply as soon as it is whole."""
+"""The server's messages to nodes, and each reply as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from flwr.serverapp import Grid
 from tunefree.errors import ConfigError
 from tunefree.flower.versions import require
 
-FRESH = 1.0  # seconds that a list of the connected nodes is good for
+FRESH = 1.0  # seconds before the list of connected nodes is fetched again
 
 
-class Post:
-    """Flower's Grid. Where it is one of a real federation of a version that was tried, a reply that
-    is not whole yet, because its node died while it sent it, holds up no other.
+class Transport:
+    """Sends and receives on Flower's Grid.
+
+    In a deployed federation of a tested Flower version, a reply that stays incomplete because its
+    node died while sending does not delay the others.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -29,9 +31,9 @@ class Post:
             self._replies = None
 
     def nodes(self) -> Mapping[int, str]:
-        """Who is connected, or was a moment ago, and since when, where Flower says so.
+        """The connected nodes, at most FRESH seconds old, and since when, if Flower reports it.
 
-        A node that has been connected anew has forgotten what it was sent before.
+        A node that has reconnected no longer has the messages that it was sent before.
         """
         if time.monotonic() >= self._until:
             if self._replies is None:
@@ -42,13 +44,13 @@ class Post:
         return self._nodes
 
     def send(self, messages: Sequence[Message]) -> list[str | None]:
-        """Their numbers; None for one that could not be sent."""
+        """Send the messages; returns their numbers, None for one that could not be sent."""
         return list(self._grid.push_messages(messages)) if messages else []
 
-    def come(self, numbers: Sequence[str]) -> list[Message]:
-        """Those replies to these messages that are there."""
+    def pull(self, numbers: Sequence[str]) -> list[Message]:
+        """The replies to these messages that have arrived."""
         if not numbers:
             return []
         if self._replies is not None:
-            return list(self._replies.come(numbers))
+            return list(self._replies.pull(numbers))
         return list(self._grid.pull_messages(numbers))

@@ -1,4 +1,4 @@
-"""The workers of a node: one process for each run, spoken to over a pair of sockets."""
+"""The workers of a node: one process per run, connected by a pair of sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Process:
             )
 
     def end(self) -> str:
-        """How it ended, or was made to end."""
+        """Stop it; returns how it ended."""
         self.socket.close()
         try:
             code = self.process.wait(STOP)
@@ -44,22 +44,22 @@ class Process:
 
 
 class Worker:
-    """A process that works for one run, and the message that it has."""
+    """A process that works for one run, and the message that it works on."""
 
     def __init__(self, process: Process, run: int, words: Mapping[str, Any]) -> None:
         self.process, self.run, self.words = process, run, dict(words)
         self.job: Announced | None = None
-        self.jobs = 0  # done
+        self.jobs = 0  # finished
         self.since = time.monotonic()  # when it was given its job, or became idle
 
-    def begin(self, message: Announced, objects: Mapping[str, bytes]) -> None:
+    def give(self, message: Announced, objects: Mapping[str, bytes]) -> None:
         self.job, self.since = message, time.monotonic()
         words = {**self.words, "message": message.id, "objects": list(objects)}
-        with suppress(OSError):  # it is dead, which `answer` will find
+        with suppress(OSError):  # it is dead, which `answer` will notice
             frames.write(self.process.socket, words, list(objects.values()))
 
     def answer(self) -> Deflated | None:
-        """Its reply, or None if the worker is no more."""
+        """Its reply, or None if the worker has ended."""
         frame = frames.read(self.process.socket)
         self.job, self.since = None, time.monotonic()
         if frame is None:
@@ -69,8 +69,8 @@ class Worker:
         return Deflated(proto, tree, dict(zip(frame.words["objects"], parts, strict=True)))
 
 
-class Staff:
-    """All workers, by run; and one that has loaded torch before a run asked for it, if wished."""
+class WorkerPool:
+    """All workers, by run; if `warm`, also a spare one that has loaded torch already."""
 
     def __init__(self, warm: bool) -> None:
         self._workers: dict[int, Worker] = {}
@@ -79,14 +79,14 @@ class Staff:
     def of(self, run: int) -> Worker | None:
         return self._workers.get(run)
 
-    def hire(self, run: int, node: int, node_config: Mapping[str, Any], app: App) -> Worker:
+    def start(self, run: int, node: int, node_config: Mapping[str, Any], app: App) -> Worker:
         process, self._spare = self._spare or Process(warm=False), None
         words = {"run": run, "node": node, "node_config": dict(node_config)}
         self._workers[run] = Worker(process, run, {**words, "app": app._asdict()})
         return self._workers[run]
 
     def ready(self, seconds: float) -> list[Worker]:
-        """The workers that have something to say, or have died, within so many seconds."""
+        """The workers that have replied or died; waits for one for at most so many seconds."""
         by_socket = {worker.process.socket: worker for worker in self._workers.values()}
         if not by_socket:
             time.sleep(seconds)
@@ -98,8 +98,8 @@ class Staff:
         since = time.monotonic() - seconds
         return [w for w in self._workers.values() if w.job is None and w.since < since]
 
-    def bury(self, worker: Worker) -> str:
-        """How a worker ended; another takes its place at once, if it ever did any work."""
+    def replace(self, worker: Worker) -> str:
+        """Replace a worker that has ended, if it ever finished a job; returns how it ended."""
         how = worker.process.end()
         if worker.jobs:
             self._workers[worker.run] = Worker(Process(warm=True), worker.run, worker.words)
@@ -107,7 +107,7 @@ class Staff:
             del self._workers[worker.run]
         return how
 
-    def dismiss(self, worker: Worker) -> None:
+    def stop(self, worker: Worker) -> None:
         worker.process.end()
         del self._workers[worker.run]
 

@@ -1,0 +1,34 @@
+"""Lines for an operator's log: the time and a sentence, and no line twice in a row."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+
+TIME = "%Y-%m-%d %H:%M:%S"
+EXPECTED = (
+    ConfigError,
+    FleetError,
+    RecordError,
+    WireError,
+)  # their message is enough; no traceback
+
+
+class Log:
+    """Writes to standard error, which systemd, Docker and `up` all record."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name, self._last = f"{name}: " if name else "", ""
+
+    def __call__(self, sentence: str) -> None:
+        if sentence != self._last:
+            self._last = sentence
+            now = time.strftime(TIME)
+            print(f"{now} {self._name}{sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
