@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -209,3 +212,17 @@ def test_show_clients_of_a_run_without_their_data(
     Record.create(tmp_path / "empty.sqlite", Facts()).close()
     assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
     assert "contains no model yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["algorithms"], ["--version"], ["data", "list"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_ends_early_is_no_error(words: list[str], unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tunefree.cli", *words]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    ended = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, env=environment, check=False
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")

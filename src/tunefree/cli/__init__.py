@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
+import select
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from tunefree.cli import (
     algorithms,
@@ -106,7 +108,32 @@ def parser_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argp
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; exit code 0 if done, 1 if failed, 2 for bad usage."""
+    """Run a command; exit code 0 if done, 1 if failed, 2 for bad usage.
+
+    A reader that ends early, as in `tunefree runs | head`, ends the command without a traceback.
+    """
+    try:
+        try:
+            return command(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        closed = [stream for stream in (sys.stdout, sys.stderr) if is_broken(stream)]
+        if not closed:  # another pipe, such as a worker's
+            raise
+        for stream in closed:  # so that Python does not write to it again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 1
+
+
+def is_broken(stream: TextIO) -> bool:
+    """Whether this stream is a pipe that nobody reads any more."""
+    watch = select.poll()
+    watch.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in watch.poll(0))
+
+
+def command(argv: Sequence[str] | None) -> int:
     args = parse(argv)
     if args.version:
         print(f"tunefree {metadata.version('tunefree')}")
