@@ -18,7 +18,9 @@ BARS, LONG = 8, 40  # ranges of a score, and characters in the longest bar
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run", type=Path, metavar="RUN", help="a run file")
+    command.add_argument(
+        "run", type=Path, metavar="RUN", help="a run file, or the folder of a federation"
+    )
     command.add_argument(
         "--clients",
         action="store_true",
@@ -30,6 +32,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def show_command(args: argparse.Namespace) -> int:
     from tunefree.record import Record
 
+    if args.run.is_dir():
+        from tunefree.flower.status import find
+
+        args.run = find(args.run)
     with closing(Record.open(args.run)) as record:
         shown, lines = overview(record), [page(record.summary())]
     if args.clients:
