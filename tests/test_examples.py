@@ -134,7 +134,8 @@ def test_federation_on_flower(tmp_path: Path) -> None:
 
     flower = example("federation_on_flower")
     task = flower.new_app(tmp_path / "digits")
-    assert up.check(tmp_path / "digits", "clients=3 rounds=5", tmp_path) == "federation.sqlite"
+    checked = up.check(tmp_path / "digits", "clients=3 rounds=5", tmp_path)
+    assert checked == ("federation.sqlite", 5)
     run = flower.simulated(task, nodes=3, rounds=5)
     assert run.algo.sys.S == 3
     assert accuracy(run) > 0.5

@@ -17,13 +17,14 @@ from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.evaluate import scores_on
+from tunefree.flower.changes import changes
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import COUNT, Ledger
 from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.settings import Builder, Settings, settings_from
+from tunefree.flower.settings import Builder, Settings, run_config_names, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
@@ -122,8 +123,9 @@ def federation(
 def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
     """Refuse what cannot run before anything is written, sent or started."""
     N = max(settings.own.clients, settings.per_round)
-    algo = algorithms.configure(settings.at(N), objective.shapes, make)
-    check(settings.first().schedule, algo)
+    with run_config_names():
+        algo = algorithms.configure(settings.at(N), objective.shapes, make)
+        check(settings.first().schedule, algo)
     if len(algo.opening()) > 1:
         raise ConfigError(
             f"{about(algo).title} has an opening of several exchanges; a deployed run allows only "
@@ -137,8 +139,11 @@ def check_settings(
     build_model: Builder,
     loss: Loss | None = None,
     make: MakeAlgorithm | None = None,
-) -> None:
-    """Refuse what `federation` would refuse when run in this folder; needs no node."""
+) -> int:
+    """Refuse what `federation` would refuse when run in this folder; returns the rounds.
+
+    It needs no node.
+    """
     settings = settings_from(run_config)
     config = settings.first()
     module = seeded(build_model, config.run.seed)
@@ -146,7 +151,10 @@ def check_settings(
     refuse_impossible(settings, objective, make)
     path = folder / config.run.out
     if has_started(path):
-        check_resumable(path, config.system.T, started_identity(path, settings, objective, make))
+        earlier = started_identity(path, settings, objective, make)
+        refuse_changes(path, earlier)
+        check_resumable(path, config.system.T, earlier)
+    return config.system.T
 
 
 def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
@@ -163,7 +171,9 @@ def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | No
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
         return open_record(path, facts, T)
-    return open_record(path, facts, T, started_identity(path, settings, objective, make))
+    earlier = started_identity(path, settings, objective, make)
+    refuse_changes(path, earlier)
+    return open_record(path, facts, T, earlier)
 
 
 def has_started(path: Path) -> bool:
@@ -189,6 +199,18 @@ def started_identity(
         )
         algorithms.check_rounds(before, after)
     return identity(started, objective, make)
+
+
+def refuse_changes(path: Path, now: Mapping[str, str]) -> None:
+    """Refuse to resume a run with other settings; the error names the run config's keys."""
+    with closing(Record.open(path)) as record:
+        before, state = record.facts().identity, record.state
+    if state != "diverged" and (found := changes(before, now)):
+        raise ConfigError(
+            f"'{path}' cannot be resumed: {'; '.join(found)}; change it back, or start a new run: "
+            "with another `out`, with another --folder of `tunefree flower up`, or after moving "
+            "this file away"
+        )
 
 
 def identity(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
-from tunefree.config import Config, Deployment, deployed, load
+from tunefree.config import OPTION, Config, Deployment, argument_keys, deployed, load
 from tunefree.errors import ConfigError
 
+KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|schedule|run)\.([A-Za-z_]\w*)")
+FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
 Builder: TypeAlias = Callable[[], nn.Module]
 OWN = {
     "data.name": "",
@@ -61,8 +65,39 @@ class Settings(NamedTuple):
 def settings_from(run_config: Mapping[str, Any]) -> Settings:
     """The settings in a run config, checked."""
     settings = Settings(*deployed(run_config))
-    settings.first()  # raises an error if they are wrong
+    with run_config_names():
+        settings.first()  # raises an error if they are wrong
     S, at_least = settings.per_round, settings.own.at_least
     if 0 < S < at_least:
         raise ConfigError(f"at-least = {at_least} exceeds per-round = {S}; lower it")
     return settings
+
+
+@contextmanager
+def run_config_names() -> Iterator[None]:
+    """Errors name keys of the run config instead of settings keys and command-line flags."""
+    try:
+        yield
+    except ConfigError as error:
+        error.args = (in_run_config(str(error)),)
+        raise
+
+
+def in_run_config(sentence: str) -> str:
+    """
+    >>> in_run_config("system.T = 0 is too small; raise it (--rounds)")
+    'rounds = 0 is too small; raise it (rounds)'
+    >>> in_run_config("algorithm.etta = 0.2 is not an option of FedAvg")
+    'option.etta = 0.2 is not an option of FedAvg'
+    """
+    flags = {name.replace("_", "-"): key for name, key in argument_keys().items()}
+    names = {key: name for name, key in flags.items()}
+
+    def name(match: re.Match[str]) -> str:
+        usual = f"{OPTION}{match[2]}" if match[1] == "algorithm" else match[0]
+        return names.get(match[0], usual)
+
+    def flag(match: re.Match[str]) -> str:
+        return match[1] if match[1] in flags else match[0]
+
+    return FLAG.sub(flag, KEY.sub(name, sentence))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tunefree.flower.live import live_path
 from tunefree.flower.local.federation import Local
 from tunefree.flower.log import Log
 from tunefree.flower.versions import require
+from tunefree.record import Record
 
 
 class UpOptions(NamedTuple):
@@ -44,8 +46,16 @@ def up(options: UpOptions) -> Path:
         words = f"clients={options.nodes} {words}".strip()
     superlink = folder.resolve() / "superlink"
     with usable(folder):
-        name = run_file_name(words, keys) if options.stock else check(app, words, superlink)
+        name, rounds = (
+            (run_file_name(words, keys), None) if options.stock else check(app, words, superlink)
+        )
         out = superlink / name
+        if rounds is not None and finished(out, rounds):
+            log(
+                f"the run in {out} has finished its {rounds} rounds already, so nothing was "
+                "started; to continue it, raise rounds, and for a new run give another --folder"
+            )
+            return out
         live_path(out).unlink(missing_ok=True)
         kinds = {"stock": options.stock, "database": options.database}
         local = Local(folder, options.nodes, options.tls, options.auth, **kinds)
@@ -67,7 +77,8 @@ def up(options: UpOptions) -> Path:
         finally:
             failure = run.end()
     if failure:
-        raise FleetError(f"{reason(out) or failure}; logs are in {folder}{resumable(out)}")
+        again = f"; to resume the run: {command_for(options)}" if out.exists() else ""
+        raise FleetError(f"{reason(out) or failure}; logs are in {folder}{again}")
     if not out.exists():
         raise FleetError(f"the app wrote no run file '{out}'; see {folder}/*.log")
     return out
@@ -92,23 +103,43 @@ def reason(out: Path) -> str:
     return ""
 
 
-def resumable(out: Path) -> str:
-    return "; the same command resumes the run" if out.exists() else ""
+def command_for(options: UpOptions) -> str:
+    """The command with these options, all of which a resumed run needs again."""
+    words = ["tunefree", "flower", "up", str(options.app), "--nodes", str(options.nodes)]
+    words += [
+        f"--{name}" for name in ("tls", "auth", "stock", "database") if getattr(options, name)
+    ]
+    if options.folder != default_folder(options.app.resolve()):
+        words += ["--folder", str(options.folder)]
+    if options.run_config:
+        words += ["--run-config", options.run_config]
+    return shlex.join(words)
 
 
-def check(app: Path, words: str, folder: Path) -> str:
-    """Refuse settings that the app cannot run or a started run cannot resume with; its run file."""
+def finished(out: Path, rounds: int) -> bool:
+    """Whether the run in this file has finished, and was to have this many rounds."""
+    if not out.exists():
+        return False
+    with closing(Record.open(out)) as record:
+        return record.state == "done" and record.facts().system.get("T") == rounds
+
+
+def check(app: Path, words: str, folder: Path) -> tuple[str, int | None]:
+    """Refuse settings that the app cannot run or a started run cannot resume with.
+
+    Returns the run file and, if the ServerApp is ours, the rounds.
+    """
     private = require()
     config: dict[str, Any] = private.run_config_of(app, private.parse_config("--run-config", words))
-    side = getattr(private.load_server_app(app), "tunefree", None)
+    side, rounds = getattr(private.load_server_app(app), "tunefree", None), None
     if side is not None:  # None: not our ServerApp, so its settings are not ours to check
 
         def build_model() -> Any:
             with private.app_errors(app, "build_model()"):
                 return side.build_model()
 
-        check_settings(config, folder, build_model, side.loss, side.algorithm)
-    return str(config.get("out", "federation.sqlite"))
+        rounds = check_settings(config, folder, build_model, side.loss, side.algorithm)
+    return str(config.get("out", "federation.sqlite")), rounds
 
 
 def refuse_inside(app: Path, folder: Path) -> None:
