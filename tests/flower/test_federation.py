@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
@@ -24,6 +26,7 @@ from tunefree.flower.envelope import Answer, data_in, unpack
 from tunefree.flower.federation import check_settings, federation
 from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
+from tunefree.flower.serverapp import server_app
 from tunefree.record import Record, Row
 from tunefree.run import Training
 from tunefree.schedule.exchange import Absence
@@ -132,8 +135,30 @@ def test_a_restarted_server_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
     trained(Nodes(tmp_path, range(3), config(tmp_path)), rounds=2)
-    with pytest.raises(ConfigError, match="its seed was 0, and now it is 1"):
+    with pytest.raises(ConfigError, match="seed was 0, and now it is 1") as error:
         federated(Nodes(tmp_path, range(3), config(tmp_path, seed=1)))
+    assert "its first model was another one" in str(error.value)
+    assert "start a new run: with another `out`" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"local_steps": 2, "per_round": 2}, "per-round was not given, and now it is 2; local-st"),
+        ({"local_steps": 2}, "local-steps was 1, and now it is 2; change it back"),
+        ({"schedule": "buffered"}, "schedule was synchronous, and now it is buffered; change"),
+        ({"algorithm": "fedprox"}, "algorithm was fedavg, and now it is fedprox; change it back"),
+        ({"option.eta": 0.2}, "option.eta was 0.1, and now it is 0.2; change it back"),
+        ({"batch_size": 4}, "batch-size was 8, and now it is 4; change it back"),
+    ],
+)
+def test_a_changed_setting_is_named_by_its_key(
+    given: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    usual: dict[str, Any] = {"algorithm": "fedavg", "option.eta": 0.1}
+    trained(Nodes(tmp_path, range(3), config(tmp_path, **usual)), rounds=2)
+    with pytest.raises(ConfigError, match=sentence):
+        federated(Nodes(tmp_path, range(3), config(tmp_path, **usual | given)))
 
 
 def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes:
@@ -520,7 +545,7 @@ def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path:
     trained(nodes)
     check_settings(nodes.run_config, tmp_path, build_model)
     for changed_setting, sentence in (
-        ({"seed": 1}, "its seed was 0"),
+        ({"seed": 1}, "seed was 0"),
         ({"rounds": 9}, "depend on T"),
     ):
         with pytest.raises(ConfigError, match=sentence):
@@ -546,3 +571,34 @@ def test_a_large_message_is_an_array_and_a_small_one_is_in_the_envelope() -> Non
         assert list(content) == records
         assert unpack(content, Answer, "it") == words
         assert data_in(content, "it") == bytes(size)
+
+
+def test_the_end_after_silence_names_what_failed(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, opening="zero"))
+    failed = "no usable reply came for 3 steps in a row, .*clients 0, 1, 2: its work failed: no 'x'"
+
+    def broken(node: int, reply: Message) -> Message:
+        hello = "train" not in nodes.sent[-1].metadata.message_type
+        return reply if hello else Message(Error(2, "Traceback\nno 'x'"), reply_to=nodes.sent[-1])
+
+    nodes.change = broken
+    with pytest.raises(FleetError, match=failed):
+        trained(nodes)
+
+
+def test_a_resumed_round_reports_its_own_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    trained(nodes, rounds=2)
+    out = Path(nodes.run_config["out"])
+    with closing(sqlite3.connect(out)) as db, db:
+        db.execute("UPDATE step SET seconds = 1000")
+    app, context = server_app(build_model), SimpleNamespace(run_config=nodes.run_config)
+    with caplog.at_level("INFO", logger="flwr"):
+        app(cast("Any", nodes), cast("Any", context))
+        (third,) = [line for line in caplog.messages if line.startswith("round 3/8")]
+        assert "clients in 0." in third
+        assert "finished already" not in caplog.text
+        app(cast("Any", nodes), cast("Any", context))
+        assert "this run was finished already; raise rounds to continue it" in caplog.text

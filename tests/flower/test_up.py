@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 import zipfile
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +23,13 @@ from tests.flower.nodes import Nodes, build_model, config, load_test
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.flower.federation import federation
-from tunefree.flower.live import Live
+from tunefree.flower.live import WAITING, Live
 from tunefree.flower.local.certificates import node_key
 from tunefree.flower.local.federation import command_line
-from tunefree.flower.local.up import default_folder
+from tunefree.flower.local.up import UpOptions, command_for, default_folder
 from tunefree.flower.new_app import new_app
 from tunefree.flower.pace import Pace
+from tunefree.flower.status import status
 from tunefree.flower.versions import require
 
 
@@ -43,7 +45,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("flags", "sentence"),
     [
         (["--run-config", "algorithm='padamfd'"], "did you mean 'padamfed'?"),
-        (["--run-config", "rounds=0"], "system.T = 0 is too small"),
+        (["--run-config", "rounds=0"], "tunefree: rounds = 0 is too small"),
         (["--run-config", "rounds 5"], "--run-config 'clients=4 rounds 5' cannot be read"),
         (["--run-config", "local-epochs=2"], "--run-config local-epochs is not among the keys"),
         (["--folder", "digits/here"], "is inside the app"),
@@ -188,7 +190,7 @@ def test_a_run_config_may_be_a_file(
     config_file = tmp_path / "run.toml"
     config_file.write_text("rounds = 0")
     assert main(["flower", "up", str(app), "--run-config", str(config_file)]) == 2
-    assert "system.T = 0 is too small" in capsys.readouterr().err
+    assert "tunefree: rounds = 0 is too small" in capsys.readouterr().err
     config_file.write_text("rounds")
     assert main(["flower", "up", str(app), "--run-config", str(config_file)]) == 2
     assert f"--run-config '{config_file}' is not valid TOML" in capsys.readouterr().err
@@ -201,7 +203,7 @@ def test_a_run_config_file_gets_the_number_of_nodes_too(
 ) -> None:
     seen: list[str] = []
 
-    def check(app: Path, words: str, folder: Path) -> str:
+    def check(app: Path, words: str, folder: Path) -> tuple[str, int]:
         seen.append(words)
         raise ConfigError("enough")
 
@@ -369,10 +371,128 @@ def test_status_shows_who_is_connected_and_the_round(
         for row in run:
             if row["t"] == 1:
                 del nodes.places[1002]
+            live._write("running", "")
+        assert main(["flower", "status", str(tmp_path)]) == 0
+        told = capsys.readouterr().out
+        assert "running, round 4 of 4, accuracy" in told
+        assert "about 0 s left" in told
+        assert "client 0, partition 0, node 1000: connected, accuracy" in told
+        assert "client 2, partition 2, node -: disconnected" in told
     assert main(["flower", "status", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "ended, round 4 of 4, accuracy" in told
-    assert "client 0, partition 0, node 1000: connected, accuracy" in told
-    assert "client 2, partition 2, node -: disconnected" in told
+    assert "s left" not in told
+    assert "client 0, partition 0, node 1000: was connected, accuracy" in told
+    assert "client 2, partition 2, node -: was disconnected" in told
     assert "node 2000 is refused: partition 1 is connected already" in told
     assert "round 3, client 2: it is not connected" in told
+    assert main(["show", str(tmp_path)]) == 0
+    assert "done after round 4 of 4" in capsys.readouterr().out
+
+
+def test_status_of_a_run_that_is_being_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefree.flower.transport.FRESH", 0.0)
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    out = Path(nodes.run_config["out"])
+    for row in federation(cast("Any", nodes), nodes.run_config, build_model):
+        if row["t"] == 1:
+            break
+    seen: list[dict[str, Any]] = []
+
+    def during_hello(node: int, reply: Message) -> Message:
+        live._write(WAITING, "")
+        seen.append(status(out))
+        return reply
+
+    nodes.change = during_hello
+    with Live(out) as live:
+        federation(cast("Any", nodes), nodes.run_config, build_model, live=live)
+    assert (seen[0]["state"], seen[0]["run_state"]) == ("waiting for clients", "running")
+    assert {one["state"] for one in seen[0]["clients"]} == {"not connected yet"}
+    assert seen[0]["events"] == []
+
+
+def test_status_shows_only_the_last_rounds_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefree.flower.status.LAST", 2)
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=0.01))
+    nodes.change = lambda node, reply: None if 10 < len(nodes.sent) < 14 else reply
+    run = federation(cast("Any", nodes), nodes.run_config, build_model)
+    assert sum(row["absent"] for row in run) > 0
+    assert status(Path(nodes.run_config["out"]))["absent"] == []
+
+
+def test_a_run_that_was_stopped_from_outside_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit), Live(tmp_path / "a.sqlite"):  # as Flower's handler of SIGTERM does
+        raise SystemExit(0)
+    assert main(["flower", "status", str(tmp_path)]) == 0
+    assert "stopped (by `flwr stop` or a signal), round 0" in capsys.readouterr().out
+
+
+def test_up_starts_nothing_for_a_finished_run(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = default_folder(app) / "superlink" / "federation.sqlite"
+    out.parent.mkdir(parents=True)
+    nodes = Nodes(
+        app.parent, range(3), config(app.parent, algorithm="scaffold", rounds=2, out=str(out))
+    )
+    list(federation(cast("Any", nodes), nodes.run_config, build_model))
+    monkeypatch.setattr("tunefree.flower.local.up.check", lambda *_: (out.name, 2))
+    assert main(["flower", "up", str(app)]) == 0
+    told = capsys.readouterr()
+    assert "has finished its 2 rounds already, so nothing was started" in told.err
+    assert "done after round 2" in told.out
+
+
+def test_the_command_that_resumes_names_all_options(app: Path) -> None:
+    options = UpOptions(app, default_folder(app), 3, tls=True, run_config="rounds=60 seed=1")
+    words = f"tunefree flower up {app} --nodes 3 --tls --run-config 'rounds=60 seed=1'"
+    assert command_for(options) == words
+    assert command_for(options._replace(folder=Path("x"))).endswith("--folder x " + words[-31:])
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "sentence"),
+    [
+        ("KnownKeyError", 0, "key.pub: already registered"),
+        ("RefusedError", 1, "key.pub: not registered: why"),
+        ("UnreachableError", 1, "the SuperLink at 127.0.0.1:1 does not answer (why)"),
+    ],
+)
+def test_register_reports_what_the_superlink_answers(
+    failure: str,
+    code: int,
+    sentence: str,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    private = require()
+
+    def answer(control: Any, key: Path) -> int:
+        raise getattr(private, failure)("why")
+
+    monkeypatch.setattr(private.Control, "register", answer)
+    assert main(["flower", *REGISTER.split(), "key.pub"]) == code
+    assert sentence in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("why", "connected", "sentence"),
+    [
+        ("Server disconnected without sending a response.", False, "does only one side use TLS?"),
+        ("Server disconnected without sending a response.", True, "does not answer (Server disc"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", True, "give the CA that signed it with"),
+        ("CERTIFICATE_VERIFY_FAILED: Hostname mismatch", False, "list this name or address in its"),
+    ],
+)
+def test_why_a_superlink_cannot_be_reached(why: str, connected: bool, sentence: str) -> None:
+    from tunefree.flower.node import unreachable
+
+    assert sentence in unreachable(require().UnreachableError(why), "host:1", connected)

@@ -113,7 +113,7 @@ def up_command(args: argparse.Namespace) -> int:
             "--auth needs --tls: node keys are of no use on an unencrypted connection"
         )
     try:
-        from tunefree.flower.local.up import UpOptions, default_folder, up
+        from tunefree.flower.local.up import UpOptions, command_for, default_folder, up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
@@ -128,8 +128,8 @@ def up_command(args: argparse.Namespace) -> int:
         out = up(options)
     except KeyboardInterrupt:
         print(
-            f"\nstopped by a signal, with all nodes and the SuperLink; the same command resumes "
-            f"the run in {folder}",
+            f"\nstopped by a signal, with all nodes and the SuperLink; to resume the run in "
+            f"{folder}: {command_for(options)}",
             file=sys.stderr,
         )
         return 130
@@ -160,6 +160,8 @@ def register_command(args: argparse.Namespace) -> int:
     from tunefree.flower.versions import require
 
     private = require()
+    from tunefree.flower.node import unreachable
+
     results = {}
     for key in args.keys:
         private.load_public_key(key)  # all of them are checked before the first is registered
@@ -168,14 +170,14 @@ def register_command(args: argparse.Namespace) -> int:
             try:
                 results[str(key)] = str(control.register(key))
             except private.UnreachableError as error:
-                raise FleetError(
-                    f"the SuperLink at {args.superlink} does not answer ({error}); start it first"
-                ) from error
+                raise FleetError(unreachable(error, args.superlink)) from error
+            except private.KnownKeyError:
+                results[str(key)] = "already registered"
             except private.RefusedError as error:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
     print(json.dumps(results) if args.format == "json" else "\n".join(lines))
-    return int(any("not registered" in each and "in use" not in each for each in results.values()))
+    return int(any("not registered" in each for each in results.values()))
 
 
 def status_command(args: argparse.Namespace) -> int:
@@ -198,13 +200,15 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
     progress = f"round {found['round']} of {found['rounds'] or '?'}"
     yield f"{found['run_file']}: {', '.join([found['state'] + why, progress, *scores])}"
     if found.get("seconds_per_round") is not None:
+        left = found["seconds_left"]
         yield (
-            f"  {found['seconds_per_round']:.2f} s per round, about {found['seconds_left']:.0f} s "
-            f"left; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
+            f"  {found['seconds_per_round']:.2f} s per round"
+            f"{'' if left is None else f', about {left:.0f} s left'}"
+            f"; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
         )
     for one in found["clients"]:
         number = "-" if one["client"] is None else one["client"]
-        state = f"late, {one['late']:.0f} s so far" if "late" in one else one["state"]
+        state = one["state"] + (f", {one['late']:.0f} s so far" if "late" in one else "")
         scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
         yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
     for node, reason in found.get("refused", {}).items():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tunefree.flower.nodes import Nodes
 
 EVERY = 1.0  # seconds
+WAITING = "waiting for clients"  # the state before the first step
 
 
 def live_path(run_file: Path) -> Path:
@@ -35,7 +36,7 @@ class Live:
         self._before: set[str] = set()
 
     def __enter__(self) -> Live:
-        self._write("running", "")
+        self._write(WAITING, "")
         self._thread.start()
         return self
 
@@ -48,15 +49,17 @@ class Live:
         self._over.set()
         self._thread.join()
         why = "" if error is None else f"{error}" or type(error).__name__
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            why = "by `flwr stop` or a signal"
         self._write("ended" if error is None else "stopped", why)
 
     def _every_second(self) -> None:
         while not self._over.wait(EVERY):
-            self._write("running", "")
+            self._write("running" if self.fleet else WAITING, "")
 
     def _write(self, state: str, why: str) -> None:
         clients = self._clients()
-        self._notice({each["name"] for each in clients if each["state"] != "disconnected"})
+        self._notice({each["name"] for each in clients if each["node"] is not None})
         page = {
             "state": state,
             "why": why,
@@ -78,12 +81,13 @@ class Live:
         there, names = dict(self.nodes.there), list(self.nodes.names)
         numbers = {name: number for number, name in enumerate(names)}
         fleet = self.fleet
+        away = "disconnected" if fleet else "not connected yet"
         late, now = dict(fleet.late) if fleet else {}, time.monotonic()
         scores = dict(fleet.by_client) if fleet else {}
         found = []
         for name in dict.fromkeys((*names, *there)):
             client = numbers.get(name)
-            state = "connected" if name in there else "disconnected"
+            state = "connected" if name in there else away
             one: dict[str, Any] = {"client": client, "name": name, "node": there.get(name)}
             if client in late:
                 state, one["late"] = "late", round(now - late[client], 1)

@@ -15,6 +15,8 @@ from tunefree.flower.nodes import Nodes
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.membership import Odds, cohort, draw
 
+SHOWN = 5  # reasons, and clients of each, in an error
+
 
 class Members:
     """The clients that have joined, by number; the ledger counts them."""
@@ -117,9 +119,18 @@ class Members:
         return changed
 
     def silence(self, step: Step, steps: int) -> Exception:
+        reasons: dict[str, list[int]] = {}
+        for _, client, why in step.absent:
+            reasons.setdefault(why, []).append(client)
+        listed = "; ".join(
+            f"client{'s' * (len(who) > 1)} {', '.join(map(str, who[:SHOWN]))}"
+            f"{', ...' * (len(who) > SHOWN)}: {why}"
+            for why, who in list(reasons.items())[:SHOWN]
+        )
         return FleetError(
-            f"no client replied for {steps} steps in a row, up to t = {step.t}; check who is "
-            "connected, and start the run again to resume it"
+            f"no usable reply came for {steps} steps in a row, up to t = {step.t} "
+            f"({listed or 'no client is connected'}); correct this, and start the run again to "
+            "resume it"
         )
 
 

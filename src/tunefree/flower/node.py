@@ -99,7 +99,7 @@ class ResidentNode:
             try:
                 return self._activate()
             except (RefusedError, UnreachableError) as error:
-                self._log(f"{why_not(error, self._options)}; trying again")
+                self._log(f"{why_not(error, self._options, self._node > 0)}; trying again")
             time.sleep(wait)
             wait = min(1.5 * wait, LONGEST)
 
@@ -190,7 +190,7 @@ class ResidentNode:
             try:
                 found = request()
             except UnreachableError as error:
-                self._log(f"{why_not(error, self._options)}; trying again")
+                self._log(f"{why_not(error, self._options, True)}; trying again")
                 time.sleep(wait)
                 wait = min(1.5 * wait, LONGEST)
             else:
@@ -216,18 +216,32 @@ class Session:
             new.replace(self._path)
 
 
-def why_not(error: Exception, options: Options) -> str:
+def unreachable(error: UnreachableError, superlink: str, connected: bool = False) -> str:
+    """Why a SuperLink cannot be reached, and what an operator can do about it.
+
+    `connected`: it was reached before, so both sides agree on TLS.
+    """
+    where, text = f"the SuperLink at {superlink}", str(error).lower()
+    if "mismatch" in text:
+        return (
+            f"{where} has a certificate for another name ({error}); list this name or address in "
+            "its subjectAltName"
+        )
+    if "certificate" in text:
+        return (
+            f"{where} has a certificate that is not trusted ({error}); renew it there, or "
+            "give the CA that signed it with --root-certificates"
+        )
+    if ("ssl" in text or "disconnected" in text) and not connected:
+        return f"{where} closes the connection ({error}); does only one side use TLS?"
+    return f"{where} does not answer ({error})"
+
+
+def why_not(error: Exception, options: Options, connected: bool = False) -> str:
     """Why a node cannot connect, and what an operator can do about it."""
-    where, text = f"the SuperLink at {options.superlink}", str(error).lower()
+    where = f"the SuperLink at {options.superlink}"
     if isinstance(error, UnreachableError):
-        if "certificate" in text:
-            return (
-                f"{where} has a certificate that is not trusted ({error}); renew it there, or "
-                "give the CA that signed it with --root-certificates"
-            )
-        if "ssl" in text or "disconnected" in text:
-            return f"{where} closes the connection ({error}); does only one side use TLS?"
-        return f"{where} does not answer ({error})"
+        return unreachable(error, options.superlink, connected)
     if options.key is None:
         return (
             f"{where} refuses this node ({error}); if it requires node keys, give one with --key "

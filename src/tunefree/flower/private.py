@@ -112,6 +112,10 @@ class RefusedError(Exception):
     """The SuperLink answers, and refuses the request."""
 
 
+class KnownKeyError(RefusedError):
+    """The SuperLink knows this key already."""
+
+
 class StrangerError(RefusedError):
     """The SuperLink does not know this node."""
 
@@ -130,6 +134,8 @@ def plain_errors() -> Iterator[None]:
         status, why = error.response.status_code, detail.message if detail else str(error)
         if detail is not None and detail.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
             raise RunOverError(why) from error
+        if detail is not None and detail.code == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
+            raise KnownKeyError(why) from error
         if status == httpx.codes.UNAUTHORIZED:
             raise StrangerError("it does not know this node") from error
         if status in (502, 503, 504):

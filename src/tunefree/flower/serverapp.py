@@ -55,7 +55,10 @@ def server_app(
         with Live(Path(str(context.run_config.get("out", OUT)))) as live:
             data = None if test is None else test(context)
             run = federation(grid, context.run_config, build_model, data, loss, algorithm, live)
-            before = 0.0
+            earlier = run.history
+            before = earlier[-1]["seconds"] if earlier else 0.0
+            if run.record.state == "done":
+                log.info("this run was finished already; raise rounds to continue it")
             for row in run:
                 log.info("%s", progress(run, row, row["seconds"] - before))
                 before = row["seconds"]

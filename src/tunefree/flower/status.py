@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.errors import ConfigError
-from tunefree.flower.live import live_path
+from tunefree.flower.live import WAITING, live_path
 from tunefree.record import Record
 
 STALE = 10.0  # seconds after which a live page counts as out of date
-LAST = 10  # rounds that the time of a round is averaged over, and absences that are shown
+LAST = 10  # rounds that the time of a round is averaged over, and whose absences are shown
+
+MOST = 10  # absences that are shown
 
 
 def find(place: Path) -> Path:
@@ -39,17 +41,25 @@ def status(run_file: Path) -> dict[str, Any]:
             page |= dict(json.loads(live.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
             page["why"] = f"'{live.name}' cannot be read"
-    if page["state"] == "running" and time.time() - page.get("at", 0.0) > STALE:
+    alive = page["state"] in ("running", WAITING)
+    if alive and time.time() - page.get("at", 0.0) > STALE:
         page |= {"state": "silent", "why": f"its server has written nothing for {STALE:.0f} s"}
+        alive = False
+    if not alive:  # who is connected now is not known
+        page["clients"] = [{**one, "state": f"was {one['state']}"} for one in page["clients"]]
     found: dict[str, Any] = {"run_file": str(run_file), **page, "round": 0, "rounds": None}
     if not run_file.exists():
         return found
     with closing(Record.open(run_file)) as record:
         facts, rows, absent = record.facts(), record.history(), record.absences()
+        state = "running" if alive else record.state
     T = facts.system.get("T")
-    found |= {"rounds": T, "run_state": facts.state, "algorithm": facts.algorithm}
+    found |= {"rounds": T, "run_state": state, "algorithm": facts.algorithm}
+    recent = rows[-1]["t"] - LAST if rows else 0
     found["absent"] = [
-        {"round": t + 1, "client": client, "why": why} for t, _, client, why in absent[-LAST:]
+        {"round": t + 1, "client": client, "why": why}
+        for t, _, client, why in absent[-MOST:]
+        if t > recent
     ]
     if rows:
         last, before = rows[-1], rows[max(0, len(rows) - 1 - LAST)]
@@ -57,7 +67,8 @@ def status(run_file: Path) -> dict[str, Any]:
         each = (last["seconds"] - before["seconds"]) / rounds if rounds else None
         done = int(last["t"]) + 1
         found |= {"round": done, "seconds_per_round": each}
-        found["seconds_left"] = None if each is None or T is None else each * (T - done)
+        left = None if each is None or T is None else each * (T - done)
+        found["seconds_left"] = left if alive else None
         found |= {"heard": last["clients"]}
         found |= {kind: last[kind] for kind in ("bits_up", "bits_down")}
         names = ("accuracy", "loss", "train_accuracy", "train_accuracy_worst", "train_loss")
