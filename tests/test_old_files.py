@@ -181,7 +181,7 @@ def test_how_it_is_resumed(door: str, tmp_path: Path) -> None:
     assert run.facts.how_to_resume(Path("a.sqlite")) == {
         "command": "tunefree run --resume a.sqlite",
         "train": "tunefree.resume('a.sqlite', model, clients)",
-        "flower": "flwr run, with the same app",
+        "flower": "flwr run, with the same app and --run-config",
     }[door]  # fmt: skip
 
 

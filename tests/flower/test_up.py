@@ -18,6 +18,7 @@ pytest.importorskip("flwr")
 
 from filelock import FileLock
 from flwr.app import Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 from tests.flower.nodes import Nodes, build_model, config, load_test
 from tunefree.cli import main
@@ -461,6 +462,7 @@ def test_the_command_that_resumes_names_all_options(app: Path) -> None:
     ("failure", "code", "sentence"),
     [
         ("KnownKeyError", 0, "key.pub: already registered"),
+        ("KnownKeyError", 1, "key.pub: not registered: it was unregistered before, which Flower"),
         ("RefusedError", 1, "key.pub: not registered: why"),
         ("UnreachableError", 1, "the SuperLink at 127.0.0.1:1 does not answer (why)"),
     ],
@@ -479,6 +481,9 @@ def test_register_reports_what_the_superlink_answers(
         raise getattr(private, failure)("why")
 
     monkeypatch.setattr(private.Control, "register", answer)
+    node = NodeInfo(public_key=private.load_public_key(Path("key.pub")))
+    node.status = "unregistered" if code else "online"
+    monkeypatch.setattr(private.Control, "nodes", lambda control: [node])
     assert main(["flower", *REGISTER.split(), "key.pub"]) == code
     assert sentence in "".join(capsys.readouterr())
 

@@ -172,7 +172,12 @@ def register_command(args: argparse.Namespace) -> int:
             except private.UnreachableError as error:
                 raise FleetError(unreachable(error, args.superlink)) from error
             except private.KnownKeyError:
-                results[str(key)] = "already registered"
+                results[str(key)] = (
+                    "already registered"
+                    if control.registered(key)
+                    else "not registered: it was unregistered before, which Flower does not undo; "
+                    "make a new key"
+                )
             except private.RefusedError as error:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 15.0  # seconds; a node that was silent for two of them counts as disconnected
 BACK_OFF, LONGEST_BACK_OFF = 0.03, 0.5  # seconds: a message is announced before it is complete
+UNREGISTERED = "unregistered"  # the status of a node whose key was revoked
 COMPLETE = 60.0  # seconds until an announced message must be complete
 
 
@@ -113,7 +114,7 @@ class RefusedError(Exception):
 
 
 class KnownKeyError(RefusedError):
-    """The SuperLink knows this key already."""
+    """The SuperLink knows this key already, registered or unregistered since."""
 
 
 class StrangerError(RefusedError):
@@ -131,7 +132,8 @@ def plain_errors() -> Iterator[None]:
         yield
     except httpx.HTTPStatusError as error:
         detail = FlowerError.from_json(error.response.text)
-        status, why = error.response.status_code, detail.message if detail else str(error)
+        status = error.response.status_code
+        why = detail.message if detail else f"HTTP status {status}"
         if detail is not None and detail.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
             raise RunOverError(why) from error
         if detail is not None and detail.code == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
@@ -580,6 +582,11 @@ class Control:
         request = RegisterNodeRequest(public_key=load_public_key(public_key))
         with plain_errors():
             return int(self._client.RegisterNode(request).node_id)
+
+    def registered(self, public_key: Path) -> bool:
+        """Whether a node with this key is registered now."""
+        key = load_public_key(public_key)
+        return any(node.public_key == key and node.status != UNREGISTERED for node in self.nodes())
 
     def start(self, app: Path, run_config: dict[str, Any]) -> int:
         """Bundle an app and start a run of it; returns the run's number."""

@@ -68,7 +68,7 @@ def status(run_file: Path) -> dict[str, Any]:
         done = int(last["t"]) + 1
         found |= {"round": done, "seconds_per_round": each}
         left = None if each is None or T is None else each * (T - done)
-        found["seconds_left"] = left if alive else None
+        found["seconds_left"] = left if page["state"] == "running" else None
         found |= {"heard": last["clients"]}
         found |= {kind: last[kind] for kind in ("bits_up", "bits_down")}
         names = ("accuracy", "loss", "train_accuracy", "train_accuracy_worst", "train_loss")

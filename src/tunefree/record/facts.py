@@ -174,7 +174,7 @@ class Facts:
     def how_to_resume(self, path: Path | None) -> str:
         """The command or the call that continues the unfinished run in this file."""
         if self.door == "flower":
-            return "flwr run, with the same app"
+            return "flwr run, with the same app and --run-config"
         if self.door == "train":
             test = "" if self.identity.get("test set", "none") == "none" else ", test"
             return f"tunefree.resume({str(path)!r}, model, clients{test})"
