@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
+import time
 import zipfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -424,6 +426,23 @@ def test_status_shows_only_the_last_rounds_misses(
     run = federation(cast("Any", nodes), nodes.run_config, build_model)
     assert sum(row["absent"] for row in run) > 0
     assert status(Path(nodes.run_config["out"]))["absent"] == []
+
+
+@pytest.mark.parametrize(("age", "locked", "state"), [(4, False, "silent"), (4, True, "running")])
+def test_status_of_a_run_whose_server_was_killed(
+    age: float, locked: bool, state: str, tmp_path: Path
+) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    out = Path(nodes.run_config["out"])
+    for row in federation(cast("Any", nodes), nodes.run_config, build_model):
+        if row["t"] == 1:
+            break
+    page = {"state": "running", "at": time.time() - age}
+    (tmp_path / "run.sqlite.live.json").write_text(json.dumps(page))
+    with FileLock(f"{out}.lock") if locked else nullcontext():
+        found = status(out)
+    ended = "interrupted" if state == "silent" else "running"
+    assert (found["state"], found["run_state"]) == (state, ended)
 
 
 def test_a_run_that_was_stopped_from_outside_says_so(

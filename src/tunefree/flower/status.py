@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.errors import ConfigError
-from tunefree.flower.live import WAITING, live_path
-from tunefree.record import Record
+from tunefree.flower.live import EVERY, WAITING, live_path
+from tunefree.record import Record, is_locked
 
 STALE = 10.0  # seconds after which a live page counts as out of date
+MISSED = 3  # writes of a live page that its server, if nobody writes the run file, has missed
 LAST = 10  # rounds that the time of a round is averaged over, and whose absences are shown
 
 MOST = 10  # absences that are shown
@@ -42,8 +43,12 @@ def status(run_file: Path) -> dict[str, Any]:
         except (ValueError, TypeError):
             page["why"] = f"'{live.name}' cannot be read"
     alive = page["state"] in ("running", WAITING)
-    if alive and time.time() - page.get("at", 0.0) > STALE:
+    age = time.time() - page.get("at", 0.0)
+    if alive and age > STALE:
         page |= {"state": "silent", "why": f"its server has written nothing for {STALE:.0f} s"}
+        alive = False
+    elif alive and age > MISSED * EVERY and run_file.exists() and not is_locked(run_file):
+        page |= {"state": "silent", "why": "its server no longer runs"}
         alive = False
     if not alive:  # who is connected now is not known
         page["clients"] = [{**one, "state": f"was {one['state']}"} for one in page["clients"]]
