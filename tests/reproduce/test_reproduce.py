@@ -491,7 +491,7 @@ def test_a_study_that_fails_is_reported_and_the_others_continue(
         (["24", "--workers", "-1"], "at least 0"),
         (["37-30"], "claims 37-30: write the smaller number first"),
         (["list", "24"], "`tunefree reproduce list` stands alone"),
-        (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' holds no verdicts"),
+        (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' has no verdicts"),
     ],
 )
 def test_bad_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
