@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.cli.settings import interrupted
+from tunefree.cli.settings import check_out, interrupted
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
@@ -85,6 +85,7 @@ def challenge_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"`tunefree challenge {alone[0]}` takes no tasks; remove the others")
     if alone:
         return list_tasks(args) if alone == ["list"] else write_page(args)
+    check_out(args.out)
     return run_tasks(args)
 
 
