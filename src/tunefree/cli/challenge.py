@@ -133,23 +133,23 @@ def run_tasks(args: argparse.Namespace) -> int:
         trials=args.trials,
         workers=args.workers,
     )
-    played: list[dict[str, Any]] = []
+    finished: list[dict[str, Any]] = []
     try:
         for task in play(order, lambda text: print(text, file=sys.stderr, flush=True)):
-            played.append(task)
-            folder.keep(order, played)
+            finished.append(task)
+            folder.keep(order, finished)
             print_task(task, sys.stderr)
     except KeyboardInterrupt:
         return interrupted(args.out)
-    result = folder.keep(order, played)
+    result = folder.keep(order, finished)
     if args.format == "json":
-        print(json.dumps({**result, "tasks": played}))
+        print(json.dumps({**result, "tasks": finished}))
     else:
-        show(score.standings(played))
+        show(score.standings(finished))
         if args.scale == "smoke":
             print("smoke size only shows that it runs")
         print(f"all numbers are in {folder.file_of(args.out, args.scale)}")
-    return 1 if any(task.get("failed") for task in played) else 0
+    return 1 if any(task.get("failed") for task in finished) else 0
 
 
 def print_task(task: dict[str, Any], stream: Any) -> None:
