@@ -15,7 +15,7 @@ from tunefree.errors import ConfigError
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "what", choices=("list", "get", "show"), help="get downloads, show describes"
+        "what", choices=("list", "get", "show"), help="what to do; get downloads a data set"
     )
     command.add_argument(
         "name",
