@@ -67,7 +67,8 @@ class Vanishing(StartingAtZero):
 
     def grad(self, client: int, theta: Array, xi: Array) -> Array:
         far = np.linalg.norm(theta - self.theta0) / np.linalg.norm(self.theta0)
-        return super().grad(client, theta, xi) * np.exp(-20 * far)
+        faded: Array = super().grad(client, theta, xi) * np.exp(-20 * far)
+        return faded
 
 
 def test_steps_fade_out_where_nothing_is_left_to_gain() -> None:
