@@ -211,7 +211,7 @@ def test_it_waits_for_the_workers_of_a_killed_batch(
     monkeypatch.setattr(time, "sleep", pauses.append)
     batch.wait_for_leftovers([run])
     assert len(pauses) == 2
-    monkeypatch.setattr(batch, "held", lambda _: True)
+    monkeypatch.setattr(batch, "is_locked", lambda _: True)
     monkeypatch.setattr(batch, "SECONDS_TO_END", -1)
     batch.wait_for_leftovers([run])  # but not for ever
     assert len(pauses) == 2
