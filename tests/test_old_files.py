@@ -171,7 +171,7 @@ def test_every_command_reads_it(
     assert ("data digits, iid" in said) == (door == "command")
     assert output("export", str(path), "--csv", "-").splitlines()[-1].startswith("2,1,60,")
     assert output("report", str(path), "-o", str(tmp_path / "a.html")).startswith(
-        "1 run in 1 method."
+        "1 run of 1 method."
     )
 
 

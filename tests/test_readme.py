@@ -13,6 +13,8 @@ from tests.commands import SHORTER, shorter
 from tunefree.algorithms import REGISTRY
 from tunefree.challenge import folder, page
 from tunefree.cli import main, parser
+from tunefree.reproduce import evidence
+from tunefree.reproduce import folder as verdicts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -68,6 +70,11 @@ def test_its_headline_is_what_the_challenge_found() -> None:
     found = folder.read(ROOT / "docs" / "evidence", "small")
     assert found is not None
     assert " ".join(page.headline(found).split()) in " ".join(README.split())
+
+
+def test_it_sums_up_the_claims_as_decided() -> None:
+    rows = verdicts.read(ROOT / "docs" / "evidence")
+    assert evidence.headline(rows) in " ".join(README.split())
 
 
 def test_every_algorithm_has_a_card() -> None:

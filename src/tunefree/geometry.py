@@ -103,6 +103,15 @@ def descend(x: Vec, v: Vec, steps: Numbers, shapes: Shapes) -> Vec:
     return result
 
 
+def gain(g: Vec, units: Numbers, shapes: Shapes) -> float:
+    """What moving every tensor by its unit against the gradient g would gain, to first order.
+
+    >>> gain(torch.tensor([3.0, 4.0, 2.0]), (1.0, 10.0), ((2,), (1,)))
+    25.0
+    """
+    return sum(r * float(norm(u)) for u, r in zip(split(g, shapes), units, strict=True))
+
+
 def distance(x: Vec, y: Vec, units: Numbers, shapes: Shapes) -> float:
     """The root of the mean, over tensors, of (||x_l - y_l|| / r_l)^2."""
     gaps = [float(norm(u)) / r for u, r in zip(split(x - y, shapes), units, strict=True)]

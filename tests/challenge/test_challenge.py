@@ -151,7 +151,7 @@ def test_options_that_are_given_are_not_searched() -> None:
     ("words", "sentence"),
     [
         (["fashion-skwe"], "did you mean 'fashion-skew'?"),
-        (["list", "page"], "`tunefree challenge list` stands alone"),
+        (["list", "page"], "`tunefree challenge list` takes no tasks"),
         (["digits-short", "--seeds", "100"], "--seeds 100 is the seed that methods are tuned with"),
         (["digits-short", "--seeds", "1", "1"], "has the same seed twice"),
         (["digits-short", "--trials", "-1"], "must be at least 0"),

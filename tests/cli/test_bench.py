@@ -46,3 +46,7 @@ def test_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "workload = 'F' is not known" in capsys.readouterr().err
     assert main(["bench", "A", "--turns", "0"]) == 2
     assert "must be at least 1" in capsys.readouterr().err
+    assert main(["bench", "A", "--toy", "--out", __file__]) == 2
+    assert (
+        f"--out '{__file__}' cannot be written ('{__file__}' is a file)" in capsys.readouterr().err
+    )

@@ -48,6 +48,10 @@ def test_show_the_synthetic_quadratic(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (["get"], "needs a NAME"),
         (["show", "mnits"], "did you mean 'mnist'?"),
+        (["show", "digits", "--clients", "0"], "--clients 0 is too small; it must be at least 1"),
+        (["show", "digits", "--seed", "-1"], "--seed -1 is too small; it must be at least 0"),
+        (["show", "digits", "--out", f"{__file__}/x"], f"('{__file__}' is a file)"),
+        (["show", "digits", "--set", "test=0.1"], "--set test is not an option of the data"),
         (["show", "digits", "--partition", "natural"], "needs data that names its clients"),
     ],
 )

@@ -171,6 +171,7 @@ def test_what_cannot_be_exported(
     assert "contains no model yet" in refused(str(empty.path), "--safetensors", str(tmp_path / "x"))
     assert "there is no folder" in refused("done.sqlite", "--csv", str(tmp_path / "no" / "x"))
     assert "is not a run file" in refused("torn.sqlite", "--csv", "-")
+    assert "'/proc/x' cannot be written" in refused("done.sqlite", "--csv", "/proc/x")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     err = refused("done.sqlite", "--parquet", str(tmp_path / "y"))
     assert "pip install 'tunefree[export]'" in err

@@ -281,4 +281,4 @@ def test_a_run_keeps_its_settings(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--resume", str(tmp_path / "run.sqlite"), *words]) == 2
-    assert "a run goes on with the settings it began with" in capsys.readouterr().err
+    assert "a run resumes with the settings it started with" in capsys.readouterr().err

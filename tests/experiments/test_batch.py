@@ -206,12 +206,12 @@ def test_it_waits_for_the_workers_of_a_killed_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = plan(tmp_path, "method", settings())
-    held, pauses = iter([True, True, False]), list[float]()
-    monkeypatch.setattr(batch, "held", lambda _: next(held))
+    locked, pauses = iter([True, True, False]), list[float]()
+    monkeypatch.setattr(batch, "is_locked", lambda _: next(locked))
     monkeypatch.setattr(time, "sleep", pauses.append)
     batch.wait_for_leftovers([run])
     assert len(pauses) == 2
-    monkeypatch.setattr(batch, "held", lambda _: True)
+    monkeypatch.setattr(batch, "is_locked", lambda _: True)
     monkeypatch.setattr(batch, "SECONDS_TO_END", -1)
     batch.wait_for_leftovers([run])  # but not for ever
     assert len(pauses) == 2

@@ -478,6 +478,7 @@ def test_fixed_options_are_not_searched(script: Script) -> None:
         (["fedavg", "--budget", "0"], "--budget 0 is too small"),
         (["fedavg", "--grid", "eta"], "must look like eta=0.01,0.1,1"),
         (["fedavg", "--grid", "eta=a,b"], "must look like eta=0.01,0.1,1"),
+        (["fedavg", "--grid", "=0.1,1"], "must look like eta=0.01,0.1,1"),
         (["fedavg", "--grid", "eta=1,1"], "--grid eta has the same value twice"),
         (["fedavg", "--grid", "eta=1", "--grid", "eta=2"], "--grid eta is given twice"),
         (["fedavg", "--grid", "etta=1,2"], "did you mean 'eta'?"),

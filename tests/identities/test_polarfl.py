@@ -464,3 +464,11 @@ def test_threads_do_not_change_a_bit() -> None:
     finally:
         torch.set_num_threads(before)
     assert len(ends) == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_long_after_all_is_learned_loses_nothing(tmp_path: Any) -> None:
+    """Digits are learned by round 200; normalised noise must not lead the model away again."""
+    settings = {"data": "digits", "eval_every": 100, "seeds": [0], "out": tmp_path / "long"}
+    (found,) = tunefree.compare(["polarfl"], rounds=1000, **settings)
+    assert (found.accuracy or 0) > 0.99

@@ -100,6 +100,8 @@ def polarfl(
     c, R = sum(c_i, np.zeros(problem.d)) / N, 0.0
     steps, betas = [], []  # what went down at t
     walked: list[float] = []
+    gains: list[float] = []
+    h = 1.0
 
     for t in range(T):  # 2
         gamma = (S * K) ** (1 / 4) / (t + 10) ** (3 / 4)
@@ -119,8 +121,7 @@ def polarfl(
             a = 1.0
         late = sum(t - then for _, then in uploads[t]) / len(uploads[t])
         b = 1 / np.sqrt(1 + late)
-        walked.append(b * a * gamma)
-        steps.append([float32(a * gamma / K * r_l) for r_l in r])  # 7
+        steps.append([float32(h * a * gamma / K * r_l) for r_l in r])  # 7
         betas.append(float32(beta))
 
         m_new, d = {}, {}
@@ -142,7 +143,10 @@ def polarfl(
         total = sum(d.values(), np.zeros(problem.d))
         g = c + total / S  # 5
         P_g = [r_l * P(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)]
-        theta.append(theta[t] - b * a * gamma * whole(P_g))
+        gains.append(sum(r_l * size(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)))
+        h = min(1.0, 1e4 * gains[t] / max(gains)) if max(gains) > 0 else 1.0
+        walked.append(b * h * a * gamma)
+        theta.append(theta[t] - b * h * a * gamma * whole(P_g))
         c = c + total / N
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (theta[t + 1] - theta_bar[t]))  # 6
     return theta_bar if average == "on" else theta

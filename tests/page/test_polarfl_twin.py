@@ -62,6 +62,24 @@ def test_polarfl(sys: System, shapes: Shapes) -> None:
     agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, shapes), sys.T)
 
 
+class Vanishing(StartingAtZero):
+    """Gradients that fade as the model leaves its start, as where all samples are learned."""
+
+    def grad(self, client: int, theta: Array, xi: Array) -> Array:
+        far = np.linalg.norm(theta - self.theta0) / np.linalg.norm(self.theta0)
+        faded: Array = super().grad(client, theta, xi) * np.exp(-20 * far)
+        return faded
+
+
+def test_steps_fade_out_where_nothing_is_left_to_gain() -> None:
+    problem = Vanishing(*problem_of(PARTIAL, WIDE))
+    trace = simulate(PolarFL(PARTIAL, shapes=WIDE), problem)
+    agree(trace.thetas, polarfl(problem, trace.uploads, PARTIAL.K, WIDE), PARTIAL.T)
+    shares = [step.server.h for step in trace.steps]
+    assert shares[0] == 1
+    assert min(shares) < 0.5
+
+
 @pytest.mark.parametrize(
     "options",
     [

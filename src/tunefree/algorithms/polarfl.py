@@ -8,22 +8,26 @@ Our own; see the card for its origin and for which parts are proved.
     P(u)_l = O_l / ||O_l||                 O_l the polar factor of matrix l; vectors as N
     γ_t = (S K)^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(S K / (t + 10)))
     D_t = sqrt(mean over l of (||x^t_l - θ^0_l|| / r_l)^2)          how far x has come
-    L_t = Σ_{s<t} b_s a_s γ_s,  Q_t = Σ_{s<t} (b_s a_s γ_s)^2       how far it went; what D_t^2
-                                           would be about if it had gone at random
+    L_t = Σ_{s<t} b_s h_s a_s γ_s,  Q_t = Σ_{s<t} (b_s h_s a_s γ_s)^2     how far it went; what
+                                           D_t^2 would be about if it had gone at random
     R_t = max over 0 < s <= t of 8 (D_s^2 - Q_s) / L_s, at least 0
     a_t = min(1, max(0.1, R_t))            reach is earned on straight paths
+    e_t = Σ_l r_l ||g^t_l||                what a step of every tensor's unit would gain
+    h_t = min(1, 10^4 e_t / max over s <= t of e_s), h_{-1} = 1     where nothing is left to gain,
+                                           steps fade out: normalised noise would lead away
 
      1  require θ^0; m_i = c_i = 0 for all i; c = 0; x = θ = θ^0
      2  sample S clients; each starts at x_i = x
-     3      m_i^k = (1 - β_t) m_i + β_t ∇F(x_i; ξ);  x_i = x_i - (a_t γ_t / K) r N(m_i^k)   K times
+     3      K times: m_i^k = (1 - β_t) m_i + β_t ∇F(x_i; ξ)
+                     x_i = x_i - (h_{t-1} a_t γ_t / K) r N(m_i^k)
      4      m_i' = (1/K) Σ_k m_i^k;  upload d_i = C(m_i' - c_i);  c_i = c_i + d_i
-     5  g = c + (1/S) Σ d_i;  x = x - b_t a_t γ_t r P(g);  c = c + (1/N) Σ d_i
+     5  g = c + (1/S) Σ d_i;  x = x - b_t h_t a_t γ_t r P(g);  c = c + (1/N) Σ d_i
         b_t = 1 / sqrt(1 + τ_t), τ_t the mean age of the uploads in steps; 1 if none is late
      6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
-     7  download x, the steps (a_t γ_t / K) r_l of all tensors, and β_t
+     7  download x, the steps (h_{t-1} a_t γ_t / K) r_l of all tensors, and β_t
 
-With local epochs client i makes K_i steps of (a_t γ_t / K_i) r, K_i stands in line 4, and K in γ_t
-and β_t is the mean of the K_i: all clients reach equally far.
+With local epochs client i makes K_i steps of (h_{t-1} a_t γ_t / K_i) r, K_i stands in line 4, and
+K in γ_t and β_t is the mean of the K_i: all clients reach equally far.
 
 Wire: d and a number for each tensor down; d up, or C(d). Memory: m_i; if compressed also c_i,
 which is m_i otherwise. Tuning: none. The constants are part of the method.
@@ -56,6 +60,7 @@ from tunefree.geometry import (
     descend,
     directions,
     distance,
+    gain,
     polar_directions,
     units,
 )
@@ -67,10 +72,12 @@ class Server(NamedTuple):
     x: Vec
     theta0: Vec
     c: Vec
-    t: int
-    R: float
-    L: float
-    Q: float
+    t: int = 0
+    R: float = 0.0
+    L: float = 0.0
+    Q: float = 0.0
+    E: float = 0.0  # the largest e so far
+    h: float = 1.0
 
 
 class Client(NamedTuple):
@@ -157,7 +164,7 @@ class PolarFL:
         return r if self.units == "own" else (1.0,) * len(r)
 
     def server(self, theta0: Vec) -> Server:
-        return Server(theta0, theta0, theta0, c=0 * theta0, t=0, R=0.0, L=0.0, Q=0.0)  # 1
+        return Server(theta0, theta0, theta0, c=0 * theta0)  # 1
 
     def client(self, theta0: Vec) -> Client | CompressingClient:
         return self.remember(0 * theta0, 0 * theta0)  # 1
@@ -178,11 +185,11 @@ class PolarFL:
 
     def broadcast(self, s: Server) -> Down:
         step, beta = self.pace(s.t, s.R)
-        steps = (rounded(step / self.sys.K * r) for r in self.lengths(s.theta0))
+        steps = (rounded(s.h * step / self.sys.K * r) for r in self.lengths(s.theta0))
         return Down(s.x, tuple(steps), rounded(beta))  # 7
 
     def for_steps(self, down: Down | OpeningDown, K_i: int) -> Down | OpeningDown:
-        """The download for a client of K_i steps: (a_t γ_t / K_i) r, as far as any other goes."""
+        """The download for a client of K_i steps, which are K / K_i times as long."""
         if isinstance(down, OpeningDown):
             return down
         return down._replace(steps=tuple(self.sys.K / K_i * step for step in down.steps))
@@ -206,9 +213,13 @@ class PolarFL:
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
         late = sum(r.tau for r in replies) / S
-        step = self.pace(s.t, s.R).step / (1 + late) ** 0.5
+        g = d + s.c
+        e = gain(g, r, tensors)
+        E = max(s.E, e)
+        h = min(1.0, 1e4 * e / E) if E > 0 else 1.0
+        step = h * self.pace(s.t, s.R).step / (1 + late) ** 0.5
         P = polar_directions if self.geometry == "polar" else directions
-        x = descend(s.x, P(d + s.c, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
+        x = descend(s.x, P(g, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
         D, L, Q = distance(x, s.theta0, r, tensors), s.L + step, s.Q + step * step
         return Server(
             theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if self.average == "on" else x,  # 6
@@ -219,4 +230,6 @@ class PolarFL:
             R=max(s.R, D if self.reach == "distance" else 8 * (D * D - Q) / L),
             L=L,
             Q=Q,
+            E=E,
+            h=h,
         )

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from tunefree.cli.settings import check_out
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
@@ -32,6 +33,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def bench_command(args: argparse.Namespace) -> int:
     if min(args.rounds, args.turns) < 1:
         raise ConfigError("--rounds and --turns must be at least 1")
+    if args.out:
+        check_out(args.out)
     return scaling_bench(args) if args.workload == "E" else speed_bench(args)
 
 

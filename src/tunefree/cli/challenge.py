@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.cli.settings import interrupted
+from tunefree.cli.settings import check_out, interrupted
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
@@ -85,7 +85,8 @@ def challenge_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"`tunefree challenge {alone[0]}` takes no tasks; remove the others")
     if alone:
         return list_tasks(args) if alone == ["list"] else write_page(args)
-    return run_tasks(args)
+    check_out(args.out)
+    return run_chosen(args)
 
 
 def list_tasks(args: argparse.Namespace) -> int:
@@ -117,7 +118,7 @@ def list_tasks(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_tasks(args: argparse.Namespace) -> int:
+def run_chosen(args: argparse.Namespace) -> int:
     from tunefree.challenge import folder, score
     from tunefree.challenge.runner import Order, run_tasks
     from tunefree.challenge.tasks import choose
@@ -132,23 +133,23 @@ def run_tasks(args: argparse.Namespace) -> int:
         trials=args.trials,
         workers=args.workers,
     )
-    played: list[dict[str, Any]] = []
+    finished: list[dict[str, Any]] = []
     try:
         for task in run_tasks(order, lambda text: print(text, file=sys.stderr, flush=True)):
-            played.append(task)
-            folder.save(order, played)
+            finished.append(task)
+            folder.save(order, finished)
             print_task(task, sys.stderr)
     except KeyboardInterrupt:
         return interrupted(args.out)
-    result = folder.save(order, played)
+    result = folder.save(order, finished)
     if args.format == "json":
-        print(json.dumps({**result, "tasks": played}))
+        print(json.dumps({**result, "tasks": finished}))
     else:
-        show(score.standings(played))
+        show(score.standings(finished))
         if args.scale == "smoke":
             print("smoke size only shows that it runs")
         print(f"all numbers are in {folder.file_of(args.out, args.scale)}")
-    return 1 if any(task.get("failed") for task in played) else 0
+    return 1 if any(task.get("failed") for task in finished) else 0
 
 
 def print_task(task: dict[str, Any], stream: Any) -> None:

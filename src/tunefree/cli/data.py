@@ -15,7 +15,7 @@ from tunefree.errors import ConfigError
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "what", choices=("list", "get", "show"), help="get downloads, show describes"
+        "what", choices=("list", "get", "show"), help="what to do; get downloads a data set"
     )
     command.add_argument(
         "name",
@@ -53,6 +53,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def data_command(args: argparse.Namespace) -> int:
     if args.what == "list":
         return list_data(args)
+    for flag, value, least in (("--clients", args.clients, 1), ("--seed", args.seed, 0)):
+        if value is not None and value < least:
+            raise ConfigError(f"{flag} {value} is too small; it must be at least {least}")
+    settings.check_out(args.out)
     if args.name is None:
         raise ConfigError(f"`tunefree data {args.what}` needs a NAME; see `tunefree data list`")
     return get_data(args) if args.what == "get" else show_data(args)

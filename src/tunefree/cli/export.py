@@ -51,7 +51,12 @@ def export_command(args: argparse.Namespace) -> int:
     kind = next(kind for kind in writers if getattr(args, kind) is not None)
     (write, noun), path = writers[kind], getattr(args, kind)
     with closing(Record.open(args.run)) as record:
-        count = write(record, path)
+        try:
+            count = write(record, path)
+        except OSError as error:
+            raise ConfigError(
+                f"'{path}' cannot be written ({error.strerror}); choose another path"
+            ) from error
     if args.format == "json":
         print(json.dumps({"run": str(args.run), "file": str(path), "written": count}))
     elif str(path) != "-":

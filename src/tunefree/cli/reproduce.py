@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tunefree.cli.settings import interrupted
+from tunefree.cli.settings import check_out, interrupted
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 
@@ -73,6 +73,7 @@ def reproduce_command(args: argparse.Namespace) -> int:
         return list_claims(args)
     if args.what == ["evidence"]:
         return write_evidence(args)
+    check_out(args.out)
     return decide(args)
 
 

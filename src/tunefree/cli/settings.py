@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shlex
 import sys
 from collections.abc import Collection, Sequence
@@ -159,6 +160,16 @@ def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
         return Path(args.out)
     mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
     return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
+
+
+def check_out(folder: Path) -> None:
+    """Refuse a folder that cannot be created or written to, before anything is run."""
+    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        why = "no permission" if nearest.is_dir() else f"'{nearest}' is a file"
+        raise ConfigError(
+            f"--out '{folder}' cannot be written ({why}); choose a folder that you may write to"
+        )
 
 
 def interrupted(folder: Path) -> int:

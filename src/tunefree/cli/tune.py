@@ -97,10 +97,12 @@ def parse_grid(given: list[str]) -> Grid:
     for text in given:
         key, _, values = text.partition("=")
         try:
-            given = values.split(",")
-            each = tuple(given) if key == "decay" else tuple(map(float, given))
-        except ValueError as error:
-            raise ConfigError(f"--grid {text!r} must look like eta=0.01,0.1,1") from error
+            words = values.split(",")
+            each = tuple(words) if key == "decay" else tuple(map(float, words))
+        except ValueError:
+            each = ()
+        if not key or not each:
+            raise ConfigError(f"--grid {text!r} must look like eta=0.01,0.1,1")
         if key in grid:
             raise ConfigError(f"--grid {key} is given twice; put all its values in one")
         grid[key] = each

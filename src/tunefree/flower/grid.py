@@ -62,9 +62,7 @@ class GridFleet:
         self._in_flight: dict[str, Sent] = {}
         self._void: dict[str, Sent] = {}  # overdue, and not answered yet
         self._took: dict[int, float] = {}  # seconds of the last job, by client
-        self.by_client: dict[
-            int, Mapping[str, float]
-        ] = {}  # the last scores on a client's own samples
+        self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on its own samples
 
     @property
     def late(self) -> dict[int, float]:
@@ -114,11 +112,8 @@ class GridFleet:
             content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
             ttl = self._deadline * DEADLINES
             messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
-        sessions, now, numbers = (
-            self._transport.nodes(),
-            time.monotonic(),
-            self._transport.send(messages),
-        )
+        sessions, now = self._transport.nodes(), time.monotonic()
+        numbers = self._transport.send(messages)
         new = {
             n: Sent(job, nodes[job.client], sessions.get(nodes[job.client]), now)
             for n, job in zip(numbers, there, strict=True)

@@ -50,6 +50,7 @@ TALLY = {  # a verdict on one claim and on several
     **{"holds": "hold", "does not hold": "do not hold", "not decided": "not decided"},
     **{"runs": "run", "fails": "fail", "not run": "not run"},
 }
+SIZES = {scale: place for place, scale in enumerate(SCALES)}
 WORDS = {True: "yes", False: "no", None: "not decided"}
 FIRST = (
     "First the challenge, PolarFL without tuning against tuned methods; then the papers' claims."
@@ -80,6 +81,7 @@ def page(
         f"{FIRST if challenge else ALONE} {INTRODUCTION}",
         *(["## The challenge", challenge] if challenge else []),
         "## The claims",
+        headline(rows),
         bullets(tally(found, s) for s in SCALES if any(row["scale"] == s for row in rows)),
         summary(found),
         "## How claims are decided",
@@ -132,15 +134,38 @@ def word_of(row: Mapping[str, Any] | None) -> str:
     return str(row["verdict"])
 
 
+def headline(rows: Iterable[Mapping[str, Any]]) -> str:
+    """All verdicts in a sentence, each at the largest size that decides something."""
+    decided = (row for row in rows if row["scale"] != "smoke")
+    largest = {row["claim"]: row for row in sorted(decided, key=lambda row: SIZES[row["scale"]])}
+    words = {claim: word_of(largest.get(claim)) for claim in SENTENCES}
+    kinds = [(study_of(claim), word) for claim, word in words.items()]
+    rates, traffic = ([w for study, w in kinds if study == name] for name in ("theory", "wire"))
+    others = Counter(word for study, word in kinds if study not in ("theory", "wire"))
+    return (
+        f"Of the papers' claims, {rates.count('holds')} of {len(rates)} on convergence rates and "
+        f"{traffic.count('holds')} of {len(traffic)} on traffic hold. Of {others.total()} on "
+        f"experiments {counts(others)}, each at the largest size it was run at."
+    )
+
+
 def tally(found: Mapping[tuple[int, str], Mapping[str, Any]], scale: str) -> str:
     """How many claims have which verdict at a size."""
     words = Counter(word_of(found.get((claim, scale))) for claim in SENTENCES)
-    counts = (
+    return f"At `{scale}` size: {counts(words)}."
+
+
+def counts(words: Mapping[str, int]) -> str:
+    """How often each verdict comes.
+
+    >>> counts({"holds": 1, "does not hold": 3})
+    '1 holds, 3 do not hold'
+    """
+    return ", ".join(
         f"{words[one]} {one if words[one] == 1 else many}"
         for one, many in TALLY.items()
-        if words[one]
+        if words.get(one)
     )
-    return f"At `{scale}` size: {', '.join(counts)}."
 
 
 def summary(found: Mapping[tuple[int, str], Mapping[str, Any]]) -> str:
