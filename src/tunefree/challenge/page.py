@@ -77,8 +77,8 @@ def rounds_line(found: Sequence[Standing]) -> str:
     alone = [each.best.cost.rounds / each.ours.cost.rounds for each in there]
     whole = [each.best.whole_cost.rounds / each.ours.cost.rounds for each in there]
     return (
-        f"PolarFL reaches the best tuned method's final accuracy on {len(there)} of {len(found)} "
-        f"tasks. On those the tuned method needs {geometric(alone):.1f} times as many rounds, and "
+        f"At some point of its run PolarFL has the best tuned method's final accuracy on "
+        f"{len(there)} of {len(found)} tasks. To get there the tuned method needs {geometric(alone):.1f} times as many rounds, and "
         f"{geometric(whole):.0f} times as many with its search (geometric means)."
     )
 
@@ -122,8 +122,23 @@ OWN = """Your own method runs beside the others; those that have run already are
 tunefree challenge --add mypackage.mymodule:MyMethod
 ```
 
-A method that declares a grid (`about.grid`) is tuned like the others. Your own task is a settings
-file as for `tunefree run`:
+A method that declares a grid (`about.grid`) is tuned like the others; one without runs untuned, as
+it is. Your own task is a settings file as for `tunefree run`, for example `hospital.toml`:
+
+```
+[data]
+name = "breast-cancer"
+partition = "dirichlet:0.3"
+batch_size = 8
+
+[system]
+N = 10  # clients
+S = 4   # clients per round
+K = 5   # local steps
+T = 40  # rounds
+```
+
+All methods run on it:
 
 ```
 tunefree challenge hospital.toml

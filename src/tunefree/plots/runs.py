@@ -155,6 +155,7 @@ def traffic(name: str, rows: Sequence[Content]) -> Sheet:
                 axes.barh(place + shift, total - values, left=values, **hatched)
         axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
         axes.invert_yaxis()
+        axes.margins(x=0.03)
         add_legend(figure, axes)
 
     table: Table = [("method", *(key.replace("_", " ") for key in keys))]
@@ -195,6 +196,7 @@ def classes(name: str, picture: Content) -> Sheet:
         scale = figure.colorbar(image, ticks=[count**0.5 for count in shown], label="samples")
         scale.ax.set_yticklabels([str(count) for count in shown])
         axes.set_xlabel("client")
+        axes.locator_params(axis="x", integer=True)
         axes.set_ylabel("class")
         axes.set_title("samples, shaded by the square root of their count", fontsize=9, loc="left")
 

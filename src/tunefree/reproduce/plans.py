@@ -164,7 +164,8 @@ class Plans:
     @property
     def size(self) -> str:
         finals = sum(len(self.seeds(where, method)) for where, method in self.needs)
-        return f"at least {len(list(self.trials()))} tuning trials, {finals} runs"
+        trials = len(list(self.trials()))
+        return f"{f'at least {trials} tuning trials, ' if trials else ''}{finals} runs"
 
 
 def sweep_fact(config: Config, step: str) -> dict[str, object]:

@@ -47,7 +47,7 @@ def reproduce(order: Order, log: Log) -> Iterator[Row]:
     if left:
         log(f"about {in_words(sum(left.values()))} in all; finished runs are not repeated")
     for study, claims in studies.items():
-        log(f"{study}: claims {', '.join(map(str, claims))}")
+        log(f"{study}: claim{'s' * (len(claims) > 1)} {', '.join(map(str, claims))}")
         log(f"  {order.scale} size: {describe(study, order.scale, order.seeds)}")
         if left:
             own, all_left = left.get(study, 0.0), sum(left.values())
