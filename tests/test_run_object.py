@@ -349,6 +349,14 @@ def test_a_bad_measure_is_refused_before_training(
     assert not (tmp_path / "a.sqlite").exists()
 
 
+def test_a_measure_that_fails_is_named() -> None:
+    def recall(module: nn.Module) -> dict[str, float]:
+        raise RuntimeError("no such class")
+
+    with pytest.raises(ConfigError, match="evaluate = recall failed with RuntimeError: no such"):
+        new_run(evaluate=recall)
+
+
 def test_a_garbage_collected_run_keeps_what_it_did(tmp_path: Path) -> None:
     """In its own process, as it once waited forever for a thread that was collected with it."""
     out = tmp_path / "left.sqlite"

@@ -43,7 +43,7 @@ from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.describe import introduction, one_line, progress_of, state_of
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, refuses_unknown
 from tunefree.evaluate import Evaluator, Measure
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
@@ -238,6 +238,7 @@ class Run(Training):
         )
 
     @classmethod
+    @refuses_unknown
     def resume(
         cls,
         path: str | Path,
@@ -380,6 +381,7 @@ resume = to_the_end(
 )
 
 
+@refuses_unknown
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A copy of the model with the parameters of a run file, as last committed, ready to use.
 

@@ -119,6 +119,11 @@ def check_module(module: object) -> None:
                 f"the model's parameter {name!r} has no shape yet, as its layer is lazy; "
                 "call the model once on a batch of inputs first"
             )
+        if p.is_meta:
+            raise ConfigError(
+                f"the model's parameter {name!r} is on the meta device and has no numbers; load "
+                "the model's weights first, or make it on the cpu"
+            )
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
         raise ConfigError(
             "training was started inside torch.autocast, which does not reach worker processes "
