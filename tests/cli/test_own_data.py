@@ -219,6 +219,7 @@ def ours(): return load("digits")
 def real(): return x, x[:, 0]
 def noise(): return np.random.normal(size=(30, 2)), np.arange(30) % 2
 def nothing(): return None
+def broken(): return {}["age"]
 number = 3
 """
 
@@ -261,12 +262,17 @@ def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) 
     argv = ["run", "--data", f"{module}:clients", *FEW, "--set"]
     assert result(capsys, *argv, "data.count=6")["system"]["N"] == 6
     assert "did you mean 'count'?" in refused(capsys, *argv, "data.cout=6")
+    sentence = "'own_module:clients' has no option 'm'; choose from count, test\n"
+    assert sentence in refused(capsys, *argv, "data.m=6")
+    Path("no_python.py").write_text("def f(:\n")
+    assert "could not be imported: SyntaxError" in refused(capsys, "run", "--data", "no_python:f")
 
 
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
         ("nothing", "NoneType"),
+        ("broken", "your function own_module:broken failed with KeyError: 'age' (own_module.py, "),
         ("number", "is not a function"),
         ("absent", "could not be imported"),
     ],

@@ -19,13 +19,12 @@ from tunefree.config import import_name
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, failure_of, no_argument, unknown
 
 SHARE = 0.2  # of the samples become the test set, if none is given
 MODEL = "mlp"
 TASKS = ("classification", "regression")
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")
-KEPT = ("test", "fingerprint")  # our own options, not the function's
 
 
 class Table(NamedTuple):
@@ -100,8 +99,15 @@ def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
     accepted = list(inspect.signature(function).parameters)
     for key in options:
         if key not in accepted:
-            raise unknown(f"option of data.name = {name!r}:", key, [*accepted, *KEPT])
-    given = given_by(function, tuple(sorted(options.items())))
+            raise no_argument(f"data.name = {name!r}", key, [*accepted, "test"], "option")
+    try:
+        given = given_by(function, tuple(sorted(options.items())))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"your function {name} failed with {failure_of(error)}; call it in Python to see more"
+        ) from error
     return dataset_of(name, given, share)
 
 
@@ -200,7 +206,7 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
     allowed = ("target", "client_column", "drop", "task")
     for key, value in options.items():
         if key not in allowed:
-            raise unknown(f"option of data.name = {name!r}:", key, [*allowed, *KEPT])
+            raise no_argument(f"data.name = {name!r}", key, [*allowed, "test"], "option")
         if not isinstance(value, str):
             raise ConfigError(f"data.{key} = {value!r} must be text")
     try:
