@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,12 @@ def test_what_is_suggested_next_can_be_typed(capsys: pytest.CaptureFixture[str])
     argv = ["--data", "my table.csv", "--target", "ill", "--set", "data.drop=hospital"]
     assert main(["run", *argv, *FEW, "--clients", "5"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.endswith("--data 'my table.csv' --target-column ill --set data.drop=hospital")
+    assert line.endswith(
+        "--data 'my table.csv' --clients 5 --per-round 2 --local-steps 2 --rounds 4 "
+        "--target-column ill --set data.drop=hospital --eval-every 2"
+    )
+    typed = shlex.split(line)[1:]
+    assert result(capsys, *typed)["system"] == {"N": 5, "S": 2, "K": 2, "T": 4}
 
 
 def test_a_real_target_is_a_regression(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,10 +118,15 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
     ("text", "words", "sentence"),
     [
         ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "column 'city' of"),
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in row 1"),
+        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in line 2"),
         ("a,y\n1,0\n,1\n", ["--target", "y"], "column 'a' of data.name = 'table.csv' has nothing"),
-        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in row 2"),
-        ("a,y\n1,0\n2,\n", ["--target", "y"], "column 'y' of data.name = 'table.csv' has nothing"),
+        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in line 3"),
+        (
+            "a,y\n1,0\n,1\n",
+            ["--target", "y"],
+            "in line 3, where a number is needed; fill it in, del",
+        ),
+        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "'table.csv' has nothing in line 4; fill it in"),
         ("a,y\n1,0\n2\n", ["--target", "y"], "line 3 has 1 cells, but there are 2 columns"),
         ("a,y\n1,0\n", [], "needs a target; name its column: --target-column y"),
         ("a,why\n1,0\n", ["--target", "y"], "did you mean 'why'?"),
