@@ -96,6 +96,9 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
     weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
     if len(floats) == len(weights) == 1 and floats != weights:
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
+    if tensors and not floats and "type" in reason:
+        pixels = any(tensor.dtype == torch.uint8 for tensor in tensors.values())
+        sentence += f"; give floats, x.float(){' / 255' * pixels}"
     return sentence
 
 
