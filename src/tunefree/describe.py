@@ -31,8 +31,8 @@ def introduction(run: Training) -> str:
     if shapes := getattr(run.algo, "tensors", None):
         r = units(run.objective.theta0, shapes)
         lines.append(
-            f"  in multiples of the initial norm of each of {len(r)} tensors, {min(r):.3g} to "
-            f"{max(r):.3g}"
+            f"  steps are multiples of each tensor's initial norm: {len(r)} tensors, norms "
+            f"{min(r):.3g} to {max(r):.3g}"
         )
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
