@@ -126,6 +126,12 @@ def test_another_test_set_is_refused(tmp_path: Path) -> None:
     assert tunefree.resume(path, model(), blobs(), TEST, progress=False).history[-1]["round"] == 9
 
 
+def test_another_initial_model_is_refused_with_the_usual_cause(tmp_path: Path) -> None:
+    new_run(out=tmp_path / "a.sqlite")
+    with pytest.raises(ConfigError, match=r"its first model was .* \(torch.manual_seed before mak"):
+        tunefree.resume(tmp_path / "a.sqlite", torch.nn.Linear(4, 3), blobs(), TEST)
+
+
 def test_a_file_from_before_test_sets_were_stored_resumes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     for _ in new_run(out=path):
