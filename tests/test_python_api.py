@@ -39,12 +39,39 @@ from tunefree.record import Record
         ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
         ({"schedule": "bufered"}, "schedule.name = 'bufered' is not known"),
         ({"fleet": "cloud"}, "fleet = 'cloud' is not known"),
+        ({"compressor": None}, "compressor = None must be text; omit it for the default"),
+        ({"opening": "zero"}, "schedule=tunefree.Schedule(opening='zero')"),
     ],
 )
 def test_what_it_refuses(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         new_run(**given)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "sentence"),
+    [
+        (tunefree.resume, {"round": 7}, "resume has no argument 'round'; did you mean 'rounds'?"),
+        (tunefree.Run.resume, {"per_round": 3}, "resume has no argument 'per_round'; choose from"),
+        (tunefree.load, {"device": "cpu"}, "load has no argument 'device'; choose from model, pa"),
+        (tunefree.partition.iid, {"client": 1}, "iid has no argument 'client'; did you mean 'cl"),
+        (tunefree.spread, {"score": "x"}, "score = 'x' is not known; choose from loss"),
+    ],
+)
+def test_every_function_refuses_what_it_does_not_have(
+    function: Any, given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        function([{"client": 0, "n": 1, "loss": 1.0}], **given)
+    assert sentence in str(error.value)
+
+
+def test_nothing_to_compare_and_nothing_to_train() -> None:
+    with pytest.raises(ConfigError, match=r"no rows; give those of Run.client_scores\(\)"):
+        tunefree.spread([])
+    with pytest.raises(ConfigError, match="'weight' is on the meta device and has no numbers"):
+        tunefree.train(torch.nn.Linear(4, 3, device="meta"), blobs(), **SMALL)
 
 
 def test_the_advice_about_steps_works() -> None:
@@ -97,6 +124,12 @@ def test_another_test_set_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="its test set was .*; give what it was started with"):
             tunefree.resume(path, model(), blobs(), other, progress=False)
     assert tunefree.resume(path, model(), blobs(), TEST, progress=False).history[-1]["round"] == 9
+
+
+def test_another_initial_model_is_refused_with_the_usual_cause(tmp_path: Path) -> None:
+    new_run(out=tmp_path / "a.sqlite")
+    with pytest.raises(ConfigError, match=r"its first model was .* \(torch.manual_seed before mak"):
+        tunefree.resume(tmp_path / "a.sqlite", torch.nn.Linear(4, 3), blobs(), TEST)
 
 
 def test_a_file_from_before_test_sets_were_stored_resumes(tmp_path: Path) -> None:

@@ -211,6 +211,20 @@ def test_one_process_writes_and_the_second_learns_which(tmp_path: Path) -> None:
     Record.resume(path).close()
 
 
+def test_a_folder_that_cannot_be_written_is_not_called_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.sqlite"
+    Record.create(path, Facts(state="running")).close()
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tunefree.record.file.FileLock.acquire", denied)
+    with pytest.raises(ConfigError, match=r"run.sqlite' cannot be written \(.*Permission denied\)"):
+        Record.resume(path)
+
+
 def test_a_finished_run_is_one_file(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run.sqlite", Facts(state="running"))
     commit(record, 0, 1.0)

@@ -349,6 +349,23 @@ def test_a_bad_measure_is_refused_before_training(
     assert not (tmp_path / "a.sqlite").exists()
 
 
+def test_measures_that_end_with_a_resume_are_reported(tmp_path: Path) -> None:
+    path, given = tmp_path / "a.sqlite", {"seen": 3.0}
+    new_run(evaluate=lambda _: given, out=path).finish()
+    with pytest.warns(UserWarning, match=r"has the measures seen of a function .* evaluate=\.\.\."):
+        Run.resume(path, model(), blobs(), TEST, rounds=11)
+    run = Run.resume(path, model(), blobs(), TEST, rounds=12, evaluate=lambda _: given)
+    assert run.finish().history[-1]["seen"] == 3.0
+
+
+def test_a_measure_that_fails_is_named() -> None:
+    def recall(module: nn.Module) -> dict[str, float]:
+        raise RuntimeError("no such class")
+
+    with pytest.raises(ConfigError, match="evaluate = recall failed with RuntimeError: no such"):
+        new_run(evaluate=recall)
+
+
 def test_a_garbage_collected_run_keeps_what_it_did(tmp_path: Path) -> None:
     """In its own process, as it once waited forever for a thread that was collected with it."""
     out = tmp_path / "left.sqlite"

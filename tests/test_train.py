@@ -219,6 +219,8 @@ def bad(client: int, sample: int, x: float | None = None, y: int | None = None) 
         ({"algorithm": "fedavg", "beta": 0.5}, "train has no argument 'beta'"),
         ({"algorithm": "scaffold", "option": "III"}, "option = 'III' is not known"),
         ({"device": "warp"}, "device = 'warp' cannot be used here"),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, "it must be one number, the batch mean"),
+        ({"loss": lambda out, y: (out - 1).abs().sum(1)}, "the batch mean: return loss.mean()"),
     ],
 )
 def test_bad_input_gets_a_clear_error(settings: dict[str, object], sentence: str) -> None:
@@ -226,6 +228,16 @@ def test_bad_input_gets_a_clear_error(settings: dict[str, object], sentence: str
         fit(**settings)
     assert sentence in str(error.value)
     assert not re.search(r"(system|algorithm|run|data)[.]\w|--", str(error.value))
+
+
+def test_pixels_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"; give floats, x\.float\(\) / 255"):
+        tunefree.train(nn.Linear(4, 3), [(x.byte(), y) for x, y in blobs()], progress=False)
+
+
+def test_a_loss_that_is_not_finite_at_the_start_is_not_called_divergence() -> None:
+    with pytest.raises(WireError, match="is not finite before the first round: nothing was tr"):
+        fit(loss=lambda out, y: (out - out).log().sum())
 
 
 def test_a_test_set_with_a_label_out_of_range_is_refused() -> None:

@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -43,7 +44,7 @@ from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, check_federation
 from tunefree.data.validation import held_out
 from tunefree.describe import introduction, one_line, progress_of, state_of
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, refuses_unknown
 from tunefree.evaluate import Evaluator, Measure
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
@@ -55,6 +56,7 @@ from tunefree.models.targets import Loss, default_loss, task_of
 from tunefree.progress import Stop, show_progress
 from tunefree.record import Facts, Record, Row
 from tunefree.record.provenance import describe, fingerprint, identify
+from tunefree.record.summary import own_measures
 from tunefree.run import Training, open_record
 from tunefree.schedule.membership import Everybody
 from tunefree.schedule.simulate import check, simulate
@@ -215,6 +217,8 @@ class Run(Training):
         )
         chosen = choice.choose(run.fleet, clients, algo.sys)
         self._evaluator = Evaluator(objective, federation, run.seed, run.grad_norm, evaluate)
+        if earlier is not None and evaluate is None:
+            note_lost_measures(Path(run.out))
         said = replace(
             describe(algo, objective, federation),
             config=settings.canonical(),
@@ -238,6 +242,7 @@ class Run(Training):
         )
 
     @classmethod
+    @refuses_unknown
     def resume(
         cls,
         path: str | Path,
@@ -380,6 +385,7 @@ resume = to_the_end(
 )
 
 
+@refuses_unknown
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """A copy of the model with the parameters of a run file, as last committed, ready to use.
 
@@ -498,6 +504,18 @@ def resume_command(
         )
     earlier = with_fleet(config_from(facts.config), path, fleet, workers)
     return prepare(with_rounds(earlier, rounds), earlier=earlier, evaluate=evaluate)
+
+
+def note_lost_measures(path: Path) -> None:
+    """Warn that measures of a user's function, which no file contains, end here."""
+    with closing(Record.open(path)) as record:
+        own = own_measures(record.history())
+    if own:
+        warnings.warn(
+            f"'{path}' has the measures {', '.join(own)} of a function that is not stored in it; "
+            "they end here, unless you give it again: evaluate=...",
+            stacklevel=2,
+        )
 
 
 def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:

@@ -15,10 +15,11 @@ import torch
 from tunefree.algorithms import LEARNING_RATES, WRAPPED, find
 from tunefree.algorithms.own import Maker, about_of, options_in
 from tunefree.config import SECTIONS, Schedule, argument_keys, build
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, no_argument
 
 KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
+SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "name")
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
 
@@ -52,18 +53,16 @@ def check_options(
     for key in options:
         if key in (*own, *WRAPPED, "explicit_steps") or (steps and key in LEARNING_RATES):
             continue
+        if key in SCHEDULE:
+            raise ConfigError(
+                f"train has no argument {key!r}; it belongs to the schedule: "
+                f"schedule=tunefree.Schedule({key}={options[key]!r})"
+            )
         choice = [name for name in own if name not in steps]
         if key in ELSEWHERE and "eta" in choice:
             raise no_argument("train", key, ["eta"])
         if isinstance(maker, type) or difflib.get_close_matches(key, arguments, n=1):
             raise no_argument("train", key, [*arguments, *choice])
-
-
-def no_argument(function: str, key: str, known: Collection[str]) -> ConfigError:
-    """The error for a keyword that does not exist, with the nearest one that does."""
-    near = difflib.get_close_matches(key, known, n=1) or [*known] * (len(known) == 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
-    return ConfigError(f"{function} has no argument {key!r}; {hint}")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, failure_of, unknown
 
 if TYPE_CHECKING:
     from tunefree.core import System
@@ -469,7 +469,8 @@ def checked(key: str, value: object, hint: object, limits: Mapping[str, Any] = {
         value = float(value)
     if type(value) is not hint:
         kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-        raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}")
+        omit = "; omit it for the default" if value is None else ""
+        raise ConfigError(f"{key} = {value!r} must be {kinds[cast('type[Any]', hint)]}{omit}")
     least, below = limits.get("least"), limits.get("below", math.inf)
     if least is not None and cast(float, value) < least:
         raise ConfigError(f"{key} = {value} is too small; it must be at least {least:g}")
@@ -519,10 +520,12 @@ def import_name(key: str, path: str) -> Any:
         sys.path.append(str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # the user's module may raise anything
+        usual = isinstance(error, ImportError | AttributeError | ValueError)
+        reason = error if usual else failure_of(error)
         raise ConfigError(
-            f"{key} = {path!r} could not be imported: {error}; write it as package.module:name and "
-            "run where the package can be imported"
+            f"{key} = {path!r} could not be imported: {reason}; write it as package.module:name "
+            "and run where the package can be imported"
         ) from error
 
 

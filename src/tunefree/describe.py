@@ -30,7 +30,10 @@ def introduction(run: Training) -> str:
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if shapes := getattr(run.algo, "tensors", None):
         r = units(run.objective.theta0, shapes)
-        lines.append(f"  in units of {len(r)} tensors' own length, {min(r):.3g} to {max(r):.3g}")
+        lines.append(
+            f"  steps are multiples of each tensor's initial norm: {len(r)} tensors, norms "
+            f"{min(r):.3g} to {max(r):.3g}"
+        )
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"

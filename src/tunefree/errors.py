@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
+import traceback
+from collections.abc import Callable, Collection, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TunefreeError(Exception):
@@ -84,3 +92,49 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     small = {each.lower(): each for each in allowed}
     near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.5)
     return small[near[0]] if near else ""
+
+
+def failure_of(error: Exception) -> str:
+    """What a user's own code raised, and in which line of it.
+
+    >>> try:
+    ...     {}["age"]
+    ... except KeyError as error:
+    ...     failure_of(error).partition(" (")[0]
+    "KeyError: 'age'"
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    reason = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}{f': {reason}' if reason else ''}{place}"
+
+
+def no_argument(
+    function: str, key: str, known: Collection[str], what: str = "argument"
+) -> ConfigError:
+    """The error for a keyword that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.7) or [*known] * (len(known) == 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
+    return ConfigError(f"{function} has no {what} {key!r}; {hint}")
+
+
+def refuses_unknown(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function; a keyword that it does not have is refused with the nearest one.
+
+    >>> @refuses_unknown
+    ... def load(path, model=None): ...
+    >>> load("a.sqlite", modell=None)
+    Traceback (most recent call last):
+    tunefree.errors.ConfigError: load has no argument 'modell'; did you mean 'model'?
+    """
+    known = [name for name in inspect.signature(function).parameters if name != "cls"]
+
+    @wraps(function)
+    def checked(*given: P.args, **named: P.kwargs) -> R:
+        for key in named:
+            if key not in known:
+                raise no_argument(function.__name__, key, known)
+        return function(*given, **named)
+
+    return checked

@@ -14,7 +14,7 @@ from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, failure_of, refuses_unknown, unknown
 from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
@@ -73,7 +73,14 @@ class Evaluator:
         if self._own is None:
             return {}
         with torch.no_grad():
-            found = own_scores(self._own(self._objective.module_at(theta)))
+            try:
+                returned = self._own(self._objective.module_at(theta))
+            except Exception as error:
+                raise ConfigError(
+                    f"your function evaluate = {name_of(self._own)} failed with "
+                    f"{failure_of(error)}; it gets the model, in eval mode"
+                ) from error
+        found = own_scores(returned)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def _loss(self, theta: Vec, index: Index) -> float:
@@ -88,6 +95,10 @@ class Evaluator:
             DataOracle(self._objective, train, part, 1, rng).full_grad(theta)
             for part in self._federation.parts
         )
+
+
+def name_of(function: Measure) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def own_scores(returned: object) -> dict[str, float]:
@@ -125,6 +136,7 @@ def client_scores(objective: Objective, theta: Vec, federation: Federation) -> l
     ]
 
 
+@refuses_unknown
 def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     """How a score differs between clients, equally weighted; by default accuracy, or else loss.
 
@@ -135,7 +147,11 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
     {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
     """
+    if not rows:
+        raise ConfigError("spread was given no rows; give those of Run.client_scores()")
     score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
+    if score not in rows[0]:
+        raise unknown("score", score, rows[0].keys() - {"client", "n"})
     by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
     values = [row[score] for row in rows]
     summary = {"mean": float(np.mean(values)), "std": float(np.std(values))}

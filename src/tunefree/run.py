@@ -193,6 +193,11 @@ class Training:
 
 def refuse_non_finite(name: str, value: float, t: int) -> None:
     if not math.isfinite(value):
+        if t < 0:
+            raise WireError(
+                f"`{name}` is not finite before the first round: nothing was trained yet; check "
+                "the loss, the initial model and the scale of the data"
+            )
         raise WireError(f"`{name}` is not finite at t = {t}: training has diverged")
 
 
@@ -250,9 +255,10 @@ def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
         )
     for what, value in earlier.items():
         if (old := before.identity.get(what, value)) != value:  # older files store less
+            seed = " (torch.manual_seed before making it gives the same weights)"
             raise ConfigError(
                 f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
-                "what it was started with"
+                f"what it was started with{seed * (what == 'first model')}"
             )
     planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
     if planned != T and done >= T:

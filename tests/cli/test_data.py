@@ -37,6 +37,14 @@ def test_show_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "classes per client" in capsys.readouterr().out
 
 
+def test_show_has_as_many_clients_as_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["data", "show", "digits", "--partition", "iid", "--out", str(tmp_path)]
+    assert main([*argv, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["smallest client"] == 1438 // 50
+
+
 def test_show_the_synthetic_quadratic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["data", "show", "synthetic-quadratic", "--partition", "natural"]
     assert main([*argv, "--out", str(tmp_path), "--format", "json"]) == 0

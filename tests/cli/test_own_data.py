@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,12 @@ def test_what_is_suggested_next_can_be_typed(capsys: pytest.CaptureFixture[str])
     argv = ["--data", "my table.csv", "--target", "ill", "--set", "data.drop=hospital"]
     assert main(["run", *argv, *FEW, "--clients", "5"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.endswith("--data 'my table.csv' --target-column ill --set data.drop=hospital")
+    assert line.endswith(
+        "--data 'my table.csv' --clients 5 --per-round 2 --local-steps 2 --rounds 4 "
+        "--target-column ill --set data.drop=hospital --eval-every 2"
+    )
+    typed = shlex.split(line)[1:]
+    assert result(capsys, *typed)["system"] == {"N": 5, "S": 2, "K": 2, "T": 4}
 
 
 def test_a_real_target_is_a_regression(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,10 +118,15 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
     ("text", "words", "sentence"),
     [
         ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "column 'city' of"),
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in row 1"),
+        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in line 2"),
         ("a,y\n1,0\n,1\n", ["--target", "y"], "column 'a' of data.name = 'table.csv' has nothing"),
-        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in row 2"),
-        ("a,y\n1,0\n2,\n", ["--target", "y"], "column 'y' of data.name = 'table.csv' has nothing"),
+        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in line 3"),
+        (
+            "a,y\n1,0\n,1\n",
+            ["--target", "y"],
+            "in line 3, where a number is needed; fill it in, del",
+        ),
+        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "'table.csv' has nothing in line 4; fill it in"),
         ("a,y\n1,0\n2\n", ["--target", "y"], "line 3 has 1 cells, but there are 2 columns"),
         ("a,y\n1,0\n", [], "needs a target; name its column: --target-column y"),
         ("a,why\n1,0\n", ["--target", "y"], "did you mean 'why'?"),
@@ -219,6 +230,7 @@ def ours(): return load("digits")
 def real(): return x, x[:, 0]
 def noise(): return np.random.normal(size=(30, 2)), np.arange(30) % 2
 def nothing(): return None
+def broken(): return {}["age"]
 number = 3
 """
 
@@ -261,12 +273,17 @@ def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) 
     argv = ["run", "--data", f"{module}:clients", *FEW, "--set"]
     assert result(capsys, *argv, "data.count=6")["system"]["N"] == 6
     assert "did you mean 'count'?" in refused(capsys, *argv, "data.cout=6")
+    sentence = "'own_module:clients' has no option 'm'; choose from count, test\n"
+    assert sentence in refused(capsys, *argv, "data.m=6")
+    Path("no_python.py").write_text("def f(:\n")
+    assert "could not be imported: SyntaxError" in refused(capsys, "run", "--data", "no_python:f")
 
 
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
         ("nothing", "NoneType"),
+        ("broken", "your function own_module:broken failed with KeyError: 'age' (own_module.py, "),
         ("number", "is not a function"),
         ("absent", "could not be imported"),
     ],

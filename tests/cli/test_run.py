@@ -54,11 +54,34 @@ def test_text_has_the_steps_and_their_formulas_then_the_costs(
         "gamma = 0.329     = (S K)^(1/4) / T^(3/4)",
         "beta  = 0.866     = min(1, sqrt(S K / T))",
         "run file mine.sqlite",
+        " down, the opening included, the size of ",
         "test accuracy",
         "next: ",
     ):
         assert words in out
     assert "round 4/8  accuracy" in err
+
+
+def test_what_is_suggested_next_is_the_same_run_with_another_method(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = ["--partition", "iid", "--model", "logistic", "--local-epochs", "1", "--seed", "3"]
+    argv = ["run", "--clients", "6", "--rounds", "2", *more, "--set", "data.validation=0.1"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "opening" not in out
+    line = out.splitlines()[-1]
+    assert line == (
+        "  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data digits --clients 6 "
+        "--per-round 6 --rounds 2 --local-epochs 1 --partition iid --set data.validation=0.1 "
+        "--model logistic --seed 3"
+    )
+    assert main(line.split()[1:]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-2:] == [
+        "next: the same with nothing to tune:",
+        line.replace(" --algorithm fedavg --set algorithm.eta=0.1", ""),
+    ]
 
 
 def test_the_same_command_is_bit_identical_in_a_new_file(
@@ -184,6 +207,8 @@ def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -
         (["--fleet", "poll"], "did you mean 'pool'?"),
         (["--kernels", "batch-major"], "did you mean 'batch-minor'?"),
         (["--out", "/proc/nowhere/run.sqlite"], "cannot be written"),
+        (["--out", "/proc/run.sqlite"], "'/proc/run.sqlite' cannot be written ("),
+        (["--out", "."], "run.out = '.' is a folder; give a file"),
         (["--device", "warp"], "run.device = 'warp' cannot be used here"),
         (["--model", "nowhere:build"], "could not be imported"),
     ],
@@ -206,6 +231,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
         (["run", "--round", "3"], "did you mean --rounds?"),
         (["run", "--algorthm", "fedavg"], "did you mean --algorithm?"),
         (["run", "--rounds", "many"], "invalid int value: 'many'"),
+        (["run", "--per-round", "ten"], "invalid int value: 'ten' (see"),
         (["rnu"], "invalid choice: 'rnu'"),
         (["rnu"], "did you mean run?"),
         (["run", "--lr", "0.1"], "one takes it as --set algorithm.eta=0.1"),

@@ -139,8 +139,11 @@ def test_it_does_not_resume_from_other_weights(
 def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.txt").write_text("no weights")
     run(capsys, "--lora=2", "--out=lora.sqlite", rounds=1)
+    assert main(["export", "base.sqlite", "--safetensors", "vectors.safetensors"]) == 0
+    capsys.readouterr()
     for words, sentence in (
         (["--start=gone.pt"], "model.start = 'gone.pt' does not exist"),
+        (["--start=vectors.safetensors"], "export the model with --state-dict"),
         (["--start=notes.txt"], "'notes.txt' is not a run file"),
         (
             ["--start=base.sqlite", "--model=logistic"],

@@ -122,6 +122,14 @@ class Endless(IterableDataset[Any]):
         yield X[0], 1
 
 
+class Broken(Dataset[Any]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> Any:
+        raise OSError("gone")
+
+
 GOOD = (X, Y)
 BAD: list[tuple[Any, str]] = [
     ([], "has no client"),
@@ -152,7 +160,18 @@ BAD: list[tuple[Any, str]] = [
     ),
     ((GOOD, iid(range(9), 3)), "refers to sample 8, but the data set has 6"),
     ([(X * float("nan"), Y)], "client 0, sample 0 has a non-finite input"),
+    ((X, Y), r"clients is one pair \(x, y\); give a list of clients, \[\(x, y\), ...\], or one"),
+    ((X, X, Y), r"clients is 3 arrays; .*; a client of several inputs is \(\(a, b\), y\)"),
+    ({"a": GOOD}, r"clients is a dict.*give a list, list\(clients.values\(\)\)"),
+    (TensorDataset(X, Y), "clients is one TensorDataset; give a list of clients"),
+    ((GOOD, [[0, 1], [2, 3]]), r"lists of indices; .* tunefree.partition.Partition\(lists\)"),
+    ([Broken()], r"client 0, sample 0 cannot be read: its data set failed with OSError: gone \(te"),
 ]
+
+
+def test_two_clients_of_plain_lists_are_two_clients() -> None:
+    assert len(federation_from((([1.0, 2.0], [0, 1]), ([3.0], [1])))) == 2
+    assert len(federation_from(([(1.0, 0)], [(2.0, 1)]))) == 2
 
 
 @pytest.mark.parametrize(("clients", "sentence"), BAD)
@@ -167,6 +186,10 @@ def test_labels_and_test_set_are_checked() -> None:
         federation_from([(X[:1], Y[:1]), GOOD], classes=1)
     with pytest.raises(ConfigError, match=r"the test set has inputs of shape \(2,\) but the tr"):
         federation_from([GOOD], test=(X[:, :2], Y))
+    nothing: list[Any] = [(X[:0], Y[:0]), []]
+    for empty in nothing:
+        with pytest.raises(ConfigError, match="the test set has no samples; give some, or None"):
+            federation_from([GOOD], test=empty)
 
 
 def test_samples_keep_their_own_prepare_function() -> None:

@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, message: str) -> str:
         """What the user may have meant: another flag of this command, or a step size."""
         flags = self._option_string_actions
-        named = [re.split("[=:]", word)[0] for word in message.split() if word.startswith("--")]
+        named = [re.split("[=:/]", word)[0] for word in message.split() if word.startswith("--")]
         wrong = [word for word in named[:1] if word not in flags]
         if wrong and wrong[0].replace("_", "-") in STEP_FLAGS and "--set" in flags:
             example = "--set algorithm.eta=0.1" if "--algorithm" in flags else "in fedavg:eta=0.1"

@@ -31,7 +31,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--clients",
         type=int,
         metavar="X",
-        help="in the partition (default 100, or those in the data)",
+        help=f"in the partition (default {config.SystemSettings.N}, or those in the data)",
     )
     settings.add_table_flags(command)
     command.add_argument(
@@ -123,7 +123,9 @@ def show_data(args: argparse.Namespace) -> int:
     source = SOURCES.get(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
-    clients = args.clients or (args.partition == "natural" and own_clients) or 100
+    clients = (
+        args.clients or (args.partition == "natural" and own_clients) or config.SystemSettings.N
+    )
     facts: dict[str, Any] = {
         "name": data.name,
         "about": source.about if source else "your own data",

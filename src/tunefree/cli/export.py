@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -137,6 +138,8 @@ def fresh(path: Path) -> Path:
         raise ConfigError(f"'{path}' exists already and is not overwritten; choose another path")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder '{path.parent}'; create it first")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigError(f"'{path}' cannot be written (no permission); choose another path")
     return path
 
 

@@ -16,7 +16,7 @@ from tunefree.record.rows import BITS
 from tunefree.record.summary import size
 
 if TYPE_CHECKING:
-    from tunefree.record import Summary
+    from tunefree.record import Facts, Summary
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -90,9 +90,10 @@ def closing(run: Summary, theta_sha256: str) -> str:
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
     score = f"loss {loss:.4f}, training loss {train_loss:.4f}"
     up, down, value_up, value_down = map(total, BITS)
+    opening = ", the opening included," if run.rows and run.rows[0]["bits_up"] else ","
     lines = [
         score if accuracy is None else f"{run.scored_on} accuracy {accuracy:.4f}, {score}",
-        f"  sent {size(up)} up and {size(down)} down, the opening included, the size of "
+        f"  sent {size(up)} up and {size(down)} down{opening} the size of "
         f"{count(up / whole)} and {count(down / whole)} models",
     ]
     if (value_up, value_down) != (up, down):
@@ -109,17 +110,27 @@ def closing(run: Summary, theta_sha256: str) -> str:
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
-    data = settings.data_words(facts)
     return "\n".join(
         [
             *lines,
             f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "
             f"{run.seconds_per_round:.3f} s per round",
             f"  run file {run.path}, theta {theta_sha256[:12]}",
-            "next: the same with a method that needs tuning, at a step size of your choice:",
-            f"  tunefree run --algorithm fedavg --set algorithm.eta=0.1 {data}",
+            *suggestion(facts),
         ]
     )
+
+
+def suggestion(facts: Facts) -> list[str]:
+    """What to type next: the same run with a method of the other kind."""
+    same = settings.flags_of(facts)
+    if not facts.tuning_free:
+        return ["next: the same with nothing to tune:", f"  tunefree run {same}"]
+    tuned = "fedbuff" if "--schedule buffered" in same else "fedavg"
+    return [
+        "next: the same with a method that needs tuning, at a step size of your choice:",
+        f"  tunefree run --algorithm {tuned} --set algorithm.eta=0.1 {same}",
+    ]
 
 
 def count(models: float) -> str:

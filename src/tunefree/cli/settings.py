@@ -27,6 +27,11 @@ OF_TABLES = {  # of the user's own CSV table: key -> flags, help
         "of a CSV table: the column with each row's client",
     ),
 }
+NOT_REPEATED = (  # by a run with another method: what is its own, or follows
+    *("algorithm.name", "algorithm.compressor", "algorithm.explicit_steps"),
+    *("data.name", "data.fingerprint", "model.fingerprint"),
+    *("run.out", "run.fleet", "run.workers"),
+)
 OWN = ("algorithm.name", "run.seed", "run.fleet", "run.workers", "run.out")  # the command's own
 
 
@@ -143,15 +148,37 @@ def with_data(path: Path | None, given: dict[str, object]) -> Config:
     return config.load(path, follows | system | chosen)
 
 
-def data_words(facts: Facts) -> str:
-    """The flags for the data of a run."""
-    options = facts.config.get("data", {}).get("options", {})
+def flags_of(facts: Facts) -> str:
+    """The flags of a run for another method: its settings that are not at their default."""
+    from tunefree.data import own
+    from tunefree.data.sources import SOURCES
+
+    source = SOURCES.get(facts.data)
+    usual = {"model.name": source.model if source else own.MODEL}
     words = ["--data", facts.data]
-    for key, value in options.items():
-        flags, _ = OF_TABLES.get(f"data.{key}", ("", ""))
-        if key != "fingerprint":
-            words += [flags.split()[0], value] if flags else ["--set", f"data.{key}={value}"]
-    return shlex.join(map(str, words))
+    for section, cls in config.SECTIONS.items():
+        stored = facts.config.get(section, {})
+        options = {} if section == "algorithm" else stored.get("options", {})
+        known = {f.name: f for f in fields(cls) if f.name != "options"}
+        changed = {
+            name: stored[name]
+            for name, f in known.items()
+            if name in stored and stored[name] != f.default
+        }
+        for name, value in (*changed.items(), *options.items()):
+            key = f"{section}.{name}"
+            if key not in NOT_REPEATED and usual.get(key) != value:
+                field = known.get(name)
+                words += flag_words(key, value, field.metadata.get("flag", "") if field else "")
+    return shlex.join(words)
+
+
+def flag_words(key: str, value: object, flag: str) -> list[str]:
+    """A setting as it is typed: by its flag if it has one."""
+    flag = flag or OF_TABLES.get(key, ("", ""))[0]
+    if not flag or isinstance(value, list | tuple):
+        return ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return [flag.split()[0], *([] if value is True else [str(value)])]
 
 
 def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:

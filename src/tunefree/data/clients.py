@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
 
 from tunefree.data import frames
 from tunefree.data.lazy import Items, LazySamples, joined, seeded, size_of
@@ -19,6 +20,7 @@ from tunefree.data.samples import (
     Samples,
     check_federation,
     check_sizes,
+    check_test_size,
     identity,
     starts_of,
     tensors_of,
@@ -29,6 +31,8 @@ from tunefree.errors import ConfigError
 Data: TypeAlias = Any  # a pair (x, y), a frame, a torch Dataset or anything with columns
 Prepare: TypeAlias = Callable[[Inputs], Inputs]
 
+ARRAYS = (torch.Tensor, np.ndarray)
+ONE = (*ARRAYS, TorchDataset, DataLoader)
 IN_MEMORY = 2**31  # bytes of inputs read from data sets in advance; the rest is read when drawn
 
 
@@ -75,6 +79,7 @@ def federation_from(
         pairs, parts = [pair_of(clients[0], "the data set")], clients[1]
         check_reach(parts, len(pairs[0].y))
     else:
+        check_sequence(clients)
         pairs, room = [], IN_MEMORY
         for i, data in enumerate(clients):
             pairs.append(pair_of(data, f"client {i}", room))
@@ -86,9 +91,9 @@ def federation_from(
         parts.order = np.arange(parts.starts[-1], dtype=np.int64)
     first = pairs[0]
     if test is not None:
-        _, tested = consistent(
-            [first, pair_of(test, "the test set")], ["the training data", "the test set"]
-        )
+        given = pair_of(test, "the test set")
+        check_test_size(len(given.y))
+        _, tested = consistent([first, given], ["the training data", "the test set"])
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
     return check_federation(
         Federation(
@@ -98,6 +103,38 @@ def federation_from(
             classes=classes,
             name=name,
         )
+    )
+
+
+def check_sequence(clients: Any) -> None:
+    """Refuse what is not a sequence of clients: one pair, one data set, a dict."""
+    fix = (
+        "give a list of clients, [(x, y), ...], or one data set and a partition, (data, partition)"
+    )
+    if isinstance(clients, Mapping):
+        raise ConfigError(
+            "clients is a dict, whose clients have names; give a list, list(clients.values())"
+        )
+    if frames.is_frame(clients) or isinstance(clients, ONE):
+        raise ConfigError(f"clients is one {type(clients).__name__}; {fix}")
+    given = clients if isinstance(clients, tuple | list) else ()
+    if any(isinstance(each, ARRAYS) or frames.is_column(each) for each in given):
+        what = "one pair (x, y)" if len(given) == 2 else f"{len(given)} arrays"
+        several = "; a client of several inputs is ((a, b), y)" * (len(given) > 2)
+        raise ConfigError(f"clients is {what}; {fix}{several}")
+    if len(given) == 2 and not isinstance(given[0], list) and is_index(given[1]):
+        raise ConfigError(
+            "clients is one data set and lists of indices; give (data, partition) with the "
+            "partition as tunefree.partition.Partition(lists)"
+        )
+
+
+def is_index(data: Any) -> bool:
+    """Whether these are lists of sample indices, one for each client."""
+    return isinstance(data, list) and all(
+        (isinstance(part, list | range) and all(isinstance(i, int) for i in part))
+        or (isinstance(part, ARRAYS) and np.ndim(part) == 1)
+        for part in data
     )
 
 

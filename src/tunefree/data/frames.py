@@ -38,8 +38,9 @@ def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[
         )
     if not found:
         raise ConfigError(
-            f"{who} has the columns {', '.join(names)}; name one of them, the target, one of "
-            f"{', '.join(LABELS)}, or give a pair (frame, targets)"
+            f"{who} has the columns {', '.join(names)}, none of which is called "
+            f"{', '.join(LABELS[:-1])} or {LABELS[-1]}; rename the target column to 'label', or "
+            "give a pair (frame, targets)"
         )
     label = found[0]
     features = [name for name in names if name != label]

@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, tensors_of
 from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, failure_of
 
 TRIED = 32  # samples read twice to see whether they are random
 
@@ -50,10 +50,21 @@ class Items:
 
     def read(self, index: Sequence[int] | Index) -> tuple[Inputs, torch.Tensor, bool]:
         """Inputs, targets, and whether the inputs were PIL images."""
-        items = [item_parts(self.data[int(i)], int(i), self.who) for i in index]
+        items = [self._parts(int(i)) for i in index]
         x, pictures = stack_inputs([x for x, _ in items], self.who)
         y, _ = stack([y for _, y in items], self.who)
         return x, y if y.is_floating_point() else y.long(), pictures
+
+    def _parts(self, i: int) -> tuple[Any, Any]:
+        """Inputs and target of one sample."""
+        try:
+            item = self.data[i]
+        except Exception as error:
+            raise ConfigError(
+                f"{self.who}, sample {i} cannot be read: its data set failed with "
+                f"{failure_of(error)}"
+            ) from error
+        return item_parts(item, i, self.who)
 
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
         """A training batch, checked for non-finite numbers, as data in memory is in advance."""
@@ -95,7 +106,7 @@ class Items:
             if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
                 return y
         with seeded(0):
-            targets = [item_parts(self.data[i], i, self.who)[1] for i in range(len(self))]
+            targets = [self._parts(i)[1] for i in range(len(self))]
         y, _ = stack(targets, self.who)
         return y if y.is_floating_point() else y.long()
 

@@ -19,13 +19,12 @@ from tunefree.config import import_name
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, failure_of, no_argument, unknown
 
 SHARE = 0.2  # of the samples become the test set, if none is given
 MODEL = "mlp"
 TASKS = ("classification", "regression")
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")
-KEPT = ("test", "fingerprint")  # our own options, not the function's
 
 
 class Table(NamedTuple):
@@ -100,8 +99,15 @@ def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
     accepted = list(inspect.signature(function).parameters)
     for key in options:
         if key not in accepted:
-            raise unknown(f"option of data.name = {name!r}:", key, [*accepted, *KEPT])
-    given = given_by(function, tuple(sorted(options.items())))
+            raise no_argument(f"data.name = {name!r}", key, [*accepted, "test"], "option")
+    try:
+        given = given_by(function, tuple(sorted(options.items())))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"your function {name} failed with {failure_of(error)}; call it in Python to see more"
+        ) from error
     return dataset_of(name, given, share)
 
 
@@ -200,7 +206,7 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
     allowed = ("target", "client_column", "drop", "task")
     for key, value in options.items():
         if key not in allowed:
-            raise unknown(f"option of data.name = {name!r}:", key, [*allowed, *KEPT])
+            raise no_argument(f"data.name = {name!r}", key, [*allowed, "test"], "option")
         if not isinstance(value, str):
             raise ConfigError(f"data.{key} = {value!r} must be text")
     try:
@@ -247,8 +253,8 @@ def read_table(
     if not inputs:
         raise ConfigError(f"data.name = {name!r} has no column to learn from beside {target!r}")
     places = [head.index(column) for column in (target, client_column) if column]
-    texts = list(zip(*(tuple(row[i] for i in places) for row in rows(name, head)), strict=True))
-    if not texts:
+    cells = [(line, *(row[i] for i in places)) for line, row in rows(name, head)]
+    if not cells:
         raise ConfigError(f"data.name = {name!r} has no rows below its header; add some")
     try:
         x = np.loadtxt(
@@ -270,7 +276,8 @@ def read_table(
         raise bad_cell(name, head, inputs) or ConfigError(
             f"data.name = {name!r} has a number that is too large"
         )
-    y, names = targets(name, target, texts[0], task)
+    lines, *texts = zip(*cells, strict=True)
+    y, names = targets(name, target, texts[0], lines, task)
     groups = np.unique(texts[1], return_inverse=True)[1].astype(np.int64) if texts[1:] else None
     return Table(x, y, names, groups)
 
@@ -294,8 +301,8 @@ def header(name: str) -> tuple[list[str], str]:
     return head, between
 
 
-def rows(name: str, head: Sequence[str]) -> Iterator[list[str]]:
-    """All rows but empty ones, each as long as the header."""
+def rows(name: str, head: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The line in the file and the cells of all rows but empty ones, as many as in the header."""
     _, between = header(name)
     with Path(name).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=between)
@@ -307,18 +314,20 @@ def rows(name: str, head: Sequence[str]) -> Iterator[list[str]]:
                     f"are {len(head)} columns; fix that line"
                 )
             if row:
-                yield row
+                yield reader.line_num, row
 
 
 def bad_cell(name: str, head: Sequence[str], inputs: Sequence[int]) -> ConfigError | None:
     """The error for the first cell that is not a number."""
-    for number, row in enumerate(rows(name, head), 1):
+    for line, row in rows(name, head):
         for i in inputs:
             if not is_finite(row[i]):
-                what = f"the text {row[i]!r}" if row[i].strip() else "nothing"
+                text = row[i].strip()
+                what = f"the text {row[i]!r}" if text else "nothing"
+                fix = "turn it into numbers" if text else "fill it in, delete the line"
                 return ConfigError(
-                    f"column {head[i]!r} of data.name = {name!r} has {what} in row {number}, where "
-                    f"a number is needed; turn it into numbers, or --set data.drop={head[i]}"
+                    f"column {head[i]!r} of data.name = {name!r} has {what} in line {line}, where "
+                    f"a number is needed; {fix}, or exclude the column: --set data.drop={head[i]}"
                 )
     return None
 
@@ -331,15 +340,15 @@ def is_finite(text: str) -> bool:
 
 
 def targets(
-    name: str, column: str, texts: Sequence[str], task: str
+    name: str, column: str, texts: Sequence[str], lines: Sequence[int], task: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Whole numbers and words are classes, sorted; other numbers are a regression."""
     distinct = set(texts)
     empty = next((text for text in distinct if not text.strip()), None)
     if empty is not None:
         raise ConfigError(
-            f"column {column!r} of data.name = {name!r} has nothing in row "
-            f"{texts.index(empty) + 1}; fill it in or drop the row"
+            f"column {column!r} of data.name = {name!r} has nothing in line "
+            f"{lines[texts.index(empty)]}; fill it in or delete the line"
         )
     numbers = all(is_finite(text) for text in distinct)
     if not task:

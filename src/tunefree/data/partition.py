@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tunefree.core import Generator, stream
 from tunefree.data.samples import Index, Partition, starts_of
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, refuses_unknown, unknown
 
 MIN_SIZE = 10  # samples that every client gets at least, if there are enough
 REDRAWS = 1000
@@ -24,6 +24,7 @@ DRAWN_SHARES = 10_000_000  # fewer redraws if N x classes is so large that they 
 Shares = NDArray[np.float64]
 
 
+@refuses_unknown
 def iid(y: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """A random permutation in near-equal parts.
 
@@ -39,6 +40,7 @@ def iid(y: ArrayLike, clients: int, seed: int = 0) -> Partition:
     return cut(near_equal(n, clients), stream(seed, "partition"))
 
 
+@refuses_unknown
 def dirichlet(
     y: ArrayLike, clients: int, alpha: float, seed: int = 0, min_size: int = MIN_SIZE
 ) -> Partition:
@@ -69,6 +71,7 @@ def dirichlet(
     return assign(labels, counts, rng, enough)
 
 
+@refuses_unknown
 def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
     """Dirichlet by client: near-equal sizes, each client's class shares drawn from Dir(alpha).
 
@@ -101,6 +104,7 @@ def dirichlet_equal(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> 
     return assign(labels, counts, rng)
 
 
+@refuses_unknown
 def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
     """Two classes in near-equal sizes: client i's share of one class is drawn from Beta(a, b).
 
@@ -132,6 +136,7 @@ def beta(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Parti
     return assign(labels, np.stack([sizes - first, first], axis=1), rng)
 
 
+@refuses_unknown
 def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
     """Two classes in equal sizes: client i's share of class 1 is drawn from Beta(a, b), as it is.
 
@@ -163,6 +168,7 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
     )
 
 
+@refuses_unknown
 def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) -> Partition:
     """Two classes, each cut among the clients in proportion to weights drawn from Beta(a, b).
 
@@ -181,6 +187,7 @@ def beta_split(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) ->
     return assign(labels, counts, rng, min(MIN_SIZE, len(labels) // clients))
 
 
+@refuses_unknown
 def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partition:
     """Random samples in unequal amounts: sizes in proportions drawn from Dir(alpha).
 
@@ -199,6 +206,7 @@ def quantity(y: ArrayLike, clients: int, alpha: float, seed: int = 0) -> Partiti
     return skewed(n, rng.dirichlet(np.full(clients, alpha)), rng)
 
 
+@refuses_unknown
 def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partition:
     """Random samples in unequal amounts: the logarithms of the sizes spread by sigma.
 
@@ -217,6 +225,7 @@ def lognormal(y: ArrayLike, clients: int, sigma: float, seed: int = 0) -> Partit
     return skewed(n, weights / weights.sum(), rng)
 
 
+@refuses_unknown
 def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Partition:
     """Samples sorted by label in near-equal shards, of which each client gets `per_client`.
 
@@ -250,6 +259,7 @@ def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Part
     return Partition.by_owner(owner, clients)
 
 
+@refuses_unknown
 def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """The clients that the data itself names, in the order of their names.
 
@@ -394,7 +404,7 @@ def enough_for(y: ArrayLike, clients: int) -> int:
     if n < clients:
         raise ConfigError(
             f"{n} samples cannot be split across {clients} clients; lower the number of clients "
-            "to at most one per sample"
+            "(--clients) to at most one per sample"
         )
     return n
 

@@ -196,6 +196,8 @@ class Federation:
 def check_federation(federation: Federation) -> Federation:
     """The same federation, after checking sizes, labels and finite numbers."""
     check_sizes(federation.parts.sizes)
+    if federation.test is not None:
+        check_test_size(len(federation.test))
     for role, samples in (("training", federation.train), ("test", federation.test)):
         if samples is not None:
             check_samples(role, samples, federation)
@@ -209,6 +211,11 @@ def check_sizes(sizes: Sequence[int] | Index) -> None:
     if 0 in sizes:
         empty = int(np.argmin(sizes))
         raise ConfigError(f"client {empty} has no samples; remove it or give it data")
+
+
+def check_test_size(n: int) -> None:
+    if not n:
+        raise ConfigError("the test set has no samples; give some, or None for no test set")
 
 
 def check_samples(role: str, samples: Samples, federation: Federation) -> None:

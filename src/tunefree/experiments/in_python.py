@@ -25,7 +25,7 @@ from tunefree.config import (
 from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
-from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError, no_argument
 from tunefree.evaluate import Measure
 from tunefree.experiments import batch
 from tunefree.experiments import compare as configured
@@ -123,7 +123,7 @@ def compare(
         known = {name for name, key in argument_keys().items() if not key.startswith("schedule.")}
         known -= {*BY_ARGUMENT, *(("fleet",) if data else ("partition", "data_dir"))}
         for name in set(given) - known:
-            raise arguments.no_argument("compare", name, {*known, "seeds", "target"})
+            raise no_argument("compare", name, {*known, "seeds", "target"})
         if data:
             workers = given.pop("workers", 0)
             if loss or evaluate or test is not None or not isinstance(model, str):

@@ -27,6 +27,8 @@ def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
     device = clients.objective.device
     if name == "auto":
         return "pool" if pool_pays(clients, sys) else "serial"
+    if name == "ray":
+        ray_fleet()
     if name != "serial" and device.type != "cpu":
         raise ConfigError(f"run.fleet = {name!r} runs on the cpu, not on {device}; use 'serial'")
     return name
@@ -41,13 +43,18 @@ def start(
         return Serial(algo, theta0, clients, states)
     if name == "pool":
         return Pool(algo, theta0, clients, workers or None, states)
+    return ray_fleet()(algo, theta0, clients, workers or None, states)
+
+
+def ray_fleet() -> Callable[..., Fleet]:
+    """The fleet of Ray, which is optional."""
     try:
         from tunefree.fleet.ray import Ray
     except ImportError as error:
         raise ConfigError(
             f"run.fleet = 'ray' needs Ray ({error}); install it: pip install 'tunefree[ray]'"
         ) from error
-    return Ray(algo, theta0, clients, workers or None, states)
+    return Ray
 
 
 def pool_pays(clients: DataClients, sys: System) -> bool:

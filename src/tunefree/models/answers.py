@@ -96,6 +96,9 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
     weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
     if len(floats) == len(weights) == 1 and floats != weights:
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
+    if tensors and not floats and "type" in reason:
+        pixels = any(tensor.dtype == torch.uint8 for tensor in tensors.values())
+        sentence += f"; give floats, x.float(){' / 255' * pixels}"
     return sentence
 
 
@@ -118,6 +121,11 @@ def check_module(module: object) -> None:
             raise ConfigError(
                 f"the model's parameter {name!r} has no shape yet, as its layer is lazy; "
                 "call the model once on a batch of inputs first"
+            )
+        if p.is_meta:
+            raise ConfigError(
+                f"the model's parameter {name!r} is on the meta device and has no numbers; load "
+                "the model's weights first, or make it on the cpu"
             )
     if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
         raise ConfigError(

@@ -187,9 +187,9 @@ class Objective:
         before = {name: b.clone() for name, b in plain.module.named_buffers()}
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             try:
+                check_loss_shape(plain.score(plain.theta0, x, y)[1])
                 first, grad = plain.loss_and_grad(plain.theta0, x, y, seed=1)
                 second, grad_again = plain.loss_and_grad(plain.theta0, x, y, seed=2)
-                plain.score(plain.theta0, x, y)
             except ConfigError:
                 raise
             except Exception as error:
@@ -205,10 +205,7 @@ class Objective:
                     f"the model takes two samples but not one ({reason}), which a client's last "
                     "batch may be; use GroupNorm, not batch norm, and squeeze(1), not squeeze()"
                 ) from error
-        if first.numel() != 1:
-            raise ConfigError(
-                f"the loss has shape {tuple(first.shape)}; it must be one number, the batch mean"
-            )
+        check_loss_shape(first)
         for name, buffer in plain.module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise ConfigError(
@@ -219,6 +216,14 @@ class Objective:
         self.stochastic = not (torch.equal(first, second) and torch.equal(grad, grad_again))
         if self._chain is not None and not same_gradient(self, x, y):
             self._chain, self.kernels = None, "plain"
+
+
+def check_loss_shape(loss: torch.Tensor) -> None:
+    if loss.numel() != 1:
+        raise ConfigError(
+            f"the loss has shape {tuple(loss.shape)}; it must be one number, the batch mean: "
+            "return loss.mean()"
+        )
 
 
 def same_gradient(objective: Objective, x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -62,6 +62,11 @@ def put(module: nn.Module, state: State, path: str) -> None:
         for name, each in state.items()
         if name in own and each.shape != own[name].shape
     ]
+    if "theta" in state and "theta" not in own:
+        raise ConfigError(
+            f"model.start = '{path}' has a server's vectors, as `tunefree export --safetensors` "
+            "writes them; export the model with --state-dict"
+        )
     if wrong:
         raise ConfigError(
             f"model.start = '{path}' does not fit the model: {wrong[0]}; give weights of the same "

@@ -115,6 +115,10 @@ class Record:
     @classmethod
     def create(cls, path: Path | None, facts: Facts) -> Record:
         """A new run file; without a path a record in memory that stores no states."""
+        if path is not None and path.is_dir():
+            raise ConfigError(
+                f"run.out = '{path}' is a folder; give a file, such as {path}/a.sqlite"
+            )
         if path is not None and path.exists():
             raise ConfigError(
                 f"run.out = '{path}' exists already and is not overwritten; choose another path, "
@@ -132,10 +136,7 @@ class Record:
             connection.executemany(NOTE, json_rows(replace(facts, writer=this_process()).as_dict()))
             connection.execute("COMMIT")
         except (OSError, sqlite3.OperationalError) as error:
-            raise ConfigError(
-                f"run.out = '{path}' cannot be written ({error}); choose a path in a folder that "
-                "you may write to"
-            ) from error
+            raise cannot_write(path, error) from error
         return cls(connection, path, lock)
 
     @classmethod
@@ -427,14 +428,25 @@ def lock_path(path: Path) -> Path:
 
 def acquire_lock(path: Path) -> FileLock:
     """The right to write a run file, until released or until the process ends."""
-    lock = FileLock(lock_path(path), thread_local=False)
+    file = lock_path(path)
+    lock = FileLock(file, thread_local=False)
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
+        if not file.exists():  # filelock takes a file that cannot be created for a locked one
+            raise cannot_write(path, f"'{file.name}' cannot be created there") from error
         raise ConfigError(
             f"'{path}' is being written by {writer_of(path)}; wait for it to end, or stop it"
         ) from error
+    except OSError as error:
+        raise cannot_write(path, error) from error
     return lock
+
+
+def cannot_write(path: Path | None, reason: object) -> ConfigError:
+    return ConfigError(
+        f"'{path}' cannot be written ({reason}); choose a path in a folder that you may write to"
+    )
 
 
 def is_locked(path: Path | None) -> bool:
