@@ -78,8 +78,9 @@ def rounds_line(found: Sequence[Standing]) -> str:
     whole = [each.best.whole_cost.rounds / each.ours.cost.rounds for each in there]
     return (
         f"At some point of its run PolarFL has the best tuned method's final accuracy on "
-        f"{len(there)} of {len(found)} tasks. To get there the tuned method needs {geometric(alone):.1f} times as many rounds, and "
-        f"{geometric(whole):.0f} times as many with its search (geometric means)."
+        f"{len(there)} of {len(found)} tasks. To get there the tuned method needs "
+        f"{geometric(alone):.1f} times as many rounds, and {geometric(whole):.0f} times as many "
+        "with its search (geometric means)."
     )
 
 
