@@ -42,7 +42,7 @@ def test_a_deployment_takes_them_too() -> None:
     assert ours == load(None, OWN)
     assert settings_from({"per-round": 0}).at(50).constants.S == 50
     assert settings_from({}).at(4).constants.S == 4
-    with pytest.raises(ConfigError, match="system.S = '3' must be a whole number"):
+    with pytest.raises(ConfigError, match="per-round = '3' must be a whole number"):
         settings_from({"per-round": "3"})
     with pytest.raises(ConfigError, match="at-least = 3 exceeds per-round = 2; lower it"):
         settings_from({"per-round": 2, "at-least": 3})

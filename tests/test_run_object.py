@@ -142,7 +142,8 @@ def test_a_resumed_run_can_be_iterated_too(tmp_path: Path) -> None:
     assert [row["round"] for row in islice(run, 3)] == [5, 6, 7]
     assert run.finish().theta_sha256 == new_run().finish().theta_sha256
     assert (run.history[0]["one"], run.history[-1]["two"]) == (1, 2)
-    more = tunefree.resume(path, model(), blobs(), TEST, rounds=12, progress=False)
+    with pytest.warns(UserWarning, match="has the measures one, two of a function"):
+        more = tunefree.resume(path, model(), blobs(), TEST, rounds=12, progress=False)
     assert more.theta_sha256 == new_run(rounds=12).finish().theta_sha256
 
 
@@ -362,8 +363,9 @@ def test_a_measure_that_fails_is_named() -> None:
     def recall(module: nn.Module) -> dict[str, float]:
         raise RuntimeError("no such class")
 
-    with pytest.raises(ConfigError, match="evaluate = recall failed with RuntimeError: no such"):
+    with pytest.raises(RuntimeError, match="no such") as error:
         new_run(evaluate=recall)
+    assert error.value.__notes__ == ["raised by your function evaluate = recall"]
 
 
 def test_a_garbage_collected_run_keeps_what_it_did(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
-from tunefree.errors import ConfigError, failure_of, refuses_unknown, unknown
+from tunefree.errors import ConfigError, refuses_unknown, unknown
 from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
@@ -75,11 +75,9 @@ class Evaluator:
         with torch.no_grad():
             try:
                 returned = self._own(self._objective.module_at(theta))
-            except Exception as error:
-                raise ConfigError(
-                    f"your function evaluate = {name_of(self._own)} failed with "
-                    f"{failure_of(error)}; it gets the model, in eval mode"
-                ) from error
+            except Exception as error:  # the user's own, which may mean to stop the run by it
+                error.add_note(f"raised by your function evaluate = {name_of(self._own)}")
+                raise
         found = own_scores(returned)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
