@@ -22,11 +22,20 @@ SHORTER = {  # flags to add, by how a command starts; the longest start wins
 
 def commands(text: str) -> list[str]:
     """The lines of indented blocks that start with our command, continued ones joined."""
-    joined = text.replace("\\\n", " ")
+    joined = re.sub(r" *\\\n *", " ", text)
     return re.findall(r"^    tunefree (.+?)(?: {2,}.*)?$", joined, flags=re.MULTILINE)
 
 
 def shorter(command: str) -> list[str]:
     """What is added to a command so that it takes seconds."""
     starts = [start for start in SHORTER if f"{command} ".startswith(f"{start} ")]
-    return SHORTER[max(starts, key=len)] if starts else []
+    added = SHORTER[max(starts, key=len)] if starts else []
+    if command.startswith("tune") and "--grid" in command:
+        return [*FEW, "--no-extend"]
+    return without_steps(added) if "--local-epochs" in command else added
+
+
+def without_steps(flags: list[str]) -> list[str]:
+    """Local epochs take the place of local steps."""
+    at = flags.index("--local-steps") if "--local-steps" in flags else len(flags)
+    return flags[:at] + flags[at + 2 :]

@@ -213,6 +213,18 @@ def test_a_tuned_method_has_its_tuning_bill(
     assert facts.config["algorithm"]["options"] == {"eta": 0.2}
 
 
+def test_a_decay_that_a_search_found_is_named(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"eta": 0.2, "decay": "linear"}
+    tuned = {"algorithm": "fedavg", "options": chosen, "bill": {"trials": 4, "rounds": 40}}
+    tuned["bill"] |= {"chosen": chosen}  # type: ignore[operator]
+    tuned["settings"] = settings("fedavg").asdict()
+    Path("tuned.json").write_text(json.dumps(tuned))
+    assert main(["compare", "fedavg@tuned.json", *FLAGS, "--seeds", "0"]) == 0
+    assert "eta = 0.2, decay = linear, found in 4 trials" in capsys.readouterr().out
+
+
 def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

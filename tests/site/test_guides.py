@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_there_are_commands_to_type() -> None:
 GIVEN = {  # what the reader of a page has already, by the file's name
     "patients.csv": "age,dose,hospital,ill\n"
     + "".join(f"{i % 9},{i % 7},{'abcd'[i % 4]},{(i % 9 + i % 7) // 8}\n" for i in range(120)),
+    "tumours.csv": "size,age,ill\n" + "".join(f"{i % 9},{i % 7},{i % 2}\n" for i in range(120)),
     "mypackage/mymodule.py": """import torch
 
 from tunefree.algorithms.fedavg import FedAvg as MyMethod
@@ -92,7 +94,8 @@ def test_the_commands_of_a_page_work_one_after_the_other(
     first = ["run", *shorter("run"), "--out"]
     for name in ("runs/first.sqlite", "a.sqlite", "b.sqlite", "base.sqlite"):
         assert main([*first, name]) == 0
-    assert main(["export", "base.sqlite", "--safetensors", "weights.safetensors"]) == 0
+    assert main(["export", "base.sqlite", "--state-dict", "weights.safetensors"]) == 0
+    shutil.copytree(DOCS / "evidence", tmp_path / "docs" / "evidence")
     for command in commands(text):
         words = shlex.split(fill(command, tmp_path))
         if not command.startswith(ENDLESS):

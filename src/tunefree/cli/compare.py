@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tunefree.cli import settings
@@ -98,8 +99,11 @@ def words_on_steps(outcome: Outcome) -> str:
         "given": [name for name in outcome.given if name not in found],
         "its default": [name for name in outcome.step_sizes if name not in outcome.given],
     }
+    chosen = {name: f"{value:.3g}" for name, value in outcome.step_sizes.items()}
+    if isinstance(found, Mapping):  # a search may find more than step sizes: a decay
+        chosen = {name: str(value) for name, value in found.items()} | chosen
     return "; ".join(
-        f"{', '.join(f'{name} = {outcome.step_sizes[name]:.3g}' for name in names)}, {source}"
+        f"{', '.join(f'{name} = {chosen[name]}' for name in names)}, {source}"
         for source, names in sources.items()
         if names
     )
