@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,10 +15,9 @@ import torch
 from tunefree.algorithms import LEARNING_RATES, WRAPPED, find
 from tunefree.algorithms.own import Maker, about_of, options_in
 from tunefree.config import SECTIONS, Schedule, argument_keys, build
-from tunefree.errors import ConfigError, no_argument
+from tunefree.errors import FLAG, ConfigError, no_argument, reworded
 
 KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
-FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
 SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "name")
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -65,14 +64,9 @@ def check_options(
             raise no_argument("train", key, [*arguments, *choice])
 
 
-@contextmanager
-def named() -> Iterator[None]:
+def named() -> AbstractContextManager[None]:
     """Errors name Python arguments instead of settings keys and command-line flags."""
-    try:
-        yield
-    except ConfigError as error:
-        error.args = (in_python(str(error)),)
-        raise
+    return reworded(in_python)
 
 
 def in_python(sentence: str) -> str:

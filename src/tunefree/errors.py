@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")  # of the command line, in a sentence
 
 
 class TunefreeError(Exception):
@@ -108,6 +111,16 @@ def failure_of(error: Exception) -> str:
     place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     reason = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}{f': {reason}' if reason else ''}{place}"
+
+
+@contextmanager
+def reworded(by: Callable[[str], str]) -> Iterator[None]:
+    """Errors name settings as the entry point does that was used, which `by` knows."""
+    try:
+        yield
+    except ConfigError as error:
+        error.args = (by(str(error)),)
+        raise
 
 
 def no_argument(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
 from tunefree.config import OPTION, Config, Deployment, argument_keys, deployed, load
-from tunefree.errors import ConfigError
+from tunefree.errors import FLAG, ConfigError, reworded
 
 KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|schedule|run)\.([A-Za-z_]\w*)")
-FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
 Builder: TypeAlias = Callable[[], nn.Module]
 OWN = {
     "data.name": "",
@@ -73,14 +72,9 @@ def settings_from(run_config: Mapping[str, Any]) -> Settings:
     return settings
 
 
-@contextmanager
-def run_config_names() -> Iterator[None]:
+def run_config_names() -> AbstractContextManager[None]:
     """Errors name keys of the run config instead of settings keys and command-line flags."""
-    try:
-        yield
-    except ConfigError as error:
-        error.args = (in_run_config(str(error)),)
-        raise
+    return reworded(in_run_config)
 
 
 def in_run_config(sentence: str) -> str:
