@@ -94,6 +94,33 @@ def test_it_tunes_runs_and_runs_nothing_twice(tunefree: Run, tmp_path: Path) -> 
     assert [path.stat().st_mtime_ns for path in runs] == before
 
 
+def test_a_method_that_runs_alone_joins_those_that_ran_before(tunefree: Run) -> None:
+    def methods(*words: str) -> dict[str, Any]:
+        _, out, _ = tunefree("cancer-mlp", *words, "--format", "json")
+        (task,) = json.loads(out)["tasks"]
+        return {each["method"]: each["accuracy"] for each in task["methods"]}
+
+    first = methods("--only", "polarfl", "fedavg", "--seeds", "0")
+    later = methods("--only", "parfrefl", "--seeds", "0")
+    assert list(later) == ["polarfl", "fedavg", "parfrefl"]
+    assert first.items() <= later.items()
+    assert list(methods("--only", "parfrefl", "--seeds", "1")) == ["parfrefl"]
+    more_trials = ("--trials", "3", "--only", "polarfl", "--seeds", "1")
+    assert list(methods(*more_trials)) == ["polarfl"]
+
+
+def test_a_task_that_fails_does_not_lose_its_earlier_results(
+    tunefree: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("cancer-mlp", "--only", "polarfl", "--format", "json")
+    _, before, _ = tunefree(*words)
+    monkeypatch.setattr(runner, "classes_of", lambda _base: None)
+    code, after, err = tunefree(*words)
+    assert code == 1
+    assert "cancer-mlp was not run" in err
+    assert json.loads(after) == json.loads(before)
+
+
 def scored_on(path: Path) -> str:
     with closing(Record.open(path)) as record:
         return "validation" if record.facts().validation else "test"

@@ -46,9 +46,14 @@ def reworded(task: Stored) -> Stored:
 
 
 def save(order: Order, tasks: Sequence[Stored]) -> Result:
-    """Store the results of tasks; those of other tasks that are there stay."""
-    known = read(order.folder, order.scale) or {"tasks": []}
-    all_tasks = {task["task"]: task for task in (*known["tasks"], *tasks)}
+    """Store the results of tasks; other tasks and methods that are there stay."""
+    known = read(order.folder, order.scale) or {"trials": order.budget, "tasks": []}
+    all_tasks = {task["task"]: task for task in known["tasks"]}
+    for task in tasks:
+        earlier = all_tasks.get(task["task"])
+        if earlier and known["trials"] == order.budget:
+            task = merged(earlier, task)
+        all_tasks[task["task"]] = task
     suite = {task.name: place for place, task in enumerate(TASKS)}
     result: Result = {
         "scale": order.scale,
@@ -58,6 +63,16 @@ def save(order: Order, tasks: Sequence[Stored]) -> Result:
     }
     atomic_file.write(file_of(order.folder, order.scale), json.dumps(result))
     return result
+
+
+def merged(earlier: Stored, task: Stored) -> Stored:
+    """The task with the methods stored earlier, if they ran at the same settings and seeds."""
+    if task.get("failed"):
+        return earlier
+    if any(earlier.get(key) != task[key] for key in ("words", "rounds", "seeds")):
+        return task
+    methods = {each["method"]: each for each in (*earlier["methods"], *task["methods"])}
+    return {**task, "methods": list(methods.values())}
 
 
 def draw(result: Result, folder: Path) -> dict[str, str]:

@@ -142,10 +142,12 @@ def run_chosen(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return interrupted(args.out)
     result = folder.save(order, finished)
+    asked = {task["task"] for task in finished}
+    shown = [task for task in result["tasks"] if task["task"] in asked]
     if args.format == "json":
-        print(json.dumps({**result, "tasks": finished}))
+        print(json.dumps({**result, "tasks": shown}))
     else:
-        show(score.standings(finished))
+        show(score.standings(shown))
         if args.scale == "smoke":
             print("smoke size only shows that it runs")
         print(f"all numbers are in {folder.file_of(args.out, args.scale)}")
