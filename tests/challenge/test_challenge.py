@@ -105,8 +105,14 @@ def test_a_method_that_runs_alone_joins_those_that_ran_before(tunefree: Run) -> 
     assert list(later) == ["polarfl", "fedavg", "parfrefl"]
     assert first.items() <= later.items()
     assert list(methods("--only", "parfrefl", "--seeds", "1")) == ["parfrefl"]
-    more_trials = ("--trials", "3", "--only", "polarfl", "--seeds", "1")
-    assert list(methods(*more_trials)) == ["polarfl"]
+
+
+def test_scores_of_another_number_of_trials_do_not_mix(tunefree: Run) -> None:
+    both = ("digits-short", "cancer-mlp", "--seeds", "0", "--format", "json")
+    tunefree(*both, "--only", "parfrefl")
+    _, out, _ = tunefree(*both, "--only", "polarfl", "--trials", "3")
+    for task in json.loads(out)["tasks"]:
+        assert [each["method"] for each in task["methods"]] == ["polarfl"]
 
 
 def test_a_task_that_fails_does_not_lose_its_earlier_results(

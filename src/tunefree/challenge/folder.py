@@ -47,12 +47,11 @@ def reworded(task: Stored) -> Stored:
 
 def save(order: Order, tasks: Sequence[Stored]) -> Result:
     """Store the results of tasks; other tasks and methods that are there stay."""
-    known = read(order.folder, order.scale) or {"trials": order.budget, "tasks": []}
+    known = read(order.folder, order.scale) or {"tasks": []}
     all_tasks = {task["task"]: task for task in known["tasks"]}
     for task in tasks:
-        earlier = all_tasks.get(task["task"])
-        if earlier and known["trials"] == order.budget:
-            task = merged(earlier, task)
+        if earlier := all_tasks.get(task["task"]):  # an older file has the trials only once
+            task = merged({"trials": known["trials"], **earlier}, task)
         all_tasks[task["task"]] = task
     suite = {task.name: place for place, task in enumerate(TASKS)}
     result: Result = {
@@ -66,10 +65,10 @@ def save(order: Order, tasks: Sequence[Stored]) -> Result:
 
 
 def merged(earlier: Stored, task: Stored) -> Stored:
-    """The task with the methods stored earlier, if they ran at the same settings and seeds."""
+    """The task with the methods stored earlier, if they ran at the same settings."""
     if task.get("failed"):
         return earlier
-    if any(earlier.get(key) != task[key] for key in ("words", "rounds", "seeds")):
+    if any(earlier.get(key) != task[key] for key in ("words", "rounds", "seeds", "trials")):
         return task
     methods = {each["method"]: each for each in (*earlier["methods"], *task["methods"])}
     return {**task, "methods": list(methods.values())}

@@ -113,6 +113,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
         "words": tasks.in_words(task, base),
         "rounds": base.system.T,
         "seeds": list(order.of_scores),
+        "trials": order.budget,
         "start": start_accuracy(results),
         "methods": [
             about_method(entry, tuned, each)
