@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_digits
 
 import tunefree
-from tunefree.algorithms.fedavg import Client, Down, Server, Up
 from tunefree.core import Exchange, Oracle, Reply, System
+from tunefree.methods.fedavg import Client, Down, Server, Up
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tests.problem import quadratic, simulate
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.conformance.check import check_algorithm
 from tunefree.core import System
+from tunefree.methods.fedavg import FedAvg
+from tunefree.testing.check import check_algorithm
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "add-your-algorithm.md").read_text(encoding="utf-8")

@@ -13,11 +13,11 @@ from torch import nn
 
 import tunefree
 from tunefree import models
-from tunefree.api import train
 from tunefree.cli import main
 from tunefree.config import Config, argument_keys, deployed, load
 from tunefree.data import partition, sources
 from tunefree.errors import ConfigError
+from tunefree.run.assemble import train
 
 DATA = (torch.zeros(5, 4), torch.arange(5) % 3)
 NO_DEFAULT = ("model", "clients", "per_round", "local_steps", "local_epochs", "out", "schedule")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.page.polarfl import newton_schulz as by_hand
+from tests.twins.polarfl import newton_schulz as by_hand
 from tunefree.core import Vec, stream
 from tunefree.geometry import (
     Shapes,

@@ -16,14 +16,14 @@ from torch import nn
 import tunefree
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments.methods import parse_method
 from tunefree.record import Record
+from tunefree.search.methods import parse_method
 
 MODULE = '''
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.algorithms.fedavg import FedAvg
+from tunefree.methods.fedavg import FedAvg
 from tunefree.core import About, Exchange, System, Vec, mean
 
 

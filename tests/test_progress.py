@@ -13,9 +13,9 @@ import rich
 import rich.console
 from rich.console import Console
 
-from tunefree import progress
 from tunefree.core import System
 from tunefree.record import Row
+from tunefree.run import progress
 
 
 class Rows:

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree.algorithms.comparfrefl import ComParFreFL
-from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.api import Run
 from tunefree.core import Exchange
 from tunefree.errors import ConfigError, FleetError, WireError
+from tunefree.methods.comparfrefl import ComParFreFL
+from tunefree.methods.padamfed import PAdaMFed
 from tunefree.record import Record
+from tunefree.run.assemble import Run
 
 Clients = list[tuple[torch.Tensor, torch.Tensor]]
 

@@ -12,11 +12,11 @@ from torch import nn
 
 import tunefree
 from tunefree import config
-from tunefree.api import Run, prepare, resume_command
 from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
 from tunefree.record import Record
+from tunefree.run.assemble import Run, prepare, resume_command
 from tunefree.schedule.membership import cohort
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")

@@ -11,7 +11,7 @@ from pathlib import Path
 from docs.making import changelog
 from tunefree import config
 from tunefree.cli import parser
-from tunefree.conformance.cost import Entry, catalog
+from tunefree.testing.cost import Entry, catalog
 
 ROOT = Path(__file__).parents[2]
 

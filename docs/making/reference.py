@@ -8,7 +8,7 @@ from typing import Any
 
 import griffe
 
-import tunefree.api
+import tunefree.run.assemble
 
 MADE = {"train": ("Run", "__init__"), "resume": ("Run", "resume")}  # whose arguments they take
 
@@ -37,7 +37,7 @@ class Reference(griffe.Extension):
             return
         api = pkg["api"]
         for name, (cls, maker) in MADE.items():
-            function = getattr(tunefree.api, name)
+            function = getattr(tunefree.run.assemble, name)
             arguments = list(api[cls][maker].parameters)[1:]
             for argument in arguments:
                 usual = inspect.signature(function).parameters[argument.name].default

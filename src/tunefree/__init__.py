@@ -6,9 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree.api import Run, load, resume, train
     from tunefree.config import Schedule
-    from tunefree.conformance.check import check_algorithm
     from tunefree.core import (
         About,
         Algorithm,
@@ -22,8 +20,10 @@ if TYPE_CHECKING:
     )
     from tunefree.data import partition
     from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
-    from tunefree.evaluate import spread
-    from tunefree.experiments.in_python import compare
+    from tunefree.run.assemble import Run, load, resume, train
+    from tunefree.run.evaluate import spread
+    from tunefree.search.in_python import compare
+    from tunefree.testing.check import check_algorithm
 
     __version__: str
 
@@ -55,17 +55,17 @@ __all__ = [
 ]
 
 HOMES = {
-    "tunefree.api": ("Run", "load", "resume", "train"),
+    "tunefree.run.assemble": ("Run", "load", "resume", "train"),
     "tunefree.config": ("Schedule",),
-    "tunefree.conformance.check": ("check_algorithm",),
+    "tunefree.testing.check": ("check_algorithm",),
     "tunefree.core": (
         *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),
         *("mean", "norm", "unit"),
     ),
     "tunefree.data": ("partition",),
     "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
-    "tunefree.evaluate": ("spread",),
-    "tunefree.experiments.in_python": ("compare",),
+    "tunefree.run.evaluate": ("spread",),
+    "tunefree.search.in_python": ("compare",),
 }
 
 

@@ -131,7 +131,7 @@ class Algorithm(Protocol):
 
     A tuning-free method also has `theory(sys)`; one that describes itself has `about`.
 
-    >>> from tunefree.algorithms import build
+    >>> from tunefree.methods.registry import build
     >>> algo = build("fedavg", System(N=5, S=2, K=3, T=10), {"eta": 0.1})
     >>> algo.sys.S, len(algo.opening()), len(algo.round())
     (2, 0, 1)

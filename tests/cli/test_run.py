@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.algorithms import REGISTRY
 from tunefree.cli import main
+from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
 from tunefree.record.summary import size
 

@@ -20,9 +20,9 @@ from safetensors.numpy import load_file
 
 import tunefree
 from tunefree import config
-from tunefree.api import prepare
 from tunefree.cli import main
 from tunefree.record import Facts, Line, Record
+from tunefree.run.assemble import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 

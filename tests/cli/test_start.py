@@ -14,10 +14,10 @@ from torch import nn
 
 import tunefree
 from tunefree import config
-from tunefree.api import Run, prepare, resume_command
 from tunefree.cli import main, settings
 from tunefree.errors import ConfigError
 from tunefree.record import Record
+from tunefree.run.assemble import Run, prepare, resume_command
 
 FEW = ["--clients=6", "--per-round=3", "--local-steps=2", "--fleet=serial", "--format=json"]
 CLIENTS = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(3)]

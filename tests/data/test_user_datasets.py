@@ -14,7 +14,6 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import tunefree
-from tunefree.api import Run
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.data.lazy import LazySamples
@@ -22,6 +21,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
+from tunefree.run.assemble import Run
 
 SETTINGS: dict[str, Any] = {"rounds": 6, "local_steps": 2, "batch_size": 4, "progress": False}
 

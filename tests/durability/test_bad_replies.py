@@ -12,19 +12,19 @@ from torch import nn
 
 import tunefree
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic
-from tunefree.algorithms.adamasfl import AdaMasFL
-from tunefree.algorithms.comparfrefl import ComParFreFL
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.mime import Mime
-from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.algorithms.parfrefl import ParFreFL
-from tunefree.algorithms.polarfl import PolarFL
-from tunefree.algorithms.scaffold import Scaffold
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.serial import Serial
+from tunefree.methods.adamasfl import AdaMasFL
+from tunefree.methods.comparfrefl import ComParFreFL
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.mime import Mime
+from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods.parfrefl import ParFreFL
+from tunefree.methods.polarfl import PolarFL
+from tunefree.methods.scaffold import Scaffold
 from tunefree.record import Record
 from tunefree.schedule.exchange import Absence
 from tunefree.schedule.simulate import simulate as play

@@ -15,9 +15,6 @@ from torch import nn
 
 import tunefree
 from tunefree import config
-from tunefree.algorithms import REGISTRY, build
-from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.api import Run, own_data, prepare, resume_command
 from tunefree.cli import main
 from tunefree.config import from_arguments
 from tunefree.core import System, Vec
@@ -25,7 +22,10 @@ from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored
+from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods.registry import REGISTRY, build
 from tunefree.record import Record
+from tunefree.run.assemble import Run, own_data, prepare, resume_command
 
 TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
 BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}

@@ -13,12 +13,12 @@ import pytest
 
 import tunefree
 from tests.durability.test_resume import CHOICES, data, model, scores, settings, stop, whole
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.api import prepare, resume_command
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.experiments.batch import plan, run_all
+from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Record
+from tunefree.run.assemble import prepare, resume_command
+from tunefree.search.batch import plan, run_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 

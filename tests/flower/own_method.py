@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.algorithms.fedavg import FedAvg
 from tunefree.core import About
+from tunefree.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import pytest
 pytest.importorskip("flwr")
 
 import tunefree
-from tunefree.flower.local.certificates import certificates, node_key
-from tunefree.flower.local.federation import Local
-from tunefree.flower.local.run import LocalRun, StockRun
 from tunefree.flower.new_app import new_app
 from tunefree.models import seeded
+from tunefree.node.local.certificates import certificates, node_key
+from tunefree.node.local.federation import Local
+from tunefree.node.local.run import LocalRun, StockRun
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900

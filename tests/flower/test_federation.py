@@ -28,7 +28,7 @@ from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.serverapp import server_app
 from tunefree.record import Record, Row
-from tunefree.run import Training
+from tunefree.run.engine import Training
 from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
@@ -386,8 +386,8 @@ def test_what_is_sent_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
     up = [r for r in nodes.received if carries(r.content)]
     sizes = sum(len(data_in(r.content, "it")) for r in up)
     d = run.theta.numel()
-    from tunefree.algorithms.padamfed import Up
     from tunefree.core import OpeningUp
+    from tunefree.methods.padamfed import Up
 
     head = len(encode(Up(torch.zeros(d), torch.zeros(d)))) - 8 * d
     first = len(encode(OpeningUp(torch.zeros(d)))) - 4 * d

@@ -15,10 +15,10 @@ from flwr.app import Context, Message
 import tunefree
 from tests.flower.nodes import N_SAMPLES, Nodes, build_model, config, load_data, samples
 from tests.flower.test_federation import assert_means, federated, quick, trained
-from tunefree.api import Run
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
+from tunefree.run.assemble import Run
 from tunefree.schedule.membership import cohort
 
 __all__ = ["quick"]  # short waits, in every test here too

@@ -27,19 +27,19 @@ from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.flower.federation import federation
 from tunefree.flower.live import WAITING, Live
-from tunefree.flower.local.certificates import node_key
-from tunefree.flower.local.federation import command_line
-from tunefree.flower.local.up import UpOptions, command_for, default_folder
 from tunefree.flower.new_app import new_app
 from tunefree.flower.pace import Pace
 from tunefree.flower.status import status
-from tunefree.flower.versions import require
+from tunefree.node.local.certificates import node_key
+from tunefree.node.local.federation import command_line
+from tunefree.node.local.up import UpOptions, command_for, default_folder
+from tunefree.node.versions import require
 
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An app, in an environment that cannot start a federation."""
-    monkeypatch.setattr("tunefree.flower.local.up.Local", None)
+    monkeypatch.setattr("tunefree.node.local.up.Local", None)
     new_app(tmp_path / "digits")
     return tmp_path / "digits"
 
@@ -210,7 +210,7 @@ def test_a_run_config_file_gets_the_number_of_nodes_too(
         seen.append(words)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("tunefree.flower.local.up.check", check)
+    monkeypatch.setattr("tunefree.node.local.up.check", check)
     (tmp_path / "run.toml").write_text('algorithm = "fedavg"\noption.eta = 0.1')
     command = ["flower", "up", str(app), "--nodes", "3", "--run-config", str(tmp_path / "run.toml")]
     assert main(command) == 2
@@ -463,7 +463,7 @@ def test_up_starts_nothing_for_a_finished_run(
         app.parent, range(3), config(app.parent, algorithm="scaffold", rounds=2, out=str(out))
     )
     list(federation(cast("Any", nodes), nodes.run_config, build_model))
-    monkeypatch.setattr("tunefree.flower.local.up.check", lambda *_: (out.name, 2))
+    monkeypatch.setattr("tunefree.node.local.up.check", lambda *_: (out.name, 2))
     assert main(["flower", "up", str(app)]) == 0
     told = capsys.readouterr()
     assert "has finished its 2 rounds already, so nothing was started" in told.err
@@ -517,6 +517,6 @@ def test_register_reports_what_the_superlink_answers(
     ],
 )
 def test_why_a_superlink_cannot_be_reached(why: str, connected: bool, sentence: str) -> None:
-    from tunefree.flower.node import unreachable
+    from tunefree.node.node import unreachable
 
     assert sentence in unreachable(require().UnreachableError(why), "host:1", connected)

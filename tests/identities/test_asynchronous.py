@@ -11,19 +11,19 @@ import torch
 
 from tests.identities.by_hand import Moment
 from tests.problem import Problem, QuadraticOracle, Trace, quadratic, simulate, simulate_buffered
-from tunefree.algorithms.adamasfl import AdaMasFL
-from tunefree.algorithms.ca2fl import CA2FL
-from tunefree.algorithms.defedavg_niid import DeFedAvgNIID
-from tunefree.algorithms.fadas import FADAS
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.fedbuff import FedBuff
-from tunefree.algorithms.masfl import MasFL
-from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.algorithms.polarfl import PolarFL
-from tunefree.algorithms.scaffold_m import ScaffoldM
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, System
 from tunefree.fleet.serial import Serial
+from tunefree.methods.adamasfl import AdaMasFL
+from tunefree.methods.ca2fl import CA2FL
+from tunefree.methods.defedavg_niid import DeFedAvgNIID
+from tunefree.methods.fadas import FADAS
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.fedbuff import FedBuff
+from tunefree.methods.masfl import MasFL
+from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods.polarfl import PolarFL
+from tunefree.methods.scaffold_m import ScaffoldM
 from tunefree.schedule.simulate import simulate as play
 from tunefree.wire import from_spec
 

@@ -12,25 +12,25 @@ import torch
 from tests.identities.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import quadratic, simulate
-from tunefree.algorithms import build
-from tunefree.algorithms.delta_sgd import DeltaSGD
-from tunefree.algorithms.fafed import FAFED
-from tunefree.algorithms.fedams_server import FedAMSServer
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.fedavgm import FedAvgM
-from tunefree.algorithms.fedcm import FedCM
-from tunefree.algorithms.feddyn import FedDyn
-from tunefree.algorithms.fedexp import FedExP, Server
-from tunefree.algorithms.fednova import FedNova
-from tunefree.algorithms.fedopt import FedAdam, FedYogi
-from tunefree.algorithms.fedprox import FedProx
-from tunefree.algorithms.fedsps import FedSPS
-from tunefree.algorithms.local_sgd import Up, local_sgd
-from tunefree.algorithms.mime import Mime, MimeLite
-from tunefree.algorithms.scaffold_m import ScaffoldM
-from tunefree.algorithms.slowmo import SlowMo
 from tunefree.core import Exchange, Reply, System
 from tunefree.errors import ConfigError
+from tunefree.methods.delta_sgd import DeltaSGD
+from tunefree.methods.fafed import FAFED
+from tunefree.methods.fedams_server import FedAMSServer
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.fedavgm import FedAvgM
+from tunefree.methods.fedcm import FedCM
+from tunefree.methods.feddyn import FedDyn
+from tunefree.methods.fedexp import FedExP, Server
+from tunefree.methods.fednova import FedNova
+from tunefree.methods.fedopt import FedAdam, FedYogi
+from tunefree.methods.fedprox import FedProx
+from tunefree.methods.fedsps import FedSPS
+from tunefree.methods.local_sgd import Up, local_sgd
+from tunefree.methods.mime import Mime, MimeLite
+from tunefree.methods.registry import build
+from tunefree.methods.scaffold_m import ScaffoldM
+from tunefree.methods.slowmo import SlowMo
 from tunefree.schedule.membership import cohort
 
 PARTIAL = System(N=7, S=3, K=4, T=25)

@@ -11,17 +11,17 @@ import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
 from tests.problem import Problem, quadratic, simulate
-from tunefree.algorithms.comparfrefl import ComParFreFL
-from tunefree.algorithms.fed_ef_sgd import FedEFSGD
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.local_sgd_c import LocalSGDC
-from tunefree.algorithms.parfrefl import ParFreFL
-from tunefree.algorithms.scafcom import Scafcom
-from tunefree.algorithms.scaffold import Scaffold
-from tunefree.algorithms.scallion import Scallion
 from tunefree.core import Reply, System
 from tunefree.errors import WireError
 from tunefree.fleet.job import Job
+from tunefree.methods.comparfrefl import ComParFreFL
+from tunefree.methods.fed_ef_sgd import FedEFSGD
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.local_sgd_c import LocalSGDC
+from tunefree.methods.parfrefl import ParFreFL
+from tunefree.methods.scafcom import Scafcom
+from tunefree.methods.scaffold import Scaffold
+from tunefree.methods.scallion import Scallion
 from tunefree.wire import from_spec
 
 PARTIAL = System(N=7, S=3, K=4, T=25)

@@ -10,8 +10,8 @@ import torch
 
 from tests.identities.by_hand import by_hand
 from tests.problem import quadratic, simulate
-from tunefree.algorithms import build
 from tunefree.core import Reply, System, stream
+from tunefree.methods.registry import build
 
 SYS = System(N=7, S=4, K=3, T=25)
 STORM: dict[str, object] = {"momentum": "storm"}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.problem import Array, Problem, quadratic, simulate
-from tunefree.algorithms import build
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.scaffold import Scaffold
 from tunefree.core import Algorithm, System
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.registry import build
+from tunefree.methods.scaffold import Scaffold
 
 SEEDS = range(5)
 

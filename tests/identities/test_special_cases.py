@@ -10,15 +10,15 @@ import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
 from tests.problem import Array, Problem, quadratic, simulate
-from tunefree.algorithms.padamfed import PAdaMFed
-from tunefree.algorithms.padamfed_vr import PAdaMFedVR
-from tunefree.algorithms.parfrefl import ParFreFL
-from tunefree.algorithms.scaffold import Scaffold
-from tunefree.algorithms.scaffold_m import ScaffoldM
-from tunefree.algorithms.scaffold_m_vr import ScaffoldMVR
-from tunefree.algorithms.scaffold_norm import ScaffoldNorm
 from tunefree.core import System, Vec
 from tunefree.fleet.job import Job
+from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods.padamfed_vr import PAdaMFedVR
+from tunefree.methods.parfrefl import ParFreFL
+from tunefree.methods.scaffold import Scaffold
+from tunefree.methods.scaffold_m import ScaffoldM
+from tunefree.methods.scaffold_m_vr import ScaffoldMVR
+from tunefree.methods.scaffold_norm import ScaffoldNorm
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)

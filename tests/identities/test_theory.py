@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tunefree.algorithms import REGISTRY, configure, note_no_momentum
 from tunefree.config import load
 from tunefree.core import System
+from tunefree.methods.registry import REGISTRY, configure, note_no_momentum
 
 WITH_THEORY = [name for name, cls in REGISTRY.items() if cls.about.steps]
 

@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import tunefree
-from tunefree.api import Run
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
+from tunefree.run.assemble import Run
 
 
 def images(clients: int = 4, n: int = 17) -> list[Any]:

@@ -12,9 +12,9 @@ import torch
 
 import tunefree
 from tunefree import config
-from tunefree.api import Run, prepare
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
+from tunefree.run.assemble import Run, prepare
 
 SMALL: dict[str, object] = {
     **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2},

@@ -12,7 +12,7 @@ import torch
 
 import tunefree
 from tests.report.conftest import SEARCH, configured, made, planned, scores
-from tunefree.algorithms.fedavg import FedAvg
+from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
 from tunefree.report.content import content
 from tunefree.report.files import find

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conformance.variants import every_algorithm
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic, simulate_buffered
 from tests.schedule.naive import eager
-from tunefree.algorithms.ca2fl import CA2FL
-from tunefree.algorithms.fedavg import FedAvg
-from tunefree.algorithms.fedbuff import FedBuff
-from tunefree.algorithms.padamfed import PAdaMFed
+from tests.testing.variants import every_algorithm
 from tunefree.config import Schedule
 from tunefree.core import Algorithm, Exchange, System, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.serial import Serial
+from tunefree.methods.ca2fl import CA2FL
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.fedbuff import FedBuff
+from tunefree.methods.padamfed import PAdaMFed
 from tunefree.schedule.delays import LAWS, Trace
 from tunefree.schedule.exchange import Absence, Step
 from tunefree.schedule.simulate import simulate as play

@@ -53,7 +53,7 @@ GIVEN = {  # what the reader of a page has already, by the file's name
     "tumours.csv": "size,age,ill\n" + "".join(f"{i % 9},{i % 7},{i % 2}\n" for i in range(120)),
     "mypackage/mymodule.py": """import torch
 
-from tunefree.algorithms.fedavg import FedAvg as MyMethod
+from tunefree.methods.fedavg import FedAvg as MyMethod
 
 
 def load():

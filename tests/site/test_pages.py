@@ -9,8 +9,8 @@ import pytest
 
 from docs.making import links, pages, pictures
 from tunefree import config
-from tunefree.algorithms import REGISTRY
 from tunefree.cli import parser
+from tunefree.methods.registry import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = list(pages.commands())

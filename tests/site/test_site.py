@@ -16,7 +16,7 @@ import pytest
 
 import tunefree
 from docs.making import pages
-from tunefree.algorithms import REGISTRY
+from tunefree.methods.registry import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.page.compression import qsgd, sign, top
+from tests.twins.compression import qsgd, sign, top
 from tests.wire.specs import SPECS, UNBIASED, every_spec, layouts, vectors
 from tunefree.core import Vec, stream
 from tunefree.wire import Compressed, from_spec

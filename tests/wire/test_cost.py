@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.problem import quadratic, simulate
-from tunefree.algorithms import REGISTRY, build
 from tunefree.core import System
+from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step
 
 SYS = System(N=7, S=3, K=2, T=8)

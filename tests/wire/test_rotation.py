@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.page.compression import rotated as naive
-from tests.page.compression import rotation
+from tests.twins.compression import rotated as naive
+from tests.twins.compression import rotation
 from tunefree.core import stream
 from tunefree.wire import from_spec
 from tunefree.wire.compressed import GAUSSIAN, RotatedLevels

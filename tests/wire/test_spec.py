@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.wire.specs import every_spec
-from tunefree.algorithms import COMPRESSING, REGISTRY, build
 from tunefree.core import System
 from tunefree.errors import ConfigError
+from tunefree.methods.registry import COMPRESSING, REGISTRY, build
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import (
     AnyOf,

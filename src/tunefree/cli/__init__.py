@@ -15,15 +15,12 @@ from typing import Any, NoReturn, TextIO
 
 from tunefree.cli import (
     algorithms,
-    bench,
-    challenge,
     check,
     compare,
     data,
     export,
     flower,
     report,
-    reproduce,
     run,
     runs,
     show,
@@ -45,12 +42,9 @@ START = """tunefree: federated learning without learning rates
   tunefree runs                      the runs in a folder and how they ended
   tunefree show FILE                 a run in words; --clients: scores of each client
   tunefree export FILE --csv X       its history as a table; --state-dict X: its model
-  tunefree reproduce list            the papers' claims; `reproduce 24` runs and decides one
-  tunefree challenge list            tasks that compare untuned methods with tuned ones
   tunefree algorithms                all methods: their costs and what must be tuned
   tunefree data list                 data sets by name
   tunefree check NAME                test an algorithm, ours or yours, against the contract
-  tunefree bench                     our speed compared with a plain PyTorch loop
   tunefree flower new DIR            an app for a real federation; `flower up` tries it here
   tunefree COMMAND --help            all settings of a command
   tunefree --version                 the version
@@ -141,6 +135,11 @@ def command(argv: Sequence[str] | None) -> int:
     if args.command is None:
         print(START, end="")
         return 0
+    return act(args)
+
+
+def act(args: argparse.Namespace) -> int:
+    """Do what the command says; every error is one sentence."""
     from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
@@ -170,12 +169,9 @@ def parser() -> Parser:
         ("runs", runs, "the runs in a folder and how they ended"),
         ("show", show, "a run in words"),
         ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
-        ("reproduce", reproduce, "run and decide the papers' claims"),
-        ("challenge", challenge, "untuned methods against tuned ones, on a fixed suite of tasks"),
         ("algorithms", algorithms, "the methods and their costs"),
         ("data", data, "list data sets, download one, show one"),
         ("check", check, "test an algorithm, ours or yours, against the contract"),
-        ("bench", bench, "measure the speed on this machine"),
         ("flower", flower, "real federations: create an app, try it on this machine"),
     ):
         command = commands.add_parser(name, help=about)

@@ -13,7 +13,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def algorithms_command(args: argparse.Namespace) -> int:
-    from tunefree.conformance.cost import catalog
+    from tunefree.testing.cost import catalog
 
     entries = catalog()
     if args.format == "json":

@@ -17,7 +17,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def check_command(args: argparse.Namespace) -> int:
-    from tunefree.conformance.check import findings
+    from tunefree.testing.check import findings
 
     rows = list(findings(args.algorithm, args.pool))
     if args.format == "json":

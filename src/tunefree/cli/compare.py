@@ -13,7 +13,7 @@ from tunefree.errors import ConfigError
 from tunefree.record.summary import size
 
 if TYPE_CHECKING:
-    from tunefree.experiments.compare import Outcome
+    from tunefree.search.compare import Outcome
 
 SEEDS = (0, 1, 2)
 WIDTH = 140  # columns; a comparison does not fit into 80
@@ -45,8 +45,8 @@ def accuracy(text: str) -> float:
 
 def compare_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import methods
-    from tunefree.experiments.compare import compare
+    from tunefree.search import methods
+    from tunefree.search.compare import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")

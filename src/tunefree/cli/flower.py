@@ -113,7 +113,7 @@ def up_command(args: argparse.Namespace) -> int:
             "--auth needs --tls: node keys are of no use on an unencrypted connection"
         )
     try:
-        from tunefree.flower.local.up import UpOptions, command_for, default_folder, up
+        from tunefree.node.local.up import UpOptions, command_for, default_folder, up
     except ImportError as error:
         raise ConfigError(
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
@@ -139,7 +139,7 @@ def up_command(args: argparse.Namespace) -> int:
 
 
 def node_command(args: argparse.Namespace) -> int:
-    from tunefree.flower.versions import require
+    from tunefree.node.versions import require
 
     private = require()
     if args.insecure and (args.root_certificates or args.key):
@@ -147,7 +147,7 @@ def node_command(args: argparse.Namespace) -> int:
             "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
             "use on an unencrypted connection"
         )
-    from tunefree.flower.node import Options, serve
+    from tunefree.node.node import Options, serve
 
     config = private.parse_config("--node-config", args.node_config)
     serve(
@@ -157,10 +157,10 @@ def node_command(args: argparse.Namespace) -> int:
 
 
 def register_command(args: argparse.Namespace) -> int:
-    from tunefree.flower.versions import require
+    from tunefree.node.versions import require
 
     private = require()
-    from tunefree.flower.node import unreachable
+    from tunefree.node.node import unreachable
 
     results = {}
     for key in args.keys:

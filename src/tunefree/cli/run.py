@@ -32,10 +32,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    from tunefree.api import prepare, resume_command
-    from tunefree.describe import introduction
     from tunefree.errors import WireError
-    from tunefree.progress import Stop, show_progress
+    from tunefree.run.assemble import prepare, resume_command
+    from tunefree.run.progress import Stop, show_progress
+    from tunefree.run.text import introduction
 
     given = settings.flags_given(args)
     if args.resume is None:

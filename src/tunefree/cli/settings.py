@@ -108,7 +108,7 @@ def load(path: Path | None, given: dict[str, object]) -> Config:
     settings = with_data(path, given)
     if not settings.model.start:
         return settings
-    from tunefree.api import with_start
+    from tunefree.run.assemble import with_start
 
     return with_start(settings)
 

@@ -39,7 +39,7 @@ def show_command(args: argparse.Namespace) -> int:
     with closing(Record.open(args.run)) as record:
         shown, lines = overview(record), [page(record.summary())]
     if args.clients:
-        from tunefree.api import client_scores
+        from tunefree.run.assemble import client_scores
 
         rows = client_scores(args.run)
         shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
@@ -130,7 +130,7 @@ def scored(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
-    from tunefree.evaluate import spread
+    from tunefree.run.evaluate import spread
 
     return spread([dict(row) for row in rows], name)
 

@@ -12,7 +12,7 @@ from tunefree.errors import ConfigError
 from tunefree.report.width import WITHIN, Width
 
 if TYPE_CHECKING:
-    from tunefree.experiments.sweep import Sweep
+    from tunefree.search.sweep import Sweep
 
 SEEDS = (0,)
 
@@ -37,8 +37,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import methods
-    from tunefree.experiments.sweep import HALF_DECADES, as_dict, sweep
+    from tunefree.search import methods
+    from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
 
     method = methods.parse_method(args.method)
     if args.over in method.options:

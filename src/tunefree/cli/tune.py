@@ -11,7 +11,7 @@ from tunefree.errors import ConfigError
 from tunefree.record.summary import size
 
 if TYPE_CHECKING:
-    from tunefree.experiments.tune import Grid, Trial, TuningResult
+    from tunefree.search.tune import Grid, Trial, TuningResult
 
 SEEDS = (1000,)  # not those of comparisons, whose luck must not decide the choice
 
@@ -43,8 +43,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def tune_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.experiments import methods
-    from tunefree.experiments.tune import declared_grid, save, tune
+    from tunefree.search import methods
+    from tunefree.search.tune import declared_grid, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
@@ -110,7 +110,7 @@ def parse_grid(given: list[str]) -> Grid:
 
 
 def show(tuned: TuningResult) -> None:
-    from tunefree.experiments.tune import text
+    from tunefree.search.tune import text
 
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)

@@ -10,22 +10,22 @@ from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree import algorithms
-from tunefree.api import MakeAlgorithm
 from tunefree.core import OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
-from tunefree.evaluate import scores_on
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, settings_from
+from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
 from tunefree.models.threads import one_thread
+from tunefree.run.assemble import MakeAlgorithm
+from tunefree.run.evaluate import scores_on
 from tunefree.wire import decode, encode
 
 SERVER = "the server"
@@ -74,7 +74,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
         config = settings_from(node.run_config).at(N, K)
         with one_thread():
             objective, data = side.objective
-            algo = algorithms.configure(config, objective.shapes, side.algorithm)
+            algo = registry.configure(config, objective.shapes, side.algorithm)
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
             Down = exchanges(algo, stage, t)[number].Down

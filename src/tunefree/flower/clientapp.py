@@ -12,10 +12,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 if TYPE_CHECKING:
-    from tunefree.api import MakeAlgorithm
     from tunefree.flower.client_work import ClientSide
     from tunefree.flower.settings import Builder
     from tunefree.models.targets import Loss
+    from tunefree.run.assemble import MakeAlgorithm
 
 BY_SIZE = {"local-epochs", "sampling"}  # keys of the run config that may need a client's size
 

@@ -10,13 +10,10 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from tunefree import algorithms
-from tunefree.api import MakeAlgorithm
 from tunefree.config import Config, with_sizes
 from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
-from tunefree.evaluate import scores_on
 from tunefree.flower.changes import changes
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
@@ -26,13 +23,16 @@ from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.settings import Builder, Settings, run_config_names, settings_from
 from tunefree.flower.transport import Transport
+from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.targets import Loss, Task, default_loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import describe, drawn, fingerprint
-from tunefree.run import Training, check_resumable, open_record
+from tunefree.run.assemble import MakeAlgorithm
+from tunefree.run.engine import Training, check_resumable, open_record
+from tunefree.run.evaluate import scores_on
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
@@ -79,7 +79,7 @@ def federation(
         return with_sizes(settings.at(N), nodes.sizes(N))
 
     def build(N: int) -> Algorithm:
-        return algorithms.configure(at(N), objective.shapes, make)
+        return registry.configure(at(N), objective.shapes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
         return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).canonical()}
@@ -89,7 +89,7 @@ def federation(
     N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
-    algorithms.note_no_momentum(ledger.algo)
+    registry.note_no_momentum(ledger.algo)
     members = Members(
         *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
     )
@@ -124,7 +124,7 @@ def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgori
     """Refuse what cannot run before anything is written, sent or started."""
     N = max(settings.own.clients, settings.per_round)
     with run_config_names():
-        algo = algorithms.configure(settings.at(N), objective.shapes, make)
+        algo = registry.configure(settings.at(N), objective.shapes, make)
         check(settings.first().schedule, algo)
     if len(algo.opening()) > 1:
         raise ConfigError(
@@ -195,9 +195,9 @@ def started_identity(
         started = settings.for_rounds(record.facts().system.get("T", config.system.T))
     if started.first() != config:
         before, after = (
-            algorithms.configure(each, objective.shapes, make) for each in (started.first(), config)
+            registry.configure(each, objective.shapes, make) for each in (started.first(), config)
         )
-        algorithms.check_rounds(before, after)
+        registry.check_rounds(before, after)
     return identity(started, objective, make)
 
 
@@ -219,7 +219,7 @@ def identity(
     """What a resumed run must have in common with its start."""
     config = settings.first()
     chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
-    E, options = config.system.epochs, algorithms.options_of(chosen)
+    E, options = config.system.epochs, registry.options_of(chosen)
     options.pop("compressor", None)
     own = text_of(make) + (repr(options) if options else "")
     return {

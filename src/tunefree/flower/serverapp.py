@@ -13,11 +13,11 @@ from flwr.serverapp import Grid, ServerApp
 from tunefree.flower.log import EXPECTED
 
 if TYPE_CHECKING:
-    from tunefree.api import MakeAlgorithm
     from tunefree.flower.settings import Builder
     from tunefree.models.targets import Loss
     from tunefree.record import Row
-    from tunefree.run import Training
+    from tunefree.run.assemble import MakeAlgorithm
+    from tunefree.run.engine import Training
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 OUT = "federation.sqlite"

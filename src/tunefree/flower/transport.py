@@ -9,7 +9,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from tunefree.errors import ConfigError
-from tunefree.flower.versions import require
+from tunefree.node.versions import require
 
 FRESH = 1.0  # seconds before the list of connected nodes is fetched again
 

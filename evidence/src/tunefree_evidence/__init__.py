@@ -1,0 +1,1 @@
+"""The evidence for tunefree: claims, challenge, speed."""

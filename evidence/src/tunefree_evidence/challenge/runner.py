@@ -1,0 +1,237 @@
+"""Running a task: train its start, tune the methods that need it, run every method and seed.
+
+Each task has a folder of run files, so that an interrupted challenge resumes, and a method that is
+added later runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
+
+from tunefree import config
+from tunefree.config import Config
+from tunefree.data import sources
+from tunefree.errors import ConfigError, FleetError
+from tunefree.record import Row
+from tunefree.run.assemble import with_start
+from tunefree.search import methods
+from tunefree.search.batch import Result, plan, run_all, run_groups
+from tunefree.search.compare import with_seed
+from tunefree.search.tune import (
+    Search,
+    TuningResult,
+    at_point,
+    check_grid,
+    on_held_out,
+    search_all,
+)
+from tunefree_evidence.challenge import tasks
+from tunefree_evidence.challenge.methods import (
+    TRIALS,
+    TUNING_SEED,
+    Entry,
+    check_names,
+    entries,
+    why_not,
+)
+from tunefree_evidence.challenge.tasks import Scale, Task
+
+TRIAL_EVALUATIONS = 4  # of a trial; hopeless ones are pruned by them
+
+Stored: TypeAlias = dict[str, Any]  # a task, or a method on it, as it is stored
+Log: TypeAlias = Callable[[str], None]
+
+
+class Order(NamedTuple):
+    """What is asked for."""
+
+    tasks: Sequence[Task]
+    scale: Scale
+    folder: Path
+    own: Sequence[str] = ()  # methods in addition to those of the suite
+    only: Sequence[str] = ()  # of the suite only these; empty: all
+    seeds: Sequence[int] = ()  # empty: those of the size
+    trials: int = 0  # 0: those of the size
+    workers: int = 0
+
+    @property
+    def of_scores(self) -> tuple[int, ...]:
+        return tuple(self.seeds) or tasks.SEEDS[self.scale]
+
+    @property
+    def budget(self) -> int:
+        return self.trials or TRIALS[self.scale]
+
+
+def run_tasks(order: Order, log: Log) -> Iterator[Stored]:
+    """Every task in turn; one that cannot run is reported, and the others continue."""
+    if TUNING_SEED in order.of_scores:
+        raise ConfigError(
+            f"--seeds {TUNING_SEED} is the seed that methods are tuned with; score them on others"
+        )
+    check_names(order.own, order.only)
+    for number, task in enumerate(order.tasks, 1):
+        log(f"{task.name}: task {number} of {len(order.tasks)}")
+        try:
+            yield run_task(order, task, log)
+        except (ConfigError, FleetError) as error:
+            log(f"  {task.name} was not run: {error}")
+            yield {"task": task.name, "failed": str(error), "methods": []}
+
+
+def run_task(order: Order, task: Task, log: Log) -> Stored:
+    """One task, with every method that can run it."""
+    folder = order.folder / order.scale / task.name
+    base = configure(task, order.scale)
+    if classes_of(base) is None:
+        raise ConfigError(f"data.name = {base.data.name!r} has no classes and so no accuracy")
+    if task.trained:
+        base = train_start(task, base, folder)
+    runnable = list[Entry]()
+    for entry in entries(task.kind, order.own, order.only):
+        if reason := why_not(entry, base):
+            log(f"  {entry.method} is skipped: {reason}")
+        else:
+            runnable.append(entry)
+    found = tune(order, runnable, base, folder, log)
+    chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Config]()
+    for entry in runnable:
+        settings, _ = methods.configure(methods.parse_method(entry.method), base)
+        if entry.grid and entry.method not in found:
+            log(f"  {entry.method}: no trial finished")
+            continue
+        tuned = found.get(entry.method)
+        chosen.append((entry, tuned))
+        scored.append(on_test_set(at_point(settings, tuned.point) if tuned else settings))
+    log(f"  {len(chosen)} methods with {len(order.of_scores)} seeds")
+    runs = [
+        [plan(folder, entry.method, with_seed(each, seed)) for seed in order.of_scores]
+        for (entry, _), each in zip(chosen, scored, strict=True)
+    ]
+    results = run_groups(runs, order.workers)
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "held_out": task.held_out,
+        "words": tasks.in_words(task, base),
+        "rounds": base.system.T,
+        "seeds": list(order.of_scores),
+        "trials": order.budget,
+        "start": start_accuracy(results),
+        "methods": [
+            about_method(entry, tuned, each)
+            for (entry, tuned), each in zip(chosen, results, strict=True)
+        ],
+    }
+
+
+def configure(task: Task, scale: Scale) -> Config:
+    """The settings that all methods share."""
+    keys = tasks.settings(task, scale)
+    base = config.load(None, keys)
+    return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.evaluations)))
+
+
+def on_test_set(settings: Config) -> Config:
+    """The same settings with all training samples: a task's held-out share is for trials only."""
+    return replace(settings, data=replace(settings.data, validation=0.0))
+
+
+def every(rounds: int, evaluations: int) -> int:
+    return max(1, rounds // evaluations)
+
+
+def classes_of(base: Config) -> int | None:
+    data = base.data
+    return sources.classes_of(data.name, data.dir or None, **data.options)
+
+
+def train_start(task: Task, base: Config, folder: Path) -> Config:
+    """The same settings from a model that FedAvg has trained on iid clients."""
+    similar = {"data.partition": "iid", "system.N": 10, "system.S": 10, "algorithm.name": "fedavg"}
+    usual = config.load(None, {**similar, "algorithm.eta": 0.1})
+    rounds = min(task.trained, base.system.T)
+    first = replace(
+        base,
+        algorithm=usual.algorithm,
+        system=replace(usual.system, K=base.system.K, T=rounds),
+        data=replace(base.data, partition="iid"),
+        model=replace(base.model, lora=0),
+        schedule=usual.schedule,
+        run=replace(base.run, seed=TUNING_SEED, eval_every=rounds),
+    )
+    run = plan(folder, "start", first)
+    (result,) = run_all([run])
+    if result.state != "done":
+        raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
+    return with_start(replace(base, model=replace(base.model, start=str(run.path))))
+
+
+def tune(
+    order: Order, runnable: Sequence[Entry], base: Config, folder: Path, log: Log
+) -> Mapping[str, TuningResult]:
+    """Tune the methods that need it, all trials in parallel."""
+    searches: dict[str, Search] = {}
+    for entry in runnable:
+        if entry.grid:
+            settings, _ = methods.configure(methods.parse_method(entry.method), base)
+            few = replace(settings.run, eval_every=every(base.system.T, TRIAL_EVALUATIONS))
+            trial = on_held_out(replace(settings, run=few))
+            check_grid(trial, entry.grid)
+            searches[entry.method] = Search(trial, entry.grid, folder / "trials")
+    if searches:
+        log(f"  tuning {len(searches)} methods, at most {order.budget} trials each")
+        search_all(
+            list(searches.values()), [TUNING_SEED], budget=order.budget, workers=order.workers
+        )
+    found = {method: search.result() for method, search in searches.items()}
+    return {method: result for method, result in found.items() if result}
+
+
+def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Stored:
+    """How a method did on a task; a diverged run has accuracy 0."""
+    bill = tuned.bill if tuned else {"trials": 0, "rounds": 0, "seconds": 0.0}
+    bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
+    return {
+        "method": entry.method,
+        "name": methods.parse_method(entry.method).name,
+        "tuned": bool(entry.grid),
+        "chosen": dict(tuned.point) if tuned else {},
+        "bill": {
+            "trials": bill["trials"],
+            "rounds": bill["rounds"],
+            "bits": bits,
+            "seconds": round(bill["seconds"], 1),
+        },
+        "accuracy": [final_accuracy(result) for result in results],
+        "states": [result.state for result in results],
+        "curves": [curve(result.history) for result in results],
+    }
+
+
+def final_accuracy(result: Result) -> float:
+    done = result.state == "done" and result.scores
+    return round(result.scores[-1]["accuracy"], 5) if done else 0.0
+
+
+def curve(history: Sequence[Row]) -> list[list[float]]:
+    """Round, accuracy, bits (up and down) and seconds at every evaluation."""
+    return [
+        [
+            int(row["round"]),
+            round(row["accuracy"], 4),
+            int(row["bits_up"] + row["bits_down"]),
+            round(row["seconds"], 2),
+        ]
+        for row in history
+        if "accuracy" in row
+    ]
+
+
+def start_accuracy(results: Sequence[Sequence[Result]]) -> float:
+    """The mean accuracy of the initial models."""
+    return round(fmean(each.scores[0]["accuracy"] for each in results[0] if each.scores), 4)

@@ -1,0 +1,202 @@
+"""The papers' experiments as settings and methods, at three sizes.
+
+smoke   digits and a tiny network: seconds, shows only that everything runs
+small   reduced so that everything takes about an hour on two cores; `sizes` describes it
+paper   the papers' data, networks and sizes; where a paper gives none, `GAPS` names it
+
+A method is written as for `tunefree compare`. A method that declares a grid is tuned on held-out
+samples unless its step size is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from tunefree.methods import registry
+from tunefree.search import methods
+from tunefree.search.tune import Grid
+
+Scale = Literal["smoke", "small", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0, 1), "small": (0, 1, 2), "paper": (0, 1)}
+TUNING_SEED = 100  # never used for verdicts
+THEORY_ROUNDS: Mapping[Scale, int] = {"smoke": 64, "small": 4096, "paper": 16384}
+THEORY_SEEDS: Mapping[Scale, tuple[int, ...]] = {
+    "smoke": (0, 1),
+    "small": tuple(range(5)),
+    "paper": tuple(range(10)),
+}
+
+
+class Setting(NamedTuple):
+    """What the methods of one picture share."""
+
+    settings: Mapping[str, object]
+    seeds: int = 10**9  # methods run with at most so many of the seeds
+    sweep_seeds: int = 2  # and methods at a given step size with so many
+    tuned_in: str = ""  # the setting in which its methods are tuned, if another one
+
+
+class Family(NamedTuple):
+    """Settings that differ in data and partition only."""
+
+    small: Mapping[str, object]
+    paper: Mapping[str, object]
+    seeds: int = 10**9
+
+
+SMOKE = {
+    "data.name": "digits",
+    "model.name": "mlp",
+    "model.hidden": 8,
+    "data.batch_size": 8,
+    "run.eval_every": 5,
+    **{"system.N": 10, "system.S": 2, "system.K": 2, "system.T": 20},
+}
+IMAGES = Family(
+    small={
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
+        **{"data.batch_size": 20, "run.eval_every": 30},
+    },
+    paper={
+        **{"system.N": 100, "system.S": 10, "system.K": 12, "system.T": 150},
+        **{"data.batch_size": 100, "run.eval_every": 15},
+    },
+)
+LATE = Family(IMAGES.small, IMAGES.paper, seeds=2)
+EMNIST = Family(
+    small={
+        **{"data.name": "emnist-part-balanced", "model.name": "cnn_mnist"},
+        **{"system.N": 50, "system.S": 4, "system.K": 3, "system.T": 400},
+        **{"data.batch_size": 16, "run.eval_every": 80},
+    },
+    paper={
+        "data.name": "emnist",
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
+        **{"data.batch_size": 64, "run.eval_every": 10},
+    },
+)
+CIFAR = Family(
+    small={
+        **{"data.name": "cifar10", "model.name": "cnn_mnist", "run.grad_norm": True},
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 200},
+        **{"data.batch_size": 20, "run.eval_every": 40},
+    },
+    paper={
+        **{"data.name": "cifar10", "run.grad_norm": True},
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 1000},
+        **{"data.batch_size": 64, "run.eval_every": 50},
+    },
+)
+IMDB = Family(
+    small={
+        **{"data.name": "imdb", "data.length": 60, "model.embedding": 16, "model.hidden": 16},
+        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
+        **{"data.batch_size": 16, "run.eval_every": 25},
+    },
+    paper={
+        "data.name": "imdb",
+        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
+        **{"data.batch_size": 32, "run.eval_every": 10},
+    },
+)
+LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs in flight; methods are tuned at the second
+    "smoke": (2, 4, 6, 8),
+    "small": (5, 10, 25, 40),
+    "paper": (10, 20, 30, 50),
+}
+
+
+def settings(scale: Scale) -> dict[str, Setting]:
+    """All settings of a size, by name."""
+
+    def of(family: Family, data: str, partition: str, **more: object) -> Setting:
+        keys = {"data.partition": partition, **{k.replace("_", "."): v for k, v in more.items()}}
+        if scale == "smoke":
+            plain = "dirichlet:1" if partition.startswith("beta") else partition
+            norm = {"run.grad_norm": True} if "run.grad_norm" in family.small else {}
+            return Setting({**SMOKE, **norm, **keys, "data.partition": plain}, family.seeds)
+        size = family.small if scale == "small" else family.paper
+        named = {"data.name": data} if data else {}
+        return Setting({**size, **named, **keys}, family.seeds)
+
+    found = {
+        f"{short}-{kind}": of(family, data, partition)
+        for family, short, data, skew in (
+            (IMAGES, "mnist", "mnist", "dirichlet:0.1"),
+            (IMAGES, "fashion", "fashion-mnist", "dirichlet:0.1"),
+            (EMNIST, "emnist", "", "dirichlet:1"),
+            (CIFAR, "cifar", "", "dirichlet:0.5"),
+            (IMDB, "imdb", "", "beta:2,5"),
+        )
+        for kind, partition in (("iid", "iid"), ("skew", skew))
+    }
+    found["ablation"] = (
+        found["cifar-skew"] if scale == "paper" else of(IMAGES, "fashion-mnist", "dirichlet:0.5")
+    )
+    for place, jobs in enumerate(LEVELS[scale]):
+        late = of(
+            LATE,
+            "fashion-mnist",
+            "dirichlet:0.5",
+            schedule_name="buffered",
+            schedule_concurrency=jobs,
+        )
+        found[f"late-{place}"] = late._replace(tuned_in="late-1")
+    wire = of(IMAGES, "mnist", "iid")
+    tiny = {"system.S": 2, "system.K": 1, "system.T": 3, "run.eval_every": 3}
+    found["wire"] = Setting({**wire.settings, **tiny}, seeds=1, sweep_seeds=1)
+    return found
+
+
+ETAS = (1e-2, 3e-2, 1e-1, 3e-1)
+SMALL_GRIDS: Mapping[str, Grid] = {
+    "fedavg": {"eta": ETAS},
+    "scaffold": {"eta": ETAS},
+    "scaffold_m": {"eta": ETAS},
+    "scaffold_norm": {"gamma": (1e-2, 3e-2, 1e-1, 3e-1)},
+    "scafcom": {"eta": ETAS},
+    "fedbuff": {"eta": ETAS},
+    "ca2fl": {"eta": ETAS},
+    "defedavg_niid": {"eta": ETAS},
+    "fadas": {"eta": (3e-2, 1e-1), "gamma": (1e-3, 3e-3, 1e-2)},
+    "masfl": {"eta": (1e-2, 1e-1), "gamma": (0.1, 0.3, 1.0)},
+}
+
+
+PAPER_GRIDS: Mapping[str, Grid] = {  # a run takes minutes: coarser, but extended at the edges too
+    **{name: {"eta": ETAS[1:]} for name in SMALL_GRIDS},
+    "scaffold": {"eta": ETAS[:3]},
+    "scaffold_norm": {"gamma": (1e-1, 3e-1, 1.0)},
+    "fadas": {"eta": (3e-2, 1e-1), "gamma": (1e-3, 3e-3)},
+    "masfl": {"eta": (3e-2, 1e-1), "gamma": (0.3, 1.0)},
+}
+
+
+def grid_of(name: str, scale: Scale) -> Grid:
+    """The grid that a method is tuned on; two values at smoke size."""
+    if scale == "paper":
+        return PAPER_GRIDS[name]
+    grid = SMALL_GRIDS[name]
+    return {k: v[-2:] for k, v in list(grid.items())[:1]} if scale == "smoke" else grid
+
+
+def is_tuned(method: str) -> bool:
+    """Whether the method's step sizes have to be tuned."""
+    spec = methods.parse_method(method)
+    return bool(registry.REGISTRY[spec.name].about.grid) and "eta" not in spec.options
+
+
+def swept_step(method: str) -> str:
+    """The step size at which the method is one value of a sweep; empty if it is in none."""
+    options = methods.parse_method(method).options
+    return next((step for step in ("gamma", "eta") if step in options), "")
+
+
+def methods_at(method: str, step: str, values: Sequence[float]) -> list[str]:
+    """The method at each of these step sizes."""
+    name, _, options = method.partition(":")
+    free = "" if registry.REGISTRY[name].about.grid else ",explicit_steps=true"
+    own = f",{options}" if options else ""
+    return [f"{name}:{step}={value:g}{free}{own}" for value in values]

@@ -1,0 +1,136 @@
+"""FedAdagrad, FedAdam, FedYogi: an adaptive method on the server, local SGD on the clients.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive federated optimization",
+ICLR 2021, Algorithm 2 (lines numbered by us; η, η_s and ε are the paper's η_l, η and τ).
+
+     1  require θ^0; m = 0; v = ε^2
+     2  sample S clients; each starts at θ_i = θ
+     3      θ_i = θ_i - η ∇F(θ_i; ξ)                                 K times
+     4      upload Δ_i = θ - θ_i
+     5  D = mean_i Δ_i;  m = β1 m + (1 - β1) D
+     6  v = v + D^2                                                  FedAdagrad
+        v = β2 v + (1 - β2) D^2                                      FedAdam
+        v = v - (1 - β2) D^2 sign(v - D^2)                           FedYogi
+     7  θ = θ - η_s m / (sqrt(v) + ε)
+     8  download θ
+
+Wire: d down, d up. Memory: none. Tuning: η, η_s (and ε).
+Deviations: D points downhill, so it is subtracted. As in the paper there is no bias correction and
+v starts at ε^2; β1 and β2 weight the old term, unlike our β. FedAdagrad has β1 = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from tunefree.core import About, Exchange, Reply, System, Vec, mean
+from tunefree.methods.local_sgd import Client, local_sgd
+
+FAMILY, PAPER = "adaptive server", "Reddi et al., ICLR 2021"
+GRID: Mapping[str, tuple[float, ...]] = {
+    "eta": (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+    "eta_s": (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0),
+    "epsilon": (1e-4, 1e-3, 1e-2),
+}
+
+
+class Server(NamedTuple):
+    theta: Vec
+    m: Vec
+    v: Vec
+
+
+def start(theta0: Vec, epsilon: float) -> Server:
+    return Server(theta0, m=0 * theta0, v=0 * theta0 + epsilon**2)  # 1
+
+
+def moved(s: Server, m: Vec, v: Vec, eta_s: float, epsilon: float) -> Server:
+    return Server(s.theta - eta_s * m / (v.sqrt() + epsilon), m, v)  # 7
+
+
+@dataclass(frozen=True)
+class FedAdagrad:
+    sys: System
+    eta: float = 0.1
+    eta_s: float = 0.1
+    epsilon: float = 1e-3
+
+    about: ClassVar[About] = About("FedAdagrad", FAMILY, PAPER, grid=GRID, weights="mean")
+
+    def server(self, theta0: Vec) -> Server:
+        return start(theta0, self.epsilon)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client()
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        D = mean(r.up.delta for r in replies)  # 5
+        return moved(s, D, s.v + D * D, self.eta_s, self.epsilon)  # 6
+
+
+@dataclass(frozen=True)
+class FedAdam:
+    sys: System
+    eta: float = 0.1
+    eta_s: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    about: ClassVar[About] = About("FedAdam", FAMILY, PAPER, grid=GRID, weights="mean")
+
+    def server(self, theta0: Vec) -> Server:
+        return start(theta0, self.epsilon)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client()
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        D = mean(r.up.delta for r in replies)
+        m = self.beta1 * s.m + (1 - self.beta1) * D  # 5
+        v = self.beta2 * s.v + (1 - self.beta2) * D * D  # 6
+        return moved(s, m, v, self.eta_s, self.epsilon)
+
+
+@dataclass(frozen=True)
+class FedYogi:
+    sys: System
+    eta: float = 0.1
+    eta_s: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+
+    about: ClassVar[About] = About("FedYogi", FAMILY, PAPER, grid=GRID, weights="mean")
+
+    def server(self, theta0: Vec) -> Server:
+        return start(theta0, self.epsilon)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client()
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        D = mean(r.up.delta for r in replies)
+        m = self.beta1 * s.m + (1 - self.beta1) * D  # 5
+        v = s.v - (1 - self.beta2) * D * D * (s.v - D * D).sign()  # 6
+        return moved(s, m, v, self.eta_s, self.epsilon)

@@ -1,0 +1,1 @@
+"""Our own Flower node, bound to the versions of Flower that it was written for."""

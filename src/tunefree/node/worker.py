@@ -1,0 +1,67 @@
+"""The program of a node's worker: it loads one run's app, and does one job after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from tunefree.flower.log import EXPECTED
+from tunefree.node import frames, private
+
+
+def main(fd: int, warm: bool) -> None:
+    """Work for the node at the other end of the socket, until that is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
+    private.plain_log()
+    if warm:  # load what nearly every app needs before the first job
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tunefree.flower.client_work")
+    running: tuple[ClientApp, Context] | None = None
+    with socket.socket(fileno=fd) as node:
+        while (frame := frames.read(node)) is not None:
+            words, objects = frame.words, frame.words["objects"]
+            message = private.inflate(
+                words["message"], dict(zip(objects, frame.parts, strict=True))
+            )
+            try:
+                running = running or load(words)
+                reply = running[0](message, running[1])
+            except Exception as error:
+                reply = private.failed(message, one_line(error))
+            answer(node, reply)
+
+
+def load(words: dict[str, Any]) -> tuple[ClientApp, Context]:
+    """The app of the run that this process works for, and its context."""
+    app = private.App(**words["app"])
+    context = private.context_of(words["run"], words["node"], words["node_config"], app)
+    return private.load_client_app(app), context
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line; the traceback of an unexpected one goes to the log."""
+    if isinstance(error, EXPECTED):
+        return str(error)
+    traceback.print_exc()
+    return f"{type(error).__name__}: {error}"
+
+
+def answer(node: socket.socket, reply: Message) -> None:
+    sent = private.deflate(reply)
+    names = list(sent.objects)
+    parts = [sent.proto, sent.tree, *(sent.objects[name] for name in names)]
+    frames.write(node, {"objects": names, "failed": reply.has_error()}, parts)
+
+
+if __name__ == "__main__":
+    if os.getppid() == int(sys.argv[2]):  # otherwise the node has ended already
+        main(int(sys.argv[1]), "--warm" in sys.argv)

@@ -1,0 +1,80 @@
+"""A run as text: its method, its step sizes and where they come from, and its progress."""
+
+from __future__ import annotations
+
+from tunefree.geometry import units
+from tunefree.record.facts import AS_PUBLISHED, Facts
+from tunefree.record.summary import size
+from tunefree.run.engine import Training
+from tunefree.run.progress import headline, sentence
+from tunefree.testing.cost import costs
+
+
+def introduction(run: Training) -> str:
+    """What the run will do, with every step size and its formula."""
+    facts, d = run.record.facts(), run.objective.d
+    prices = costs(run.algo, d)
+    N, S, K, T = run.algo.sys
+    down = size(32 * d * S * prices[0].down)
+    ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
+    lines = [
+        f"{facts.title}{f' ({facts.paper})' if facts.paper else ''}",
+        f"  N = {N} clients, S = {S} a round, {local_work(facts, K)}, T = {T} rounds",
+    ]
+    for name, value in facts.steps.items():
+        formula = "" if name in facts.options else facts.formulas.get(name, "")
+        equals = "" if formula in ("", AS_PUBLISHED) else "= "
+        first = ", here for round t = 0" if "t +" in formula else ""
+        chosen = "given" if name in facts.options else "default"
+        source = f"{equals}{formula or chosen}{first}"
+        lines.append(f"  {name:<5} = {value:<9.4g} {source}")
+    if shapes := getattr(run.algo, "tensors", None):
+        r = units(run.objective.theta0, shapes)
+        lines.append(
+            f"  steps are multiples of each tensor's initial norm: {len(r)} tensors, norms "
+            f"{min(r):.3g} to {max(r):.3g}"
+        )
+    if facts.compressor:
+        lines.append(f"  compressor {facts.compressor}")
+    data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
+    model = facts.model_words if facts.model else "of your own"
+    lines += [
+        f"  {data}, batches of {facts.batch_size}",
+        f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
+        f"{' or '.join(ups)} up",
+    ]
+    if run.record.path:
+        lines.append(f"  run file {run.record.path}")
+    return "\n".join(lines)
+
+
+def local_work(facts: Facts, K: int) -> str:
+    """What a client does in a round."""
+    epochs = facts.config.get("system", {}).get("epochs", 0)
+    return f"{epochs} local epochs, K = {K} steps on average" if epochs else f"K = {K} local steps"
+
+
+def progress_of(run: Training) -> str:
+    """The rounds done, and the last scores."""
+    scored = [words for row in run.history if (words := sentence(row))]
+    return f"{state_of(run)}{f': {scored[-1]}' if scored else ''}"
+
+
+def one_line(run: Training) -> str:
+    """The run in one line, its repr."""
+    facts, (N, S, K, T) = run.record.facts(), run.algo.sys
+    scored = [words for row in run.history if (words := headline(row))]
+    parts = [
+        f"{facts.title}{f' {facts.label!r}' if facts.label else ''}",
+        f"N = {N}, S = {S}, K = {K}, T = {T}",
+        state_of(run),
+        *scored[-1:],
+        *([str(run.record.path)] if run.record.path else ()),
+    ]
+    return f"<Run {'; '.join(parts)}>"
+
+
+def state_of(run: Training) -> str:
+    if run.step is None:
+        return "not started"
+    return f"{run.record.state} after round {run.step.t + 1}"

@@ -1,0 +1,297 @@
+"""Many configured runs at once on worker processes, each with its run file, in one folder.
+
+Starting the same batch again resumes it: finished runs are read back, unfinished ones continue from
+their last checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import subprocess
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from filelock import FileLock, Timeout
+
+from tunefree.config import Config
+from tunefree.errors import ConfigError
+from tunefree.fleet.pool import cores
+from tunefree.fleet.process import WorkerProcess
+from tunefree.record import Facts, Record, Row, is_locked
+from tunefree.run.progress import BatchProgress, sentence
+
+Role = Literal["method", "trial", "sweep"]
+State = Literal["done", "diverged", "pruned", "failed"]
+
+WORKER = "tunefree.search.worker"
+TRIES = 2  # a run whose process has died so often is not tried again
+SECONDS_TO_END = 10  # for a process whose pipe closed, or whose batch was killed, to exit
+
+
+class PlannedRun(NamedTuple):
+    """A run to start or resume; made by `plan`."""
+
+    label: str  # the method
+    config: Config
+    role: Role
+    path: Path
+    facts: Mapping[str, object] = {}  # stored in the run file beside the settings
+    floors: Mapping[int, float] = {}  # pruned where its accuracy at t is below floors[t]
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.config.run.seed}"
+
+
+class Result(NamedTuple):
+    """The result of a run. A diverged run has one too; a failed one has a reason."""
+
+    run: PlannedRun
+    state: State
+    history: list[Row]
+    reason: str = ""
+
+    @property
+    def scores(self) -> list[Row]:
+        """The rows with an evaluation."""
+        return [row for row in self.history if "train_loss" in row]
+
+    @property
+    def outcome(self) -> str:
+        """The result in a few words."""
+        if self.state == "done":
+            return sentence(self.scores[-1]) if self.scores else "done"
+        if self.state == "failed":
+            return f"failed: {self.reason}"
+        rounds = max(0, len(self.history) - 1)
+        return f"{self.state} after {rounds} of {self.run.config.system.T} rounds"
+
+
+class Progress(NamedTuple):
+    """A row of a run in progress."""
+
+    run: PlannedRun
+    row: Row
+
+
+Event: TypeAlias = Progress | Result | str  # a string is a note to the user
+
+
+def plan(
+    folder: Path,
+    label: str,
+    config: Config,
+    role: Role = "method",
+    facts: Mapping[str, object] = {},
+    floors: Mapping[int, float] = {},
+    data: str = "",
+) -> PlannedRun:
+    """A run with these settings, on one thread of one process; they determine its file's name.
+
+    `data` identifies the model and the data where the settings do not name them.
+    """
+    alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
+    stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
+    same = replace(alone, run=replace(alone.run, commit_every=1))  # does not change results
+    mark = fingerprint(same, floors, data)
+    path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
+    alone = replace(alone, run=replace(alone.run, out=str(path)))
+    facts = {**facts, "label": label, "role": role, "settings": mark}
+    return PlannedRun(label, alone, role, path, facts, floors)
+
+
+def fingerprint(config: Config, floors: Mapping[int, float], data: str = "") -> str:
+    """Twelve hex digits that change with every setting."""
+    text = json.dumps([config.canonical(), sorted(floors.items())], sort_keys=True) + data
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+    """Run what is not finished yet, on `workers` processes (0: one per core), with progress."""
+    if not runs:
+        return []
+    finished: dict[Path, Result] = {}
+    rounds = sum(run.config.system.T for run in runs)
+    with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as stream:
+        for event in stream:
+            show(event, progress)
+            if isinstance(event, Result):
+                finished[event.run.path] = event
+    return [finished[run.path] for run in runs]
+
+
+def show(event: Event, progress: BatchProgress) -> None:
+    if isinstance(event, str):
+        progress.note(event)
+        return
+    run = event.run.path, event.run.name, event.run.config.system.T
+    if isinstance(event, Result):
+        progress.end(*run, event.outcome)
+    else:
+        progress.row(*run, event.row)
+
+
+def run_groups(groups: Sequence[Sequence[PlannedRun]], workers: int = 0) -> list[list[Result]]:
+    """Run all groups at once; the results come in the same groups."""
+    results = iter(run_all([run for group in groups for run in group], workers))
+    return [[next(results) for _ in group] for group in groups]
+
+
+def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, None, None]:
+    """Notes, progress and one result for each run; finished runs are read back."""
+    for path, count in Counter(run.path for run in runs).items():
+        if count > 1:
+            raise ConfigError(f"the run '{path.stem}' is planned {count} times; remove the repeats")
+    with ExitStack() as locks:
+        for folder in sorted({run.path.parent for run in runs}):
+            lock = FileLock(folder / ".lock", thread_local=False)
+            locks.callback(lock.release)
+            if not acquire(lock, folder, timeout=0):
+                yield f"another command is using '{folder}'; waiting for it to end"
+                acquire(lock, folder)
+        wait_for_leftovers(runs)
+        waiting = deque[PlannedRun]()
+        for run in runs:
+            result = saved_result(run)
+            if result is None:
+                waiting.append(run)
+            else:
+                yield result
+        yield from dispatch(waiting, min(workers or cores(), len(waiting)))
+
+
+def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
+    """Lock the folder for this command; a negative timeout waits for as long as it takes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout)
+    except Timeout:
+        return False
+    except OSError as error:
+        raise ConfigError(
+            f"--out '{folder}' cannot be written ({error.strerror}); choose a folder that you may "
+            "write to"
+        ) from error
+    return True
+
+
+def wait_for_leftovers(runs: Sequence[PlannedRun]) -> None:
+    """Wait for workers of a killed batch to exit, which they do, and to release their runs."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while any(is_locked(run.path) for run in runs) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def saved_result(run: PlannedRun) -> Result | None:
+    """The result in the run's file, if the run is finished."""
+    if not run.path.exists() or remove_if_empty(run.path):
+        return None
+    with closing(Record.open(run.path)) as record:
+        facts, history = record.facts(), record.history()
+    if facts.settings != run.facts["settings"]:
+        raise ConfigError(f"'{run.path}' contains another run; choose another folder (--out)")
+    state = final_state(facts)
+    reason = facts.pruned if state == "pruned" else facts.reason
+    return Result(run, state, history, reason) if state else None
+
+
+def is_finished(run: PlannedRun) -> bool:
+    """Whether its file has a result; only reads, as another command may be writing it."""
+    try:
+        with closing(Record.open(run.path)) as record:
+            return final_state(record.facts()) is not None
+    except ConfigError:
+        return False
+
+
+def final_state(facts: Facts) -> State | None:
+    """How a run ended, or None if it has not."""
+    if facts.state in ("done", "diverged"):
+        return cast(State, facts.state)
+    return "pruned" if facts.pruned else None
+
+
+def remove_if_empty(path: Path) -> bool:
+    """Remove a file whose process was killed before it wrote anything to it."""
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            if tables and db.execute("SELECT key FROM run").fetchone():
+                return False
+    except sqlite3.DatabaseError:
+        return False  # not a run file; opening it reports that
+    path.unlink()
+    return True
+
+
+def new_worker() -> WorkerProcess:
+    """A process that does one run after another; it exits when its standard input closes."""
+    return WorkerProcess(WORKER, stdin=subprocess.PIPE, env={"OMP_NUM_THREADS": "1"})
+
+
+def dispatch(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
+    """Give the runs to `count` workers; replace a worker that dies."""
+    idle = [new_worker() for _ in range(count)]
+    busy = dict[Connection, tuple[WorkerProcess, PlannedRun]]()
+    deaths = Counter[Path]()
+    try:
+        while waiting or busy:
+            while waiting and idle:
+                worker, run = idle.pop(), waiting.popleft()
+                worker.send((run.config, run.facts, run.floors))
+                busy[worker.pipe] = worker, run
+            for pipe in wait(list(busy)):
+                worker, run = busy[cast("Connection", pipe)]
+                message = worker.receive()
+                if message is None:
+                    del busy[worker.pipe]
+                    code = worker.end(SECONDS_TO_END)
+                    deaths[run.path] += 1
+                    idle.append(new_worker())
+                    if deaths[run.path] < TRIES:
+                        waiting.append(run)
+                    else:
+                        how = f"its process died {TRIES} times, {describe_exit(code)}"
+                        yield failure(run, how)
+                elif "note" in message:
+                    yield str(message["note"])
+                elif "row" in message:
+                    yield Progress(run, message["row"])
+                else:
+                    idle.append(busy.pop(worker.pipe)[0])
+                    if message["end"] == "refused":
+                        raise ConfigError(message["reason"])
+                    if message["end"] == "failed":
+                        yield failure(run, message["reason"])
+                    else:
+                        yield cast(Result, saved_result(run))
+    finally:
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
+            worker.end(0)
+
+
+def failure(run: PlannedRun, reason: str) -> Result:
+    if not run.path.exists() or remove_if_empty(run.path):
+        return Result(run, "failed", [], reason)
+    with closing(Record.open(run.path)) as record:
+        return Result(run, "failed", record.history(), reason)
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended, in words.
+
+    >>> describe_exit(-9), describe_exit(1)
+    ('last by signal 9, perhaps out of memory', 'last with exit code 1')
+    """
+    if code < 0:
+        return f"last by signal {-code}, perhaps out of memory"
+    return f"last with exit code {code}"

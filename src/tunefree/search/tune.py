@@ -1,0 +1,414 @@
+"""Grid search for methods that need it, scored on held-out samples, with its tuning bill.
+
+Pruning does not depend on which trial finishes first, so any number of workers, and a search that
+was interrupted and resumed, choose the same settings: a few trials run in full, and the others must
+reach their median accuracy at each evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from tunefree.config import Config, build
+from tunefree.core import stream
+from tunefree.errors import ConfigError, FleetError
+from tunefree.methods import registry
+from tunefree.methods.own import about_of
+from tunefree.record import Row
+from tunefree.search import atomic_file
+from tunefree.search.batch import PlannedRun, Result, plan, run_groups
+from tunefree.search.compare import about_run, check_has_accuracy, with_seed
+
+Value: TypeAlias = float | str  # a number, or one of a few choices
+Point: TypeAlias = tuple[tuple[str, Value], ...]  # one for each parameter of the grid
+Grid: TypeAlias = Mapping[str, tuple[Value, ...]]
+
+TUNED = "tuned.json"
+SHARE = 0.1  # of the training samples are held out, unless the settings say otherwise
+WHOLE = 3  # at least so many trials run in full; the others are compared with them
+GRACE = 1 / 3  # of the rounds; nothing is pruned before
+LAST = 0.1  # of the rounds; a trial's score is its mean accuracy over them
+FURTHER = 2  # a grid grows by at most so many values on each side
+
+
+class Trial(NamedTuple):
+    """One point of the grid, run with all seeds, or with the first alone if that did not finish."""
+
+    point: Point
+    results: list[Result]
+
+    @property
+    def score(self) -> float | None:
+        """Mean validation accuracy over the last rounds; None unless every seed finished."""
+        if any(result.state != "done" for result in self.results):
+            return None
+        return statistics.fmean(late_mean(r.history, r.run.config.system.T) for r in self.results)
+
+    @property
+    def state(self) -> str:
+        return next((r.state for r in self.results if r.state != "done"), "done")
+
+
+class TuningResult(NamedTuple):
+    """The best settings, all trials, and the tuning bill."""
+
+    options: dict[str, object]
+    point: Point  # the options that were searched
+    score: float
+    grid: dict[str, tuple[Value, ...]]  # including the values that it grew by
+    edges: list[str]  # a sentence for each parameter whose best value is the outermost one
+    trials: list[Trial]
+    search: str = ""  # identifies the search; its trials store it too
+
+    @property
+    def bill(self) -> dict[str, Any]:
+        """The tuning bill: the cost of all trials, pruned and diverged ones too, and the choice."""
+        ends = [r.history[-1] for trial in self.trials for r in trial.results if r.history]
+        rounds = sum(int(row["t"]) + 1 for row in ends)
+        costs = ("samples", "bits_up", "bits_down", "seconds")
+        sums = {name: sum(row[name] for row in ends) for name in costs}
+        mark = {"search": self.search} if self.search else {}
+        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen, **mark}
+
+    @property
+    def chosen(self) -> dict[str, Value]:
+        """The options that were searched, with their best values."""
+        return dict(self.point)
+
+
+class Search:
+    """The grid of a method, which may grow, and the trials so far."""
+
+    def __init__(self, config: Config, grid: Grid, folder: Path, mark: str = "") -> None:
+        self.config, self._given, self._folder, self._mark = config, grid, folder, mark
+        self.grid = {name: in_order(values) for name, values in grid.items()}
+        self.points: list[Point] = [
+            tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
+        ]
+        self.trials: dict[Point, Trial] = {}
+
+    def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
+        """The run of a point with a seed."""
+        chosen = self.config.algorithm
+        label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
+        config = with_seed(at_point(self.config, point), seed)
+        facts = {"search": self._mark} if self._mark else {}
+        return plan(self._folder, label, config, "trial", facts, floors)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the highest score.
+
+        Of equal scores, the point with the fewest values at an edge of those that were tried: a
+        value inside is as good, so the grid need not grow. Then the smaller values, in the order of
+        the grid's parameters; for a choice, the one that the grid names first.
+        """
+        scored = [trial for trial in self.trials.values() if trial.score is not None]
+        tried = tried_values(self.trials)
+        return min(
+            scored,
+            key=lambda trial: (
+                -(trial.score or 0.0),
+                len(edges(trial.point, tried)),
+                self._place(trial.point),
+            ),
+            default=None,
+        )
+
+    def _place(self, point: Point) -> tuple[float, ...]:
+        """Orders points by their values."""
+        return tuple(
+            value if isinstance(value, float) else float(self.grid[name].index(value))
+            for name, value in point
+        )
+
+    def grow(self, most: int | None = None) -> list[Point]:
+        """At most `most` new points, beyond the edges of the grid where the best point is."""
+        best, new = self.best, list[Point]()
+        if best is None:
+            return new
+        for name, value in islice(self._beyond(best.point), most):
+            self.grid[name] = in_order((*self.grid[name], value))
+            new.append(tuple((k, value if k == name else v) for k, v in best.point))
+        self.points += new
+        return new
+
+    def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
+        """The next value beyond each edge that the point is at, if one is allowed."""
+        for name, value in point:
+            values, given = numbers(self.grid[name]), numbers(self._given[name])
+            if len(values) < 2 or value not in (values[0], values[-1]):
+                continue
+            assert isinstance(value, float)
+            up = value == values[-1]
+            added = sum(v > max(given) if up else v < min(given) for v in values)
+            further = next_value(value, values[-2] if up else values[1])
+            try:
+                registry.check(self.config.algorithm.name, {name: further})
+            except ConfigError:
+                continue  # a weight above 1, for example
+            if added < FURTHER:
+                yield name, further
+
+    def result(self) -> TuningResult | None:
+        """The result, if any trial finished."""
+        best = self.best
+        return best and TuningResult(
+            options=self._options(best.point),
+            point=best.point,
+            score=best.score or 0.0,
+            grid=self.grid,
+            edges=edges(best.point, tried_values(self.trials)),
+            trials=list(self.trials.values()),
+            search=self._mark,
+        )
+
+    def _options(self, point: Point) -> dict[str, object]:
+        return {**self.config.algorithm.options, **dict(point)}
+
+
+def tune(
+    config: Config,
+    grid: Grid,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    budget: int | None = None,
+    pruning: bool = True,
+    extend: bool = True,
+    workers: int = 0,
+) -> TuningResult:
+    """Search the grid, and beyond its edge where the best value is there."""
+    mark = search_mark(config, grid, seeds, budget, pruning, extend)
+    check_folder(folder, config.algorithm.name, seeds, mark)
+    config = on_held_out(config)
+    check_has_accuracy(config)
+    check_grid(config, grid)
+    search = Search(config, grid, folder, mark)
+    search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
+    found = search.result()
+    if found is None:
+        refuse_to_choose(config.algorithm.name, list(search.trials.values()))
+    return found
+
+
+def on_held_out(config: Config) -> Config:
+    """The same settings, scored on held-out samples."""
+    return replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
+
+
+def at_point(config: Config, point: Point) -> Config:
+    """The settings with the values of a point."""
+    chosen = config.algorithm
+    given = {**vars(chosen), **chosen.options, **dict(point)}
+    given.pop("options")
+    return replace(config, algorithm=build("algorithm", given))
+
+
+def search_all(
+    searches: Sequence[Search],
+    seeds: Sequence[int],
+    *,
+    budget: int | None = None,
+    pruning: bool = True,
+    extend: bool = True,
+    workers: int = 0,
+) -> None:
+    """Run all trials of these searches at once; each search prunes and grows on its own."""
+    whole, rest = list[Todo](), list[Todo]()
+    for search in searches:
+        mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
+        chosen = [search.points[place] for place in mixed]
+        few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
+        whole.append((search, chosen[:few], {}))
+        rest.append((search, chosen[few:], {}))
+    run_points(whole, seeds, workers)
+    floors = [medians(s.trials.values(), s.config.system.T) if pruning else {} for s in searches]
+    run_points(
+        [(s, points, own) for (s, points, _), own in zip(rest, floors, strict=True)], seeds, workers
+    )
+    most = math.inf if budget is None else budget
+    while extend:
+        grown = [
+            (search, search.grow(1) if len(search.trials) < most else [], own)
+            for search, own in zip(searches, floors, strict=True)
+        ]
+        if not any(points for _, points, _ in grown):
+            return
+        run_points(grown, seeds, workers)
+
+
+Todo: TypeAlias = tuple[Search, Sequence[Point], Mapping[int, float]]  # points, and their floors
+
+
+def run_points(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
+    """Run the trials of points; one that does not finish with its first seed gets no others."""
+    points = [(search, point, floors) for search, each, floors in todo for point in each]
+    first = run_groups([[s.plan(point, seeds[0], floors)] for s, point, floors in points], workers)
+    others = [seeds[1:] if result.state == "done" else [] for (result,) in first]
+    rest = run_groups(
+        [
+            [s.plan(p, seed) for seed in more]
+            for (s, p, _), more in zip(points, others, strict=True)
+        ],
+        workers,
+    )
+    for (search, point, _), one, more in zip(points, first, rest, strict=True):
+        search.trials[point] = Trial(point, one + more)
+
+
+def search_mark(config: Config, grid: Grid, seeds: Sequence[int], *how: object) -> str:
+    """Eight hex digits that identify a search."""
+    what = json.dumps([config.canonical(), grid, list(seeds), how], sort_keys=True)
+    return hashlib.sha256(what.encode()).hexdigest()[:8]
+
+
+def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> None:
+    """Refuse a folder with the result of another search, whose tuning bill would be lost.
+
+    An older file does not name its search and is identified by its method and seeds alone.
+    """
+    path = folder / TUNED
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        found = known["algorithm"], known["seeds"], known["bill"].get("search", mark)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if found != (name, list(seeds), mark):
+        raise ConfigError(
+            f"'{path}' is from another search, of {found[0]}, and has its tuning bill; choose "
+            "another folder (--out)"
+        )
+
+
+def refuse_to_choose(name: str, trials: Sequence[Trial]) -> NoReturn:
+    """Raise an error that says why nothing was found."""
+    results = [result for trial in trials for result in trial.results]
+    if failed := [result for result in results if result.state == "failed"]:
+        raise FleetError(f"no trial finished: {failed[0].run.name} failed: {failed[0].reason}")
+    states = sorted({trial.state for trial in trials})
+    raise ConfigError(
+        f"no trial of {name} finished (all {' or '.join(states)}); give smaller step sizes (--grid)"
+    )
+
+
+def declared_grid(name: str) -> Grid:
+    """The grid that a method declares; empty for a method that does not declare its steps."""
+    about = about_of(registry.find(name))
+    if about.steps and not about.grid:
+        raise ConfigError(
+            f"{about.title} has nothing to tune: its {', '.join(about.steps)} {about.origin}"
+        )
+    return about.grid
+
+
+def check_grid(config: Config, grid: Grid) -> None:
+    for name, values in grid.items():
+        if len(set(values)) < len(values):
+            raise ConfigError(f"--grid {name} has the same value twice; remove one")
+        for value in values:
+            registry.check(config.algorithm.name, {name: value}, config.algorithm.explicit_steps)
+
+
+def late_mean(history: Sequence[Row], T: int, name: str = "accuracy") -> float:
+    """The mean of a score over the evaluations in the last tenth of the rounds."""
+    return statistics.fmean(
+        row[name] for row in history if name in row and row["t"] + 1 > (1 - LAST) * T
+    )
+
+
+def medians(trials: Iterable[Trial], T: int) -> dict[int, float]:
+    """The median accuracy of these trials with their first seed, at each evaluation.
+
+    A diverged trial counts as 0.
+    """
+    curves = [
+        {int(row["t"]): row["accuracy"] for row in trial.results[0].scores} for trial in trials
+    ]
+    times = sorted({t for curve in curves for t in curve if t + 1 > GRACE * T})
+    return {t: statistics.median(curve.get(t, 0.0) for curve in curves) for t in times}
+
+
+def next_value(value: float, neighbour: float) -> float:
+    """The grid's next value: half-decades continue 1, 3, 10, ...; else the same factor again.
+
+    >>> next_value(0.3, 0.1), next_value(0.001, 0.003), next_value(1.0, 0.5)
+    (1.0, 0.0003, 2.0)
+    """
+    factor = value / neighbour
+    lead = value / 10 ** math.floor(math.log10(value) + 1e-9)
+    if 2.9 < max(factor, 1 / factor) < 3.4 and min(abs(lead - 1), abs(lead - 3)) < 1e-6:
+        up = {1: 3.0, 3: 10 / 3}[round(lead)]
+        down = {1: 0.3, 3: 1 / 3}[round(lead)]
+        factor = up if factor > 1 else down
+    return float(f"{value * factor:.2g}")
+
+
+def text(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def numbers(values: Iterable[Value]) -> list[float]:
+    """The numbers among these values; only they have an order, and so edges."""
+    return [value for value in values if isinstance(value, float)]
+
+
+def in_order(values: Iterable[Value]) -> tuple[Value, ...]:
+    each = tuple(values)
+    return tuple(sorted(numbers(each))) or each
+
+
+def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
+    """The values of each parameter that were tried; a budget may have skipped some."""
+    values: dict[str, set[Value]] = {}
+    for point in points:
+        for name, value in point:
+            values.setdefault(name, set()).add(value)
+    return {name: in_order(each) for name, each in values.items()}
+
+
+def edges(point: Point, tried: Grid) -> list[str]:
+    """A sentence for each parameter whose best value is the outermost one tried."""
+    found = []
+    for name, value in point:
+        values = numbers(tried[name])
+        if len(values) > 1 and value in (values[0], values[-1]):
+            side = "largest" if value == values[-1] else "smallest"
+            found.append(f"the best {name} = {text(value)} is the {side} that was tried")
+    return found
+
+
+def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path) -> Path:
+    """Save the result as JSON, for `tunefree compare NAME@FILE`."""
+    chosen = config.algorithm
+    content: dict[str, Any] = {
+        "algorithm": chosen.name,
+        "options": {**registry.options_of(chosen), **tuned.options},
+        "accuracy": tuned.score,
+        "validation": config.data.validation or SHARE,
+        "seeds": list(seeds),
+        "bill": tuned.bill,
+        "edges": tuned.edges,
+        "grid": tuned.grid,
+        "trials": [
+            {
+                "options": dict(trial.point),
+                "state": trial.state,
+                "accuracy": trial.score,
+                "runs": [about_run(result) for result in trial.results],
+            }
+            for trial in tuned.trials
+        ],
+        "settings": config.asdict(),
+    }
+    path = folder / TUNED
+    atomic_file.write(path, json.dumps(content, indent=1))
+    return path

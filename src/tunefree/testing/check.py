@@ -1,0 +1,419 @@
+"""What every algorithm must follow, whoever wrote it, tested on a small problem.
+
+A subject is a name from the registry, `"module:Class"`, an algorithm, or a function that makes one
+from the system constants. The latter is tested with some clients, with all, and with a single one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import torch
+
+from tunefree.config import import_name
+from tunefree.core import Algorithm, Exchange, Message, Reply, System, horizon_steps
+from tunefree.errors import ConfigError
+from tunefree.fleet.pool import Pool
+from tunefree.fleet.states import arrays, restore
+from tunefree.methods.own import complaints
+from tunefree.methods.registry import build
+from tunefree.testing.problem import (
+    D,
+    Flat,
+    Interceptor,
+    Part,
+    content,
+    differ,
+    initial_model,
+    inspect_calls,
+    is_namedtuple,
+    message_in,
+    run_problem,
+    state_in,
+    vectors,
+)
+from tunefree.wire import decode, encode
+from tunefree.wire.codec import encoded_fields
+from tunefree.wire.message import field_bits, is_finite
+
+Subject: TypeAlias = Algorithm | Callable[[System], Algorithm] | str
+SOME = System(N=6, S=3, K=2, T=8)
+SYSTEMS = (SOME, SOME._replace(S=SOME.N, K=1), System(N=1, S=1, K=1, T=8))
+EXCHANGE = "Exchange(Down, Up, down, work, up)"
+
+
+class Finding(NamedTuple):
+    """One check, and what to change; empty means that it passed."""
+
+    check: str
+    complaint: str
+
+
+def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
+    """Everything that must change, one sentence each; an empty list if nothing.
+
+    Args:
+        subject: A name from the registry, `"module:Class"`, an algorithm, a class, or a function
+            of the system constants.
+        pool: Also run it on worker processes, which takes a few seconds.
+
+    >>> check_algorithm("fedavg")
+    []
+    """
+    return [finding.complaint for finding in findings(subject, pool) if finding.complaint]
+
+
+def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
+    """One finding per check; if the first ones fail, the others are not tried."""
+    algos = algorithms_of(subject)
+    for name, check in (CHECKS | {"pool": check_pool} if pool else CHECKS).items():
+        complaint = next(filter(None, (complaint_of(check, algo) for algo in algos)), "")
+        yield Finding(name, complaint)
+        if complaint and name in ("contract", "messages", "runs"):
+            return
+
+
+def algorithms_of(subject: Subject) -> list[Algorithm]:
+    """The algorithms to try."""
+    if not isinstance(subject, str | type | partial) and not inspect.isroutine(subject):
+        return [cast("Algorithm", subject)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(subject, str) and ":" not in subject:
+            return [build(subject, sys) for sys in SYSTEMS]
+        builder = import_name("algorithm", subject) if isinstance(subject, str) else subject
+        builder = cast("Callable[[System], Algorithm]", getattr(builder, "theory", builder))
+        try:
+            return [builder(sys) for sys in SYSTEMS]
+        except TypeError as error:
+            raise ConfigError(
+                f"{subject!r} cannot be made from the system constants alone ({error}); give "
+                "every other field a default, or pass a function of the system"
+            ) from error
+
+
+def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -> str:
+    """The first complaint about the algorithm; an error that it raises is one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            complaint = next(check(algo), "")
+    except Exception as error:
+        complaint = f"it raises an error: {reason(error)}"
+    if complaint and isinstance(sys := getattr(algo, "sys", None), System) and sys != SOME:
+        return f"{complaint} (with N = {sys.N}, S = {sys.S}, K = {sys.K})"
+    return complaint
+
+
+def reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def check_contract(algo: Algorithm) -> Iterator[str]:
+    yield from complaints(algo)
+    theta0 = initial_model(torch.float32)
+    server, client = algo.server(theta0), algo.client(theta0)
+    for role, state in (("server", server), ("client", client)):
+        if not is_namedtuple(state):
+            yield f"`{role}` returns a {type(state).__name__}; return a NamedTuple, perhaps empty"
+    if "theta" not in server._fields or not torch.equal(server.theta, theta0):
+        yield "`server(theta0)` does not contain the model; give its state a field `theta` = theta0"
+    yield from check_exchanges("opening", algo.opening)
+    yield from check_exchanges("round", algo.round)
+    if not algo.round():
+        yield "`round` returns no exchange; return at least one"
+
+
+def check_exchanges(role: str, stage: Callable[[], Any]) -> Iterator[str]:
+    """A part of the contract: exchanges are what they should be, and declare their messages."""
+    try:
+        exchanges = stage()
+    except TypeError as error:
+        if f"{Exchange.__name__}.__new__()" not in str(error):
+            raise
+        yield f"`{role}` makes an Exchange without its messages; write {EXCHANGE}"
+        return
+    if not isinstance(exchanges, tuple) or not all(isinstance(e, Exchange) for e in exchanges):
+        yield f"`{role}` does not return a tuple of {EXCHANGE}; return one"
+    for exchange in exchanges:
+        for name, kind in (("Down", exchange.Down), ("Up", exchange.Up)):
+            if not is_message_class(kind):
+                what = getattr(kind, "__name__", f"a {type(kind).__name__}")
+                yield (
+                    f"`{role}` declares {what} as its {name}; declare a NamedTuple class there: "
+                    f"{EXCHANGE}"
+                )
+
+
+def is_message_class(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def check_runs(algo: Algorithm) -> Iterator[str]:
+    """Raises if it cannot be run."""
+    run_problem(algo)
+    yield ""
+
+
+def check_states(algo: Algorithm) -> Iterator[str]:
+    theta0 = initial_model(torch.float32)
+    first = {"up": algo.server(theta0), "work": algo.client(theta0)}
+    for state in first.values():
+        for name, value in state._asdict().items():
+            if type(value) not in (torch.Tensor, int, float):
+                yield (
+                    f"the field `{name}` of {type(state).__name__} starts as a "
+                    f"{type(value).__name__}; start with a vector (0 * theta0), an int or a float"
+                )
+
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        state, role = state_in(part, result), part.role
+        if state is None:
+            return ""
+        initial = first[role]
+        if type(state) is not type(initial):
+            return f"`{role}` returns a {type(state).__name__}; return a {type(initial).__name__}"
+        for name, now, then in zip(state._fields, state, initial, strict=True):
+            if type(now) is not type(then):
+                return (
+                    f"`{role}` turns the field `{name}` from {type(then).__name__} into "
+                    f"{type(now).__name__}; keep its type from the start"
+                )
+        return ""
+
+    yield from inspect_calls(algo, complain)
+
+
+def check_precision(algo: Algorithm) -> Iterator[str]:
+    for dtype in (torch.float32, torch.float64):
+
+        def complain(part: Part, result: Any, *given: Any, dtype: torch.dtype = dtype) -> str:
+            for v in vectors(result):
+                if v.dtype != dtype or v.shape != (D,):
+                    return (
+                        f"`{part.role}` returns a vector of {v.dtype} and shape {tuple(v.shape)} "
+                        f"where the model has {dtype} and ({D},); make vectors from those given"
+                    )
+            return ""
+
+        yield from inspect_calls(algo, complain, dtype=dtype)
+
+
+def check_purity(algo: Algorithm) -> Iterator[str]:
+    itself = content(getattr(algo, "__dict__", {}))
+    complaints: list[str] = []
+
+    def call(part: Part, *given: Any) -> Any:
+        copy, before = deepcopy(given), content(given)
+        role, function, _ = part
+        result = function(*given)
+        if content(given) != before:
+            complaints.append(f"`{role}` changes its arguments; write a = a + b, not a += b")
+        elif content(getattr(algo, "__dict__", {})) != itself:
+            complaints.append(
+                f"`{role}` changes the algorithm; store lasting values in its two states"
+            )
+        elif content(function(*copy)) != content(result):
+            complaints.append(f"`{role}` gives another result when repeated; draw only from F.rng")
+        return result
+
+    run_problem(Interceptor(lambda: algo, call))
+    yield from complaints
+
+
+def check_determinism(algo: Algorithm) -> Iterator[str]:
+    runs = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            runs.append(run_problem(deepcopy(algo)))
+    if differ(*runs):
+        yield "two runs with one seed differ; draw only from F.rng"
+
+
+def check_messages(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        message = message_in(part, result)
+        if message is None:
+            return ""
+        kind, declared = type(message), part.message
+        if not is_namedtuple(message):
+            return f"`{part.role}` sends a {kind.__name__}; send a NamedTuple"
+        try:
+            back = decode(encode(message), kind, like=initial_model(torch.float32))
+        except Exception as error:
+            return (
+                f"`{part.role}` sends a {kind.__name__} that cannot be encoded "
+                f"({reason(error)}); its fields must be declared and sent as Vec, int, float or "
+                "Compressed"
+            )
+        if content(back) != content(message):
+            return f"`{part.role}` sends a {kind.__name__} that arrives as something else"
+        if kind is not declared and declared is not None:
+            return (
+                f"`{part.role}` sends a {kind.__name__} where the exchange declares "
+                f"{declared.__name__}; send what is declared, or declare what is sent"
+            )
+        return ""
+
+    with suppress(Exception):  # whether it runs at all is the next check
+        yield from inspect_calls(algo, complain)
+
+
+def check_bits(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        message = message_in(part, result)
+        if message is None:
+            return ""
+        for (_, payload), name, value in zip(
+            encoded_fields(message), message._fields, message, strict=True
+        ):
+            if not 0 <= 8 * len(payload) - field_bits(value) <= 7:
+                return (
+                    f"`{part.role}` sends a field `{name}` of {8 * len(payload)} bits that claims "
+                    f"{field_bits(value)}; let its `bits` count what its `to_bytes` returns"
+                )
+        return ""
+
+    yield from inspect_calls(algo, complain)
+
+
+def check_bytes(algo: Algorithm) -> Iterator[str]:
+    def carry(message: Message) -> Message:
+        return decode(encode(message), type(message), like=initial_model(torch.float32))
+
+    def call(part: Part, *given: Any) -> Any:
+        result = part.function(*given)
+        if part.role == "work":
+            state, up = result
+            return state, carry(up)
+        return carry(result) if part.role == "down" else result
+
+    if differ(run_problem(algo), run_problem(Interceptor(lambda: algo, call))):
+        yield "a run through bytes differs; send all that matters as fields of the messages"
+
+
+def check_pool(algo: Algorithm) -> Iterator[str]:
+    if differ(run_problem(algo), run_problem(algo, fleet_of=partial(Pool, workers=2))):
+        yield "a run on worker processes differs; use nothing outside the two states"
+
+
+def check_order(algo: Algorithm) -> Iterator[str]:
+    def call(part: Part, *given: Any) -> Any:
+        if part.role == "up":
+            server, replies = given
+            return part.function(server, [*replies[1:], replies[0]])
+        return part.function(*given)
+
+    usual = run_problem(algo, torch.float64)
+    rotated = run_problem(Interceptor(lambda: algo, call), torch.float64)
+    for a, b in zip(usual, rotated, strict=True):
+        for v, w in zip(vectors(a.server), vectors(b.server), strict=True):
+            if not torch.allclose(v, w, rtol=1e-9, atol=1e-12):
+                yield "`up` depends on the order of the replies; treat them equally, as `mean` does"
+
+
+def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, result: Any, *given: Any) -> str:
+        state = state_in(part, result)
+        for name, value in state._asdict().items() if state else ():
+            if not is_finite(value):
+                return (
+                    f"if all gradients are zero, `{part.role}` makes `{name}` not finite; "
+                    "guard divisions, as tunefree.core.unit does"
+                )
+        return ""
+
+    yield from inspect_calls(algo, complain, oracle_of=Flat)
+
+
+def check_resuming(algo: Algorithm) -> Iterator[str]:
+    pristine = deepcopy(algo)
+
+    def call(part: Part, *given: Any) -> Any:
+        state, *rest = given
+        if is_namedtuple(state):
+            state = restore(state, arrays(state))
+        return part.function(state, *rest)
+
+    if differ(run_problem(algo), run_problem(Interceptor(lambda: deepcopy(pristine), call))):
+        yield "a resumed run differs; store all lasting values in the two states"
+
+
+def check_replies(algo: Algorithm) -> Iterator[str]:
+    def complain(part: Part, _: object, *given: Any) -> str:
+        if part.role != "up":
+            return ""
+        server, replies = given
+        cases: dict[str, list[Reply]] = {
+            "a single reply": replies[:1],
+            "late replies": [reply._replace(tau=2) for reply in replies],
+        }
+        for case, some in cases.items():
+            try:
+                finite = all(map(is_finite, part.function(server, some)))
+            except Exception as error:
+                return f"`up` fails with {case} ({reason(error)}); average those that arrived"
+            if not finite:
+                return (
+                    f"`up` turns {case} into a state that is not finite; average those that arrived"
+                )
+        return ""
+
+    yield from inspect_calls(algo, complain)
+    run_problem(algo, opening="zero")
+
+
+def check_theory(algo: Algorithm) -> Iterator[str]:
+    rule = getattr(type(algo), "theory", None)
+    if rule is None:
+        return
+    needed = [p for p in inspect.signature(rule).parameters.values() if p.default is p.empty]
+    if len(needed) != 1:
+        yield "`theory` needs more than N, S, K and T; a tuning-free method has nothing else"
+    for sys in SYSTEMS:
+        algo = rule(sys)
+        if algo.sys != sys or content(vars(algo)) != content(vars(rule(sys))):
+            yield "`theory(sys)` does not return an algorithm for that sys; take its steps from it"
+
+
+def check_horizon(algo: Algorithm) -> Iterator[str]:
+    """An algorithm without `about` promises nothing."""
+    sys, made = algo.sys, getattr(algo, "theory", partial(remade, algo))
+    if not hasattr(algo, "about") or horizon_steps(made(sys)):
+        return
+    if differ(run_problem(made(sys)), run_problem(made(sys._replace(T=2 * sys.T)))):
+        yield (
+            "it depends on T, but no formula of its `about.steps` contains T; write "
+            "there what each step is"
+        )
+
+
+def remade(algo: Algorithm, sys: System) -> Algorithm:
+    return replace(algo, sys=sys)
+
+
+CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
+    "contract": check_contract,
+    "messages": check_messages,
+    "runs": check_runs,
+    "states": check_states,
+    "precision": check_precision,
+    "purity": check_purity,
+    "determinism": check_determinism,
+    "bits": check_bits,
+    "bytes": check_bytes,
+    "order": check_order,
+    "zero gradients": check_zero_gradients,
+    "resuming": check_resuming,
+    "replies": check_replies,
+    "theory": check_theory,
+    "horizon": check_horizon,
+}

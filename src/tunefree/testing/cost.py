@@ -1,0 +1,142 @@
+"""What each registered algorithm costs, measured on a small run, and its `about`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from tunefree.core import About, Algorithm, Generator, System, Vec, stream, unwrapped
+from tunefree.fleet.serial import Serial
+from tunefree.methods.registry import REGISTRY, build
+from tunefree.schedule.exchange import Step, run_stage
+from tunefree.testing.problem import Flat
+from tunefree.wire import Compressed, bits
+from tunefree.wire.compressed import Whole
+from tunefree.wire.compressors import AnyOf, PerTensor
+from tunefree.wire.message import field_bits
+
+D = 1000
+LARGE = 100_000  # parameters, above which running a step would take too long
+TOY = System(N=2, S=1, K=1, T=4)
+
+
+class Cost(NamedTuple):
+    """In vectors of length d, per client: each round down and up, the opening, and its memory."""
+
+    down: float
+    up: float
+    opening_down: float
+    opening_up: float
+    memory: float
+
+
+class Entry(NamedTuple):
+    """One line of `tunefree algorithms`."""
+
+    name: str
+    about: About
+    cost: Cost
+
+
+def cost(algo: Algorithm, d: int = D) -> Cost:
+    """What the algorithm really sends to and from one client, and what that client stores.
+
+    For a large model, one of ours is run on a few short vectors: bits are linear in d.
+    """
+    algo = replace(unwrapped(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    ours = type(algo) in REGISTRY.values()
+    counted = scaled(algo, d) if ours and d >= LARGE else measured(algo, d)
+    return Cost(*(bits / 32 / d for bits in counted))
+
+
+def measured(algo: Algorithm, d: int) -> list[int]:
+    """The bits of each entry of `Cost`, counted from the messages of a step."""
+    theta0 = torch.zeros(d)
+    fleet = Serial(algo, theta0, Flat)
+    server = algo.server(theta0)
+    opening, _ = run_stage(algo, fleet, server, -1, "opening", [0])
+    step, _ = run_stage(algo, fleet, server, 0, "round", [0])
+    return [*sent(step), *sent(opening), bits(fleet.states[0])]
+
+
+def sent(step: Step) -> tuple[int, int]:
+    """Bits (down, up) that the one client of a step received and sent."""
+    totals = {"down": 0, "up": 0}
+    for line in step.traffic:
+        totals[line.direction] += line.bits
+    return totals["down"], totals["up"]
+
+
+def scaled(algo: Algorithm, d: int) -> list[int]:
+    """The same without a vector of length d, except for one call of its compressor."""
+    C = getattr(algo, "C", None)
+    if isinstance(C, PerTensor):
+        algo = replace(algo, C=Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
+    shapes = getattr(algo, "shapes", None) or [(1,)]
+    if not any(shapes):
+        return measured(algo, d)
+    least = len(shapes)
+    one, two, four = (measured(lengthened(algo, more), least + more) for more in (1, 2, 4))
+    if any(c - b != 2 * (b - a) for a, b, c in zip(one, two, four, strict=True)):
+        return measured(algo, d)  # bits that are not linear in d
+    return [a + (b - a) * (d - least - 1) for a, b in zip(one, two, strict=True)]
+
+
+def lengthened(algo: Algorithm, more: int) -> Algorithm:
+    """The algorithm for a model with as many tensors, all of one element but one with `more`."""
+    shapes = getattr(algo, "shapes", None)
+    if shapes is None:
+        return algo
+    short = [(1,) * len(shape) for shape in shapes]
+    place = next(i for i, shape in enumerate(short) if shape)
+    short[place] = (1 + more, *short[place][1:])
+    return replace(algo, shapes=tuple(short))
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A compressor whose messages have the size they would have for the large model."""
+
+    C: PerTensor
+    weight: int  # bits
+
+    @property
+    def unbiased(self) -> bool:
+        return self.C.unbiased
+
+    @property
+    def contractive(self) -> bool:
+        return self.C.contractive
+
+    def q2(self, d: int) -> float:
+        return self.C.q2(d)
+
+    def over(self, sizes: Sequence[int] | None) -> Weighed:
+        return self
+
+    def __call__(self, v: Vec, rng: Generator) -> Compressed:
+        return Compressed((Stand(v, self.weight - field_bits(v)),))
+
+
+@dataclass(frozen=True, eq=False)
+class Stand(Whole):
+    """A short vector in place of a long one, with the same number of bits."""
+
+    extra: int = 0  # type: ignore[misc]
+
+
+def costs(algo: Algorithm, d: int) -> list[Cost]:
+    """The cost with each possible compressor; usually there is one."""
+    algo = unwrapped(algo)
+    C = getattr(algo, "C", None)
+    if not isinstance(C, AnyOf):
+        return [cost(algo, d)]
+    return [cost(replace(algo, C=choice), d) for choice in C.choices]
+
+
+def catalog() -> list[Entry]:
+    """All registered algorithms."""
+    return [Entry(name, cls.about, cost(build(name, TOY))) for name, cls in REGISTRY.items()]

@@ -1,0 +1,55 @@
+"""ComParFreFL as Algorithm 2 prints it; numbers are the page's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tests.problem import Array, Problem
+from tests.twins.compression import Naive
+
+
+def comparfrefl(
+    problem: Problem,
+    cohorts: Sequence[Sequence[int]],
+    K: int,
+    C: Naive,
+    start: str = "gradients",
+) -> list[Array]:
+    N, S, T = len(problem.b), len(cohorts[0]), len(cohorts)
+    eta, gamma = 1 / (K * (S * K * T) ** (1 / 4)), (S * K) ** (1 / 4) / T ** (3 / 4)  # Theorem 2
+    beta = min(1.0, np.sqrt(S * K / T))
+
+    theta = problem.theta0
+    m = [np.zeros(problem.d) for _ in range(N)]
+    if start == "gradients":  # 1
+        for i in range(N):
+            rng = problem.noises(i, -1)
+            for _ in range(K):
+                m[i] = m[i] + problem.grad(i, theta, problem.draw(rng)) / K
+    c_i = list(m)
+    c = sum(c_i, np.zeros(problem.d)) / N
+
+    thetas = [theta]
+    for t in range(T):  # 2
+        sent = {}
+        for i in cohorts[t]:  # 4
+            rng = problem.noises(i, t)
+            theta_i = theta  # 5
+            m_ks = []
+            for _ in range(K):  # 6
+                m_k = (1 - beta) * m[i] + beta * problem.grad(i, theta_i, problem.draw(rng))  # 7
+                theta_i = theta_i - eta * m_k / np.linalg.norm(m_k)  # 8
+                m_ks.append(m_k)
+            m[i] = sum(m_ks, np.zeros(problem.d)) / K  # 10
+            delta = m[i] - c_i[i]  # 11
+            sent[i] = C(delta, rng)  # 12
+            c_i[i] = c_i[i] + sent[i]  # 13
+        total = sum(sent.values(), np.zeros(problem.d))
+        c_old = c
+        c = c_old + total / N  # 15
+        g = total / S + c_old  # 16
+        theta = theta - gamma * g / np.linalg.norm(g)  # 17
+        thetas.append(theta)
+    return thetas

@@ -1,0 +1,130 @@
+"""Asynchronous methods against their pages, replaying the order of events of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.problem import Trace, simulate_buffered
+from tests.twins.adamasfl import adamasfl
+from tests.twins.ca2fl import ca2fl
+from tests.twins.defedavg_niid import defedavg_niid
+from tests.twins.fadas import fadas
+from tests.twins.fedbuff import fedbuff
+from tests.twins.masfl import masfl
+from tests.twins.test_twins import STARTS, agree, problem_of, theory
+from tunefree.config import Opening
+from tunefree.core import Algorithm, System
+from tunefree.methods.adamasfl import AdaMasFL
+from tunefree.methods.ca2fl import CA2FL
+from tunefree.methods.defedavg_niid import DeFedAvgNIID
+from tunefree.methods.fadas import FADAS
+from tunefree.methods.fedbuff import FedBuff
+from tunefree.methods.masfl import MasFL
+from tunefree.schedule.delays import LAWS
+
+PARTIAL = System(N=9, S=3, K=4, T=30)
+SETTINGS: list[Any] = [
+    # system, concurrency, dispatch, delays, dropout
+    pytest.param((PARTIAL, 3, "flush", "mild", 0.0), id="flush-fresh"),
+    pytest.param((PARTIAL, 7, "flush", "mild", 0.0), id="flush"),
+    pytest.param((PARTIAL, 9, "flush", "large", 0.4), id="flush-large"),
+    pytest.param((PARTIAL, 7, "immediate", "mild", 0.4), id="immediate"),
+    pytest.param((PARTIAL, 7, "queue", "half-normal", 0.4), id="queue"),
+    pytest.param((PARTIAL, 9, "queue", "large", 0.0), id="queue-large"),
+    pytest.param(
+        (System(N=6, S=1, K=3, T=25), 5, "immediate", "half-normal", 0.0), id="one-by-one"
+    ),
+    pytest.param((System(N=6, S=5, K=5, T=4), 6, "flush", "mild", 0.0), id="beta-clipped"),
+]
+Setting = tuple[System, int, Any, str, float]
+
+all_settings = pytest.mark.parametrize("setting", SETTINGS)
+both_starts = pytest.mark.parametrize("start", STARTS)
+
+
+def run(algo: Algorithm, setting: Setting, start: Opening = "gradients") -> Trace:
+    sys, concurrency, dispatch, law, dropout = setting
+    trace = simulate_buffered(
+        algo, problem_of(sys), concurrency, dispatch, LAWS[law], dropout, opening=start
+    )
+    late = {tau for step in trace.steps for tau in step.staleness}
+    assert max(late) >= (1 if concurrency > sys.S else 0)
+    return trace
+
+
+@both_starts
+@all_settings
+def test_adamasfl(setting: Setting, start: Opening) -> None:
+    sys = setting[0]
+    trace = run(theory(AdaMasFL, sys), setting, start)
+    agree(trace.thetas, adamasfl(problem_of(sys), trace.uploads, sys.K, start), sys.T)
+
+
+@pytest.mark.parametrize("beta", [0.3, None])
+@both_starts
+@all_settings
+def test_masfl(setting: Setting, start: Opening, beta: float | None) -> None:
+    sys, eta, gamma = setting[0], 0.02, 0.07
+    beta = beta or theory(MasFL, sys).beta
+    trace = run(MasFL(sys, beta, eta, gamma), setting, start)
+    page = masfl(problem_of(sys), trace.uploads, sys.K, eta, gamma, beta, start)
+    agree(trace.thetas, page, sys.T)
+
+
+@pytest.mark.parametrize("weight", ["sqrt", "one"])
+@pytest.mark.parametrize("mu", [0.0, 0.4])
+@all_settings
+def test_fedbuff(setting: Setting, weight: Any, mu: float) -> None:
+    sys = setting[0]
+    trace = run(FedBuff(sys, eta=0.03, s=0.7, mu=mu, weight=weight), setting)
+    page = fedbuff(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7, weight, mu)
+    agree(trace.thetas, page, sys.T)
+
+
+@all_settings
+def test_ca2fl(setting: Setting) -> None:
+    sys = setting[0]
+    trace = run(CA2FL(sys, eta=0.03, s=0.7), setting)
+    agree(trace.thetas, ca2fl(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7), sys.T)
+
+
+@all_settings
+def test_defedavg_niid(setting: Setting) -> None:
+    sys = setting[0]
+    trace = run(DeFedAvgNIID(sys, eta=0.03, s=0.7), setting)
+    agree(trace.thetas, defedavg_niid(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7), sys.T)
+
+
+@pytest.mark.parametrize("tau_c", [1.0, 2.0])
+@pytest.mark.parametrize(
+    ("delay", "rule"), [("plain", "code"), ("adaptive", "code"), ("adaptive", "paper")]
+)
+@all_settings
+def test_fadas(setting: Setting, delay: Any, rule: Any, tau_c: float) -> None:
+    sys = setting[0]
+    algo = FADAS(sys, eta=0.03, gamma=0.4, delay=delay, rule=rule, tau_c=tau_c)
+    trace = run(algo, setting)
+    page = fadas(problem_of(sys), trace.uploads, sys.K, 0.03, 0.4, delay, rule, tau_c)
+    agree(trace.thetas, page, sys.T)
+
+
+def test_fadas_with_other_constants() -> None:
+    setting: Setting = (PARTIAL, 7, "flush", "mild", 0.0)
+    constants: dict[str, Any] = {"beta1": 0.6, "beta2": 0.8}
+    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.05, epsilon=1e-3, **constants), setting)
+    page = fadas(problem_of(PARTIAL), trace.uploads, 4, 0.03, 0.05, eps=1e-3, **constants)
+    agree(trace.thetas, page, PARTIAL.T)
+
+
+def test_defaults_are_the_papers() -> None:
+    """FedBuff weights by age; FADAS ignores delays, and follows the authors' code otherwise."""
+    setting: Setting = (PARTIAL, 7, "flush", "mild", 0.0)
+    trace, problem = run(FedBuff(PARTIAL, eta=0.03), setting), problem_of(PARTIAL)
+    agree(trace.thetas, fedbuff(problem, trace.uploads, 4, 0.03, 1.0, "sqrt"), PARTIAL.T)
+    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.1), setting)
+    agree(trace.thetas, fadas(problem, trace.uploads, 4, 0.03, 0.1, "plain"), PARTIAL.T)
+    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.1, delay="adaptive"), setting)
+    page = fadas(problem, trace.uploads, 4, 0.03, 0.1, "adaptive", "code", 1)
+    agree(trace.thetas, page, PARTIAL.T)

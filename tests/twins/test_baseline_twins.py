@@ -1,0 +1,224 @@
+"""The other baselines against their pages: every iterate, over systems and options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.problem import simulate
+from tests.twins.delta_sgd import delta_sgd
+from tests.twins.fafed import fafed
+from tests.twins.fedams_local import fedams_local
+from tests.twins.fedams_server import fedams_server
+from tests.twins.fedavgm import fedavgm
+from tests.twins.fedcm import fedcm
+from tests.twins.feddyn import feddyn
+from tests.twins.fedexp import fedexp
+from tests.twins.fednova import fednova
+from tests.twins.fedopt import fedopt
+from tests.twins.fedprox import fedprox
+from tests.twins.fedsps import fedsps
+from tests.twins.mime import mime, mime_lite
+from tests.twins.slowmo import slowmo
+from tests.twins.test_twins import agree, all_systems, both_starts, problem_of
+from tunefree.config import Opening
+from tunefree.core import Reply, System
+from tunefree.methods.delta_sgd import DeltaSGD
+from tunefree.methods.fafed import FAFED
+from tunefree.methods.fedams_local import FedAMSLocal
+from tunefree.methods.fedams_server import FedAMSServer
+from tunefree.methods.fedavgm import FedAvgM
+from tunefree.methods.fedcm import FedCM
+from tunefree.methods.feddyn import FedDyn
+from tunefree.methods.fedexp import FedExP
+from tunefree.methods.fednova import FedNova, Server, Up
+from tunefree.methods.fedopt import FedAdagrad, FedAdam, FedYogi
+from tunefree.methods.fedprox import FedProx
+from tunefree.methods.fedsps import FedSPS
+from tunefree.methods.mime import Mime, MimeLite
+from tunefree.methods.slowmo import SlowMo
+
+
+@pytest.mark.parametrize("momentum", ["heavy-ball", "nesterov"])
+@all_systems
+def test_fedavgm(sys: System, momentum: Any) -> None:
+    problem, nesterov = problem_of(sys), momentum == "nesterov"
+    trace = simulate(FedAvgM(sys, eta=0.04, s=0.6, mu=0.7, momentum=momentum), problem)
+    agree(trace.thetas, fedavgm(problem, trace.cohorts, sys.K, 0.04, 0.6, 0.7, nesterov), sys.T)
+
+
+@all_systems
+def test_slowmo(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(SlowMo(sys, eta=0.04, s=0.8, mu=0.6), problem)
+    agree(trace.thetas, slowmo(problem, trace.cohorts, sys.K, 0.04, 0.8, 0.6), sys.T)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.3])
+@pytest.mark.parametrize("final", ["average", "last"])
+@all_systems
+def test_fedexp(sys: System, final: Any, epsilon: float) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedExP(sys, 0.04, epsilon, final), problem)
+    agree(
+        trace.thetas,
+        fedexp(problem, trace.cohorts, sys.K, 0.04, epsilon, final == "average"),
+        sys.T,
+    )
+
+
+@all_systems
+def test_fedprox(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedProx(sys, eta=0.06, s=0.9, mu=0.8), problem)
+    agree(trace.thetas, fedprox(problem, trace.cohorts, sys.K, 0.06, 0.9, 0.8), sys.T)
+
+
+@pytest.mark.parametrize("effective", ["a", "steps"])
+@pytest.mark.parametrize(("rho", "mu"), [(0.0, 0.0), (0.7, 0.0), (0.0, 0.9)])
+@all_systems
+def test_fednova(sys: System, rho: float, mu: float, effective: Any) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedNova(sys, eta=0.05, s=0.9, rho=rho, mu=mu, effective=effective), problem)
+    page = fednova(problem, trace.cohorts, sys.K, 0.05, 0.9, rho, mu, effective)
+    agree(trace.thetas, page, sys.T)
+
+
+@pytest.mark.parametrize("effective", ["a", "steps"])
+def test_fednova_weights_unequal_work(effective: Any) -> None:
+    """Clients that send other numbers of steps, unlike the contract's equal K."""
+    sys, p = System(N=3, S=3, K=4, T=1), 1 / 3
+    algo = FedNova(sys, eta=0.05, s=0.9, mu=0.4, effective=effective)
+    rng = np.random.default_rng(0)
+    theta, delta = rng.normal(size=5), rng.normal(size=(3, 5))
+    steps, a = [2, 5, 9], [1.5, 4.0, 6.25]
+    ups = [Up(torch.from_numpy(delta[i]), a[i], steps[i]) for i in range(3)]
+    replies = [Reply(i, 1, 0, up) for i, up in enumerate(ups)]
+    after = algo.aggregate(Server(torch.from_numpy(theta)), replies).theta
+    tau_eff = sum(p * work for work in (a if effective == "a" else steps))
+    expected = theta - 0.9 * tau_eff * sum(p * delta[i] / a[i] for i in range(3))
+    np.testing.assert_allclose(after, expected, rtol=1e-12)
+
+
+@all_systems
+def test_feddyn(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedDyn(sys, eta=0.05, alpha=0.3), problem)
+    agree(trace.thetas, feddyn(problem, trace.cohorts, sys.K, 0.05, 0.3), sys.T)
+
+
+@all_systems
+def test_fedcm(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedCM(sys, eta=0.05, beta=0.3, s=0.8), problem)
+    agree(trace.thetas, fedcm(problem, trace.cohorts, sys.K, 0.05, 0.8, 0.3), sys.T)
+
+
+@all_systems
+def test_fedadagrad(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedAdagrad(sys, eta=0.05, eta_s=0.2, epsilon=0.02), problem)
+    agree(trace.thetas, fedopt(problem, trace.cohorts, sys.K, "adagrad", 0.05, 0.2, 0.02, 0), sys.T)
+
+
+@pytest.mark.parametrize(("cls", "rule"), [(FedAdam, "adam"), (FedYogi, "yogi")])
+@all_systems
+def test_fedadam_and_fedyogi(sys: System, cls: Any, rule: str) -> None:
+    problem = problem_of(sys)
+    algo = cls(sys, eta=0.05, eta_s=0.1, beta1=0.8, beta2=0.7, epsilon=0.02)
+    trace = simulate(algo, problem)
+    page = fedopt(problem, trace.cohorts, sys.K, rule, 0.05, 0.1, 0.02, 0.8, 0.7)
+    agree(trace.thetas, page, sys.T)
+
+
+@pytest.mark.parametrize("correction", ["off", "on"])
+@pytest.mark.parametrize("option", ["1", "2"])
+@all_systems
+def test_fedams_server(sys: System, option: Any, correction: Any) -> None:
+    problem = problem_of(sys)
+    algo = FedAMSServer(sys, 0.05, 0.1, 0.8, 0.7, 0.03, option, correction)
+    trace = simulate(algo, problem)
+    steps = (0.05, 0.1, 0.03, 0.8, 0.7)
+    page = fedams_server(
+        problem,
+        trace.cohorts,
+        sys.K,
+        *steps,
+        option=int(option),
+        bias_correction=correction == "on",
+    )
+    agree(trace.thetas, page, sys.T)
+
+
+@all_systems
+def test_fedams_local(sys: System) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedAMSLocal(sys, eta=0.02, beta1=0.8, beta2=0.7, epsilon=0.01), problem)
+    agree(trace.thetas, fedams_local(problem, trace.cohorts, sys.K, 0.02, 0.8, 0.7, 0.01), sys.T)
+
+
+@pytest.mark.parametrize("statistics", ["full", "batches"])
+@pytest.mark.parametrize(("cls", "page"), [(Mime, mime), (MimeLite, mime_lite)])
+@all_systems
+def test_mime(sys: System, cls: Any, page: Any, statistics: str) -> None:
+    problem = problem_of(sys)
+    trace = simulate(cls(sys, eta=0.05, beta=0.3, statistics=statistics), problem)
+    agree(trace.thetas, page(problem, trace.cohorts, sys.K, 0.05, 0.7, statistics), sys.T)
+
+
+@pytest.mark.parametrize(("c", "eta_b", "l_star"), [(0.7, 0.1, 0.0), (3.0, 2.0, -4.0)])
+@pytest.mark.parametrize("rule", ["constant", "decreasing"])
+@all_systems
+def test_fedsps(sys: System, rule: Any, c: float, eta_b: float, l_star: float) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FedSPS(sys, c, eta_b, l_star, rule), problem)
+    page = fedsps(problem, trace.cohorts, sys.K, c, eta_b, l_star, rule == "decreasing")
+    agree(trace.thetas, page, sys.T)
+
+
+@pytest.mark.parametrize(("gamma", "delta", "eta_0"), [(2, 0.1, 0.2), (0.7, 3.0, 0.02)])
+@pytest.mark.parametrize("batches", ["same", "own"])
+@all_systems
+def test_delta_sgd(sys: System, batches: Any, gamma: float, delta: float, eta_0: float) -> None:
+    problem = problem_of(sys)
+    trace = simulate(DeltaSGD(sys, gamma, delta, eta_0, batches), problem)
+    page = delta_sgd(problem, trace.cohorts, sys.K, gamma, delta, eta_0, batches == "same")
+    agree(trace.thetas, page, sys.T)
+
+
+@both_starts
+@all_systems
+def test_fafed(sys: System, start: Opening) -> None:
+    problem = problem_of(sys)
+    trace = simulate(FAFED(sys, eta=0.02, beta=0.3, beta2=0.6, epsilon=0.2), problem, start)
+    agree(trace.thetas, fafed(problem, trace.cohorts, sys.K, 0.02, 0.3, 0.6, 0.2, start), sys.T)
+
+
+DEFAULTS: list[tuple[Any, Any, dict[str, Any]]] = [
+    (FedAvgM, fedavgm, {"eta": 0.1, "s": 1, "mu": 0.9, "nesterov": False}),
+    (SlowMo, slowmo, {"eta": 0.1, "alpha": 1, "beta": 0.5}),
+    (FedProx, fedprox, {"eta": 0.1, "s": 1, "mu": 0.01}),
+    (FedNova, fednova, {"eta": 0.1, "s": 1}),
+    (FedDyn, feddyn, {"eta": 0.1, "alpha": 0.01}),
+    (FedCM, fedcm, {"eta": 0.1, "s": 1, "alpha": 0.1}),
+    (Mime, mime, {"eta": 0.1, "beta": 0.9}),
+    (MimeLite, mime_lite, {"eta": 0.1, "beta": 0.9}),
+    (FedSPS, fedsps, {"c": 0.5, "eta_b": 1, "l_star": 0, "decreasing": False}),
+    (DeltaSGD, delta_sgd, {"gamma": 2, "delta": 0.1, "eta_0": 0.2}),
+    (FedExP, fedexp, {"eta": 0.1, "epsilon": 0.001}),
+    (FAFED, fafed, {"eta": 0.003, "alpha": 0.1, "beta": 0.1, "rho": 0.1}),
+    (FedAMSLocal, fedams_local, {"eta": 1e-3, "beta1": 0.9, "beta2": 0.99}),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "page", "steps"), DEFAULTS, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_defaults(cls: Any, page: Any, steps: dict[str, Any]) -> None:
+    sys = System(N=7, S=3, K=4, T=10)
+    problem = problem_of(sys)
+    trace = simulate(cls(sys), problem)
+    agree(trace.thetas, page(problem, trace.cohorts, sys.K, **steps), sys.T)
