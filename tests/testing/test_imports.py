@@ -42,9 +42,9 @@ def words(cell: str) -> set[str]:
 
 PLACES = places(MAP.read_text(encoding="utf-8"))
 ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
-MANY = ("algorithms", "cli")  # a file per method, a file per command
+MANY = ("methods", "cli")  # a file per method, a file per command
 
-FORBIDDEN_OUTSIDE = {"algorithms": {"numpy", "torch"}, "report": {"torch"}}
+FORBIDDEN_OUTSIDE = {"methods": {"numpy", "torch"}, "report": {"torch"}}
 
 
 def imports(source: str) -> set[str]:
@@ -106,13 +106,13 @@ def test_the_map_runs_from_the_bottom_to_the_top() -> None:
         seen.add(name)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "algorithms").glob("*.py")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", sorted((ROOT / "methods").glob("*.py")), ids=lambda f: f.stem)
 def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
     source = file.read_text()
     assert others(source) <= sys.stdlib_module_names
-    if file.stem != "__init__":  # the registry names its siblings
-        assert own(source) <= {"core", "errors", "geometry", "wire", "algorithms"}
-        siblings = {name for name in imports(source) if package(name) == "algorithms"}
+    if file.stem != "registry":  # it names its siblings
+        assert own(source) <= {"core", "errors", "geometry", "wire", "methods"}
+        siblings = {name for name in imports(source) if package(name) == "methods"}
         assert siblings <= {"tunefree.methods.local_sgd"}  # shared functions, not a method
 
 
