@@ -204,7 +204,7 @@ def test_compare_weights_every_method_or_says_which_cannot(
 def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
     """Each seed splits the data differently, so K differs; older files have none of these keys."""
     from tunefree.record import summarise
-    from tunefree.report.methods import group
+    from tunefree.report.grouping import group
 
     for seed in (0, 1, 2):
         path = str(tmp_path / f"{seed}.sqlite")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tunefree.cli import main
-from tunefree.data import own, sources
+from tunefree.data import sources, user_data
 from tunefree.record import Record
 
 FEW = ["--per-round", "2", "--local-steps", "2", "--rounds", "4", "--eval-every", "2"]
@@ -23,8 +23,8 @@ TABLE = ["--data", "table.csv", "--target-column", "ill"]
 def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    own.read_table.cache_clear()
-    own.given_by.cache_clear()
+    user_data.read_table.cache_clear()
+    user_data.given_by.cache_clear()
 
 
 def write(name: str = "table.csv", ill: str = "class", seed: int = 0, rows: int = 200) -> None:
@@ -299,7 +299,7 @@ def test_samples_that_differ_every_time_are_noticed(
 ) -> None:
     argv = ["--data", f"{module}:noise", *FEW, "--clients", "3", "--partition", "iid"]
     result(capsys, "run", *argv, "--out", "run.sqlite")
-    own.given_by.cache_clear()
+    user_data.given_by.cache_clear()
     err = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
     assert "a function that returns the same samples every time" in err
 

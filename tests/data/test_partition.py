@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tunefree.core import stream
 from tunefree.data import partition
-from tunefree.data.heterogeneity import heterogeneity
 from tunefree.data.partition import RULES, from_spec
-from tunefree.data.samples import Index, Partition
+from tunefree.data.samples import Index, Partition, heterogeneity
 from tunefree.errors import ConfigError
 
 CLASS_SPECS = [

@@ -16,7 +16,7 @@ from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
 from tunefree.report.content import content
 from tunefree.report.files import find
-from tunefree.report.methods import POINTS, Method, group, short, thin
+from tunefree.report.grouping import POINTS, Method, group, short, thin
 
 
 def content_of(*paths: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.search.small import FLAGS, run_here, run_scripted, settings
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
-from tunefree.report.width import width
+from tunefree.report.sweeps import width
 from tunefree.search import batch
 from tunefree.search.batch import Result
 from tunefree.search.sweep import sweep

@@ -19,8 +19,7 @@ from tests.search.small import FLAGS, run_here, run_scripted, settings
 from tunefree.cli import main
 from tunefree.config import Config
 from tunefree.data import sources
-from tunefree.data.samples import Partition, Samples
-from tunefree.data.validation import held_out
+from tunefree.data.samples import Partition, Samples, held_out
 from tunefree.errors import ConfigError
 from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record

@@ -114,8 +114,8 @@ def get_data(args: argparse.Namespace) -> int:
 
 
 def show_data(args: argparse.Namespace) -> int:
-    from tunefree.data.heterogeneity import heterogeneity
     from tunefree.data.partition import from_spec
+    from tunefree.data.samples import heterogeneity
     from tunefree.data.sources import SOURCES, load
     from tunefree.plots import data as picture
 

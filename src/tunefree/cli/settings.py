@@ -119,14 +119,14 @@ def with_data(path: Path | None, given: dict[str, object]) -> Config:
     The data's fingerprint is a setting, so that no run resumes, or counts as finished, with other
     samples. If the data names its clients, they are used unless another partition is given.
     """
-    from tunefree.data.own import is_own
+    from tunefree.data.user_data import is_own
 
     section = config.read(path).get("data", {})
     chosen = {f"data.{key}": value for key, value in section.items()} | given
     name = str(chosen.get("data.name", ""))
     if not is_own(name):
         return config.load(path, given)
-    from tunefree.data import own, sources
+    from tunefree.data import sources, user_data
 
     config.load(path, given)  # report wrong settings before reading much
     known = {f.name for f in fields(config.DataSettings)}
@@ -136,7 +136,7 @@ def with_data(path: Path | None, given: dict[str, object]) -> Config:
         if key.startswith("data.") and key.removeprefix("data.") not in known
     }
     data = sources.load(name, str(chosen.get("data.dir", "")) or None, **options)
-    follows: dict[str, object] = {"data.fingerprint": own.fingerprint(data)}
+    follows: dict[str, object] = {"data.fingerprint": user_data.fingerprint(data)}
     if data.groups is not None:
         follows["data.partition"] = "natural"
     elif data.classes is None:
@@ -150,11 +150,11 @@ def with_data(path: Path | None, given: dict[str, object]) -> Config:
 
 def flags_of(facts: Facts) -> str:
     """The flags of a run for another method: its settings that are not at their default."""
-    from tunefree.data import own
+    from tunefree.data import user_data
     from tunefree.data.sources import SOURCES
 
     source = SOURCES.get(facts.data)
-    usual = {"model.name": source.model if source else own.MODEL}
+    usual = {"model.name": source.model if source else user_data.MODEL}
     words = ["--data", facts.data]
     for section, cls in config.SECTIONS.items():
         stored = facts.config.get(section, {})

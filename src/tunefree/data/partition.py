@@ -418,7 +418,7 @@ def positive(name: str, value: float, most: float = 1e6) -> float:
     return value
 
 
-class Rule(NamedTuple):
+class PartitionRule(NamedTuple):
     """A partition rule as a setting names it."""
 
     split: Callable[..., Partition]
@@ -427,16 +427,16 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "iid": Rule(iid, 0, "iid"),
-    "dirichlet": Rule(dirichlet, 1, "dirichlet:0.1"),
-    "dirichlet-equal": Rule(dirichlet_equal, 1, "dirichlet-equal:0.1"),
-    "beta": Rule(beta, 2, "beta:2,5"),
-    "beta-literal": Rule(beta_literal, 2, "beta-literal:2,5"),
-    "beta-split": Rule(beta_split, 2, "beta-split:2,5"),
-    "quantity": Rule(quantity, 1, "quantity:0.5"),
-    "lognormal": Rule(lognormal, 1, "lognormal:0.3"),
-    "shards": Rule(shards, 1, "shards:2"),
-    "natural": Rule(natural, 0, "natural"),
+    "iid": PartitionRule(iid, 0, "iid"),
+    "dirichlet": PartitionRule(dirichlet, 1, "dirichlet:0.1"),
+    "dirichlet-equal": PartitionRule(dirichlet_equal, 1, "dirichlet-equal:0.1"),
+    "beta": PartitionRule(beta, 2, "beta:2,5"),
+    "beta-literal": PartitionRule(beta_literal, 2, "beta-literal:2,5"),
+    "beta-split": PartitionRule(beta_split, 2, "beta-split:2,5"),
+    "quantity": PartitionRule(quantity, 1, "quantity:0.5"),
+    "lognormal": PartitionRule(lognormal, 1, "lognormal:0.3"),
+    "shards": PartitionRule(shards, 1, "shards:2"),
+    "natural": PartitionRule(natural, 0, "natural"),
 }
 
 

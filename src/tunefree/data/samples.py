@@ -1,4 +1,6 @@
-"""Samples as compact arrays, a data set with its split, and a federation of clients."""
+"""Samples as compact arrays, a data set with its split, and a federation of clients: held-out
+samples, and how much the clients differ.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from tunefree.core import stream
 from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
@@ -250,3 +253,67 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
                 f"{holder(bad)} has label {int(y[bad][0])}, but the {classes} classes are labelled "
                 f"0 to {classes - 1}; relabel the data or use a model with more outputs"
             )
+
+
+def held_out(
+    train: Samples, parts: Partition, share: float, seed: int
+) -> tuple[Partition, Samples]:
+    """Each client's remaining samples, and the share that each holds out.
+
+    Each client holds out its own samples, after the partition: a real federation could do the same,
+    and the clients stay as heterogeneous as they are without it. All keep at least one.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"data.validation = {share} must be between 0 and 1; 0.1 is usual")
+    left, aside = [], []
+    for client, part in enumerate(parts):
+        mixed: Index = stream(seed, "validation", client).permutation(part)
+        cut = min(int(np.ceil(share * len(part))), len(part) - 1)
+        aside.append(mixed[:cut])
+        left.append(np.sort(mixed[cut:]))
+    index = np.sort(np.concatenate(aside))
+    if not len(index):
+        raise ConfigError(
+            f"data.validation = {share} holds out nothing, as every client has a single sample; "
+            "use fewer clients"
+        )
+    return Partition(left), Samples(train.x[index], train.y[index], train.prepare)
+
+
+class Heterogeneity(NamedTuple):
+    """How much the clients differ."""
+
+    counts: Index  # client by class
+    smallest: int  # client, in samples
+    median: float
+    largest: int
+    classes_per_client: float  # mean number of classes that a client has
+    distance: float  # mean total variation from a client's label shares to those of all clients
+
+
+def heterogeneity(parts: Partition, y: ArrayLike, classes: int | None = None) -> Heterogeneity:
+    """The client-by-class counts and statistics of them; targets without classes count as one.
+
+    >>> heterogeneity(Partition([np.array([0, 1]), np.array([2, 3])]), [0, 0, 1, 1]).distance
+    0.5
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        labels, classes = np.zeros(len(labels), dtype=np.int64), 1
+    classes = int(labels.max(initial=0)) + 1 if classes is None else classes
+    clients, sizes = len(parts), parts.sizes
+    place = np.repeat(np.arange(clients) * classes, sizes) + labels[parts.order]
+    counts = np.bincount(place, minlength=clients * classes).reshape(clients, classes)
+    overall = counts.sum(axis=0) / max(1, counts.sum())
+    distance, classes_held = np.zeros(clients), np.zeros(clients)
+    for column, share in zip(counts.T, overall, strict=True):  # by class: clients may be a million
+        distance += np.abs(column / np.maximum(sizes, 1) - share) / 2
+        classes_held += column > 0
+    return Heterogeneity(
+        counts=counts,
+        smallest=int(sizes.min()),
+        median=float(np.median(sizes)),
+        largest=int(sizes.max()),
+        classes_per_client=float(classes_held.mean()),
+        distance=float(distance.mean()),
+    )

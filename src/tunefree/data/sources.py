@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tunefree.core import stream
-from tunefree.data import own
+from tunefree.data import user_data
 from tunefree.data.named import cache, official, synthetic, text
 from tunefree.data.named.cache import FileSet
 from tunefree.data.samples import Dataset, Images, Samples
@@ -291,13 +291,13 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
     >>> len(data.train), len(data.test), data.train.input_shape
     (1438, 359, (1, 8, 8))
     """
-    if own.is_own(name):
+    if user_data.is_own(name):
         if data_dir:
             raise ConfigError(
                 f"data.dir = {str(data_dir)!r} is for named data sets; omit it, and give the "
                 "full path of your own as data.name"
             )
-        return own.load(name, **chosen)
+        return user_data.load(name, **chosen)
     source, allowed = source_of(name), options(name)
     for key in chosen:
         if not allowed:
@@ -311,7 +311,7 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
 
 def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:
     """How many classes the data has; only a user's own data is loaded for this."""
-    if own.is_own(name):
+    if user_data.is_own(name):
         return load(name, data_dir, **chosen).classes
     return source_of(name).classes
 

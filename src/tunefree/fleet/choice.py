@@ -13,7 +13,7 @@ from tunefree.fleet.pool import Pool, cores
 from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import one_thread
 
 START_SECONDS = 3.0  # until a pool's processes are ready
 JOB_SECONDS = 1e-3  # to send a job and receive its reply

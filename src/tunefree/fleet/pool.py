@@ -25,13 +25,13 @@ from tunefree.fleet.work import keep_memory
 SECONDS_TO_END = 10  # that a worker has to exit by itself
 
 
-class Worker:
+class PoolWorker:
     """One process with its two areas of shared memory."""
 
     def __init__(self, common: Arena, setup: Parcel) -> None:
         self.inbox, self.outbox = Arena.create(), Arena.create()
         fds = [common.fd, self.inbox.fd, self.outbox.fd]
-        self.process = WorkerProcess("tunefree.fleet.worker", fds)
+        self.process = WorkerProcess("tunefree.fleet.pool_worker", fds)
         self.process.send(setup)
 
     def give(self, jobs: Sequence[tuple[Client, Job]]) -> Connection:
@@ -77,25 +77,25 @@ class Pool:
         self._workers = [self._start_worker() for _ in range(workers or cores())]
         keep_memory()
 
-    def _start_worker(self) -> Worker:
-        return Worker(self._common, self._setup)
+    def _start_worker(self) -> PoolWorker:
+        return PoolWorker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         return distribute(self, jobs, self.states)
 
-    def all(self) -> list[Worker]:
+    def all(self) -> list[PoolWorker]:
         return list(self._workers)
 
-    def give(self, worker: Worker, jobs: Sequence[tuple[Client, Job]]) -> Connection:
+    def give(self, worker: PoolWorker, jobs: Sequence[tuple[Client, Job]]) -> Connection:
         return worker.give(jobs)
 
     def wait(self, handles: Sequence[Connection]) -> list[Any]:
         return wait(handles)
 
-    def answer(self, worker: Worker, handle: Connection) -> Answer:
+    def answer(self, worker: PoolWorker, handle: Connection) -> Answer:
         return worker.answer()
 
-    def replace(self, dead: Worker) -> Worker:
+    def replace(self, dead: PoolWorker) -> PoolWorker:
         dead.close()
         worker = self._start_worker()
         self._workers[self._workers.index(dead)] = worker

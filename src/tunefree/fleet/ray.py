@@ -20,10 +20,10 @@ from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import cores
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import one_thread
 
 
-class Worker:
+class Actor:
     """Runs in a process of the cluster; algorithm and data are sent there once."""
 
     def __init__(self, algo: Algorithm, oracle_of: Callable[[Job], Oracle]) -> None:
@@ -60,7 +60,7 @@ class Ray:
         self._actors = [self._start_worker() for _ in range(count)]
 
     def _start_worker(self) -> Any:
-        actor: Any = ray.remote(num_cpus=1)(Worker)
+        actor: Any = ray.remote(num_cpus=1)(Actor)
         return actor.remote(self._algo, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:

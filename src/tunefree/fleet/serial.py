@@ -8,7 +8,7 @@ from tunefree.core import Algorithm, Oracle, Vec
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import one_thread
 
 
 class Serial:

@@ -20,10 +20,9 @@ from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, 
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.methods import registry
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
-from tunefree.models.threads import one_thread
 from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.evaluate import scores_on
 from tunefree.wire import decode, encode

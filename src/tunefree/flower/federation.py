@@ -25,9 +25,8 @@ from tunefree.flower.settings import Builder, Settings, run_config_names, settin
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
 from tunefree.models import seeded
-from tunefree.models.objective import EVALUATION_BATCH, Objective
-from tunefree.models.targets import Loss, Task, default_loss, task_of
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
+from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import describe, drawn, fingerprint
 from tunefree.run.assemble import MakeAlgorithm
@@ -55,7 +54,7 @@ def federation(
     config, own = settings.first(), settings.own
     held_out = None if test is None else federation_from([test]).train
     module = seeded(build_model, config.run.seed)
-    task = Task(loss or default_loss(0))  # not used if the server evaluates nothing
+    task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
     if held_out is not None:
         task = task_of(module, held_out, loss)
         held_out = held_out.with_targets(task.targets)

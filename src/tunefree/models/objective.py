@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -216,6 +217,21 @@ class Objective:
         self.stochastic = not (torch.equal(first, second) and torch.equal(grad, grad_again))
         if self._chain is not None and not same_gradient(self, x, y):
             self._chain, self.kernels = None, "plain"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread, so that sums are the same on any fleet; restores the random state.
+
+    It is also faster for small networks: on a busy machine, threads mostly wait.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def check_loss_shape(loss: torch.Tensor) -> None:

@@ -47,7 +47,7 @@ BY_ELEMENT = (
 HALVES = (torch.float16, torch.bfloat16)
 
 
-class Task(NamedTuple):
+class LearningTask(NamedTuple):
     """What is to be learned: the loss, the number of classes, and the targets."""
 
     loss: Loss
@@ -65,7 +65,7 @@ class Task(NamedTuple):
         )
 
 
-def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Task:
+def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> LearningTask:
     """The task of this model on these samples, with the loss given or the one that fits.
 
     Without a loss it is the model's own, if it returns one; else cross-entropy for labels and mean
@@ -85,12 +85,12 @@ def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Ta
         outputs = outputs_in(answer, y)
         found = labels(outputs, samples.y)
         refuse_one_output(outputs, samples.y)
-        task = Task(loss) if found is None else Task(loss, outputs.shape[1], found)
+        task = LearningTask(loss) if found is None else LearningTask(loss, outputs.shape[1], found)
     elif is_one_of(loss, BY_ELEMENT):
-        task = Task(loss, None, like(outputs_in(answer, y), samples.y))
+        task = LearningTask(loss, None, like(outputs_in(answer, y), samples.y))
     else:
         check_broadcast(loss, answer, y.to(device_of(module)))
-        return Task(loss, classes_seen(answer, samples.y))
+        return LearningTask(loss, classes_seen(answer, samples.y))
     if task.loss is not loss_of_model and not plain(module, answer, x, y):
         task = task._replace(loss=OnOutputs(task.loss, outputs_of(answer).dim()))
     return task
@@ -122,25 +122,25 @@ class OnOutputs:
 
 def models_task(
     module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor, all_y: torch.Tensor
-) -> Task | None:
+) -> LearningTask | None:
     """The task of a model that computes its own loss when given the labels."""
     outputs = any_outputs(answer)
     found = None if outputs is None else labels(outputs, all_y)
-    task = Task(loss_of_model)
+    task = LearningTask(loss_of_model)
     if found is not None and outputs is not None:
-        task = Task(loss_of_model, outputs.shape[1], found)
+        task = LearningTask(loss_of_model, outputs.shape[1], found)
     if takes_labels(module):
         answer = tried(module, x, task.targets(y), labels=True)
     return task if entry(answer, "loss") is not None else None
 
 
-def default_task(outputs: torch.Tensor, y: torch.Tensor) -> Task:
+def default_task(outputs: torch.Tensor, y: torch.Tensor) -> LearningTask:
     """Cross-entropy for labels, also one-hot ones, and mean squared error for real targets."""
     found = labels(outputs, y)
     if found is None and outputs.dim() == 2 and y.shape[1:] == outputs.shape[1:] and is_one_hot(y):
         found = Labels(one_hot=True)
     if found is not None:
-        return Task(functional.cross_entropy, outputs.shape[1], found)
+        return LearningTask(functional.cross_entropy, outputs.shape[1], found)
     refuse_one_output(outputs, y)
     if not y.is_floating_point():
         raise ConfigError(
@@ -156,7 +156,7 @@ def default_task(outputs: torch.Tensor, y: torch.Tensor) -> Task:
                 "loss=torch.nn.functional.cross_entropy if they are probabilities of classes, or "
                 "loss=torch.nn.functional.mse_loss if they are numbers to predict"
             )
-    return Task(functional.mse_loss, None, like(outputs, y))
+    return LearningTask(functional.mse_loss, None, like(outputs, y))
 
 
 def default_loss(classes: int | None) -> Loss:

@@ -18,7 +18,7 @@ from tunefree.plots.style import (
     new_figure,
     save_figure,
 )
-from tunefree.report.methods import AXES, Content
+from tunefree.report.grouping import AXES, Content
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

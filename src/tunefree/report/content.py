@@ -10,7 +10,7 @@ from typing import Any
 
 from tunefree.record import Summary
 from tunefree.report.costs import absences, staleness, traffic, tuning_bill
-from tunefree.report.methods import AXES, Content, Method, flatten, group, measures_of, once_each
+from tunefree.report.grouping import AXES, Content, Method, flatten, group, measures_of, once_each
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100

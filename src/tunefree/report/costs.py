@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tunefree.record import Summary
 from tunefree.record.rows import BITS
-from tunefree.report.methods import Content, Method
+from tunefree.report.grouping import Content, Method
 
 STALENESS_BARS = 100
 SPENT = ("rounds", "samples", "bits_up", "bits_down")

@@ -11,7 +11,7 @@ from tunefree.errors import ConfigError
 from tunefree.record import Summary, summarise
 from tunefree.report.content import content
 from tunefree.report.files import find
-from tunefree.report.methods import Content
+from tunefree.report.grouping import Content
 from tunefree.report.page import embed, page
 
 HOSTS = ("127.0.0.1", "localhost")

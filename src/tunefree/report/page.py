@@ -9,7 +9,7 @@ import json
 import re
 from importlib import resources
 
-from tunefree.report.methods import Content
+from tunefree.report.grouping import Content
 
 SCRIPTS = ("plots", "tables", "claims", "page")
 

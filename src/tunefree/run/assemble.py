@@ -40,8 +40,7 @@ from tunefree.config import (
 from tunefree.core import Algorithm, System
 from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
-from tunefree.data.samples import Dataset, Federation, check_federation
-from tunefree.data.validation import held_out
+from tunefree.data.samples import Dataset, Federation, check_federation, held_out
 from tunefree.errors import ConfigError, refuses_unknown
 from tunefree.fleet import choice
 from tunefree.fleet.states import States

@@ -18,8 +18,7 @@ from tunefree.core import Algorithm, Server, Vec, Vectors
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
-from tunefree.models.objective import Objective
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership

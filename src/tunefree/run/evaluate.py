@@ -16,9 +16,8 @@ from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
 from tunefree.errors import ConfigError, refuses_unknown, unknown
 from tunefree.models.answers import outputs_of
-from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
-from tunefree.models.threads import one_thread
 from tunefree.record.rows import Row
 from tunefree.record.summary import TAKEN
 

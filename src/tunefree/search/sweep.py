@@ -12,7 +12,7 @@ from tunefree.data import sources
 from tunefree.errors import ConfigError, unknown
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
-from tunefree.report.width import WITHIN, Width, width
+from tunefree.report.sweeps import WITHIN, Width, width
 from tunefree.run.assemble import named_data
 from tunefree.search.batch import Result, plan, run_groups
 from tunefree.search.compare import about_run, check_has_accuracy, mean, with_seed

@@ -201,7 +201,7 @@ def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
     heads = list(PART.iter_unpack(reader.take(count * PART.size)))
     if (total := sum(d for _, d, _ in heads)) != like.numel():
         reader.refuse(f"length {total} is not d = {like.numel()}")
-    sizes = [shape(reader, *head) for head in heads]
+    sizes = [declared_sizes(reader, *head) for head in heads]
     numbers = reader.numbers(sum(n for n, _ in sizes), like.dtype).to(like.device)
     wanted = sum(extra for _, extra in sizes)
     bits = unpack(reader.take(-(-wanted // 8)))
@@ -215,7 +215,7 @@ def compressed(reader: Reader, count: int, like: Vec) -> Compressed:
     return Compressed(tuple(parts))
 
 
-def shape(reader: Reader, kind: int, d: int, parameter: int) -> tuple[int, int]:
+def declared_sizes(reader: Reader, kind: int, d: int, parameter: int) -> tuple[int, int]:
     """How many numbers and how many bits a part declares."""
     most = {0: d, 1: d, 2: d, 3: 1, 4: MOST_LEVELS, 5: max(GAUSSIAN)}.get(kind, 0)
     if d < 1 or not 1 <= parameter <= most or (kind == 0 and parameter != d):

@@ -12,9 +12,8 @@ from tunefree.core import stream
 from tunefree.data import sources
 from tunefree.fleet.work import keep_memory
 from tunefree.methods import registry
-from tunefree.models.objective import EVALUATION_BATCH
+from tunefree.models.objective import EVALUATION_BATCH, one_thread
 from tunefree.models.oracle import DataOracle
-from tunefree.models.threads import one_thread
 from tunefree.run.assemble import named_objective
 from tunefree.run.evaluate import TRAINING_SAMPLES, scores_on
 from tunefree_evidence.claims import theory

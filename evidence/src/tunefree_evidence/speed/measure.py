@@ -25,8 +25,7 @@ from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
 from tunefree.geometry import polar_directions
-from tunefree.models.objective import Objective
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import Objective, one_thread
 from tunefree.run.assemble import Run, simulation
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation

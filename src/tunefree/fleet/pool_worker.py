@@ -11,7 +11,7 @@ import torch
 from tunefree.errors import FleetError
 from tunefree.fleet.arena import Arena
 from tunefree.fleet.work import do, keep_memory
-from tunefree.models.threads import one_thread
+from tunefree.models.objective import one_thread
 
 
 def serve(pipe: Connection, common: Arena, inbox: Arena, outbox: Arena) -> None:
