@@ -228,6 +228,12 @@ def dealt(): return (x, y), tunefree.partition.iid(y, clients=5)
 def dealt_and_test(): return dealt(), (x, y)
 def ours(): return load("digits")
 def real(): return x, x[:, 0]
+class Augmented(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, i): return torch.from_numpy(x[i]) + torch.randn(4), float(x[i, 0])
+def augmented(): return [Augmented(), Augmented()]
+def augmented_and_test(): return augmented(), (x, x[:, 0])
+def of_classes(wanted): return [(x[y == i], y[y == i]) for i in wanted], (x, y)
 def noise(): return np.random.normal(size=(30, 2)), np.arange(30) % 2
 def nothing(): return None
 def broken(): return {}["age"]
@@ -247,7 +253,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> str:
     [
         *(("whole", 48, 12, None), ("clients", 48, 12, 4), ("with_test", 60, 9, 4)),
         *(("train_and_test", 60, 60, None), ("dealt", 50, 10, 5), ("dealt_and_test", 60, 60, 5)),
-        *(("ours", 1438, 359, None), ("real", 48, 12, None)),
+        *(("ours", 1438, 359, None), ("real", 48, 12, None), ("augmented_and_test", 40, 60, 2)),
     ],
 )
 def test_what_a_function_may_return(
@@ -265,7 +271,7 @@ def test_what_a_function_may_return(
     argv = [] if clients else ["--clients", "3"]
     done = result(capsys, "run", "--data", f"{module}:{function}", *argv, *FEW)
     assert done["system"]["N"] == (clients or 3)
-    assert (done["accuracy"] is None) == (function == "real")
+    assert (done["accuracy"] is None) == (function in ("real", "augmented_and_test"))
     assert done["data"] == f"{module}:{function}"
 
 
@@ -275,6 +281,9 @@ def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) 
     assert "did you mean 'count'?" in refused(capsys, *argv, "data.cout=6")
     sentence = "'own_module:clients' has no option 'm'; choose from count, test\n"
     assert sentence in refused(capsys, *argv, "data.m=6")
+    lists = f'[data]\nname = "{module}:of_classes"\nwanted = [0, 2]\n'
+    Path("lists.toml").write_text(lists)
+    assert result(capsys, "run", "lists.toml", *FEW)["system"]["N"] == 2
     Path("no_python.py").write_text("def f(:\n")
     assert "could not be imported: SyntaxError" in refused(capsys, "run", "--data", "no_python:f")
 
@@ -285,6 +294,7 @@ def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) 
         ("nothing", "NoneType"),
         ("broken", "your function own_module:broken failed with KeyError: 'age' (own_module.py, "),
         ("number", "is not a function"),
+        ("augmented", "read when drawn (random ones, or more than memory holds) cannot be split"),
         ("absent", "could not be imported"),
     ],
 )

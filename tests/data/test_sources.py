@@ -115,7 +115,7 @@ def test_imdb_from_saved_arrays() -> None:
 
 def test_importing_stays_light() -> None:
     modules = f"{sources.__name__}, tunefree.plots.data, " + ", ".join(
-        f"tunefree.data.{name}" for name in ("partition", "heterogeneity", "clients")
+        f"tunefree.data.{name}" for name in ("partition", "samples", "clients")
     )
     program = (
         f"import sys, {modules}\n"

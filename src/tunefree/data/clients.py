@@ -120,7 +120,7 @@ def check_sequence(clients: Any) -> None:
     given = clients if isinstance(clients, tuple | list) else ()
     if any(isinstance(each, ARRAYS) or frames.is_column(each) for each in given):
         what = "one pair (x, y)" if len(given) == 2 else f"{len(given)} arrays"
-        several = "; a client of several inputs is ((a, b), y)" * (len(given) > 2)
+        several = "; a client of several inputs is ((a, b), y)" if len(given) > 2 else ""
         raise ConfigError(f"clients is {what}; {fix}{several}")
     if len(given) == 2 and not isinstance(given[0], list) and is_index(given[1]):
         raise ConfigError(

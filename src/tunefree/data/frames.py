@@ -50,16 +50,14 @@ def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[
 
 def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
     """The columns of these names as one matrix in torch's default float type."""
-    columns = [
-        numbers_of(column_of(frame, name), f"{who}, column {name!r}", FEATURE_FIX) for name in names
-    ]
-    matrix = (
-        np.stack([column.astype(np.float64) for column in columns], axis=1) if columns else None
-    )
-    if matrix is None:
+    if not names:
         raise ConfigError(
             f"{who} is a frame without a feature; give at least one column of numbers"
         )
+    columns = [
+        numbers_of(column_of(frame, name), f"{who}, column {name!r}", FEATURE_FIX) for name in names
+    ]
+    matrix = np.stack(columns, axis=1, dtype=np.float64, casting="unsafe")
     return torch.from_numpy(matrix).to(torch.get_default_dtype())
 
 

@@ -162,6 +162,12 @@ class LazySamples(Samples):
     def _read(self, source: int, index: Index) -> tuple[Inputs, torch.Tensor]:
         return self.x[source].batch(index - self.starts[source])
 
+    def subset(self, index: Index) -> Samples:
+        raise ConfigError(
+            "samples that are read when drawn (random ones, or more than memory holds) cannot "
+            "be split further; give a test set, partition all of them, and omit data.validation"
+        )
+
     def with_targets(self, targets: Targets) -> Samples:
         return replace(self, y=targets(self.y), targets=targets)
 

@@ -295,7 +295,7 @@ def assign(labels: Index, counts: Index, rng: Generator, enough: int = 0) -> Par
 
 
 def even_out(owner: Index, clients: int, enough: int, rng: Generator) -> Index:
-    """The same owners, after moving random samples from the largest clients to the smallest."""
+    """The owners after random samples have moved from the largest clients to the smallest."""
     sizes = np.bincount(owner[owner >= 0], minlength=clients)
     wanted = even_sizes(sizes, enough)
     if (wanted == sizes).all():
@@ -410,7 +410,7 @@ def enough_for(y: ArrayLike, clients: int) -> int:
 
 
 def positive(name: str, value: float, most: float = 1e6) -> float:
-    """The same number, after checking its range."""
+    """The value given, after checking its range."""
     if not 1e-6 <= value <= most:
         raise ConfigError(
             f"partition {name} = {value:g} must be a positive number, from 0.000001 to {most:g}"

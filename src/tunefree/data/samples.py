@@ -17,9 +17,8 @@ from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
 Inputs: TypeAlias = Any  # a tensor; for a model with several inputs a tuple or dict of tensors
-Targets: TypeAlias = Callable[
-    [torch.Tensor], torch.Tensor
-]  # targets -> targets as the loss needs them
+# Targets as they are given -> as the loss needs them.
+Targets: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 def identity(x: Inputs) -> Inputs:
@@ -27,7 +26,7 @@ def identity(x: Inputs) -> Inputs:
 
 
 def each(change: Callable[[torch.Tensor], torch.Tensor], x: Inputs) -> Inputs:
-    """The same inputs, every tensor of them changed.
+    """Inputs with every tensor of them changed.
 
     >>> each(torch.neg, (torch.ones(1), torch.zeros(1)))
     (tensor([-1.]), tensor([-0.]))
@@ -85,8 +84,13 @@ class Samples:
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
 
+    def subset(self, index: Index) -> Samples:
+        """The samples at these indices."""
+        at = torch.from_numpy(index)
+        return Samples(each(lambda x: x[at], self.x), self.y[at], self.prepare)
+
     def with_targets(self, targets: Targets) -> Samples:
-        """The same samples, their targets as the loss needs them."""
+        """These samples with targets as the loss needs them."""
         return replace(self, y=targets(self.y))
 
     @property
@@ -197,7 +201,7 @@ class Federation:
 
 
 def check_federation(federation: Federation) -> Federation:
-    """The same federation, after checking sizes, labels and finite numbers."""
+    """The federation given, after checking sizes, labels and finite numbers."""
     check_sizes(federation.parts.sizes)
     if federation.test is not None:
         check_test_size(len(federation.test))
@@ -277,7 +281,7 @@ def held_out(
             f"data.validation = {share} holds out nothing, as every client has a single sample; "
             "use fewer clients"
         )
-    return Partition(left), Samples(train.x[index], train.y[index], train.prepare)
+    return Partition(left), train.subset(index)
 
 
 class Heterogeneity(NamedTuple):

@@ -13,11 +13,8 @@ from tunefree.errors import ConfigError
 
 LABELS = ("label", "labels", "target", "targets", "y", "fine_label")
 INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features")
-WITH_INPUT_IDS = (
-    "input_ids",
-    "attention_mask",
-    "token_type_ids",
-)  # a tokenizer's columns, passed by keyword
+# A tokenizer's columns, passed by keyword.
+WITH_INPUT_IDS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:

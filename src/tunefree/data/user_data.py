@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tunefree.config import import_name
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
-from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
+from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples, tensors_of
 from tunefree.errors import ConfigError, failure_of, no_argument, unknown
 
 SHARE = 0.2  # of the samples become the test set, if none is given
@@ -73,19 +74,13 @@ def fingerprint(data: Dataset) -> str:
     """Twelve letters and digits that change if samples, targets or clients do."""
     mark = hashlib.sha256()
     for samples in (data.train, data.test):
-        for tensor in (*tensors(samples.x), samples.y):
+        inputs = {} if samples.lazy else tensors_of(samples.x)
+        for tensor in (*inputs.values(), samples.y):
             mark.update(str(tuple(tensor.shape)).encode())
             mark.update(np.ascontiguousarray(tensor.numpy()).data)
     if data.groups is not None:
         mark.update(np.ascontiguousarray(data.groups).data)
     return mark.hexdigest()[:12]
-
-
-def tensors(x: Any) -> Sequence[torch.Tensor]:
-    """The tensors of inputs: one, several, or none if they are read when drawn."""
-    if isinstance(x, torch.Tensor):
-        return [x]
-    return list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else []
 
 
 # A function
@@ -101,7 +96,7 @@ def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
         if key not in accepted:
             raise no_argument(f"data.name = {name!r}", key, [*accepted, "test"], "option")
     try:
-        given = given_by(function, tuple(sorted(options.items())))
+        given = given_by(function, json.dumps(options))  # a list cannot be a key of the cache
     except ConfigError:
         raise
     except Exception as error:
@@ -112,8 +107,8 @@ def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
 
 
 @lru_cache(maxsize=1)  # one command may ask several times
-def given_by(function: Callable[..., Any], options: tuple[tuple[str, Any], ...]) -> Any:
-    return function(**dict(options))
+def given_by(function: Callable[..., Any], options: str) -> Any:
+    return function(**json.loads(options))
 
 
 def dataset_of(name: str, given: Any, share: float) -> Dataset:
@@ -132,13 +127,11 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
     groups = owners(federation) if several else None
     train = federation.train
     if groups is not None and (groups < 0).any():  # a partition may exclude samples
-        train, groups = chosen(train, np.flatnonzero(groups >= 0)), groups[groups >= 0]
+        train, groups = train.subset(np.flatnonzero(groups >= 0)), groups[groups >= 0]
     test = federation.test
     if test is None:
-        if not isinstance(train.x, torch.Tensor):
-            raise ConfigError(f"data.name = {name!r} must also return a test set: (data, test)")
         left, aside = split(len(train), groups, share)
-        test, train = chosen(train, aside), chosen(train, left)
+        test, train = train.subset(aside), train.subset(left)
         groups = None if groups is None else groups[left]
     train, test = (with_columns(samples) for samples in (train, test))
     return Dataset(name, train, test, classes_in(train, test), MODEL, groups=groups)
@@ -158,16 +151,14 @@ def owners(federation: Federation) -> Index:
     return owner
 
 
-def chosen(samples: Samples, index: Index) -> Samples:
-    at = torch.from_numpy(index)
-    return Samples(samples.x[at], samples.y[at], samples.prepare)
-
-
 def with_columns(samples: Samples) -> Samples:
     """Real targets as a column, the shape of a model with one output."""
-    if samples.y.is_floating_point() and samples.y.dim() == 1:
-        return Samples(samples.x, samples.y.unsqueeze(1), samples.prepare)
-    return samples
+    real = samples.y.is_floating_point() and samples.y.dim() == 1
+    return samples.with_targets(as_column) if real else samples
+
+
+def as_column(y: torch.Tensor) -> torch.Tensor:
+    return y.unsqueeze(1)
 
 
 def classes_in(*parts: Samples) -> int | None:
@@ -215,9 +206,9 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
         raise ConfigError(
             f"data.name = {name!r} cannot be read ({error.strerror}); check the path"
         ) from error
-    table = read_table(
-        *(name, *(options.get(key, "") for key in allowed)), about.st_mtime_ns, about.st_size
-    )
+    target, client_column, drop, task = (options.get(key, "") for key in allowed)
+    changed = (about.st_mtime_ns, about.st_size)
+    table = read_table(name, target, client_column, drop, task, changed)
     left, aside = split(len(table.y), table.groups, share)
     mean = table.x[left].mean(axis=0, dtype=np.float64)
     deviation = table.x[left].std(axis=0, dtype=np.float64)
@@ -233,9 +224,9 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
 
 @lru_cache(maxsize=1)
 def read_table(
-    name: str, target: str, client_column: str, drop: str, task: str, changed: int, size: int
+    name: str, target: str, client_column: str, drop: str, task: str, changed: tuple[int, int]
 ) -> Table:
-    """The columns of the file, cached while its time stamp and size stay the same."""
+    """The columns of the file, cached while `changed`, its time stamp and size, stays as it is."""
     if task and task not in TASKS:
         raise unknown("data.task", task, TASKS)
     head, between = header(name)
