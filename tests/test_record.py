@@ -15,7 +15,6 @@ import pytest
 
 from tunefree.errors import ConfigError
 from tunefree.record import Facts, Line, Record, Row, Rows
-from tunefree.record.file import VERSION
 
 
 def line(t: int, value: float) -> Line:
@@ -258,36 +257,6 @@ def test_a_killed_writer_holds_no_lock(tmp_path: Path) -> None:
     record.close()
 
 
-def old(path: Path) -> None:
-    """A run file as version 1 laid it out."""
-    record = Record.create(path, Facts(state="done"))
-    commit(record, 0, 1.0)
-    record.close()
-    db = sqlite3.connect(path)
-    db.executescript("DROP TABLE absent; DROP TABLE held; PRAGMA user_version = 1;")
-    db.close()
-
-
-def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    old(path)
-    record = Record.open(path)
-    assert record.absences() == []
-    assert record.history()[0]["loss"] == 1
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
-
-
-def test_a_file_that_cannot_be_brought_up_to_date_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    old(path)
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 0")
-    db.close()
-    with pytest.raises(ConfigError, match=f"layout version 0 and cannot be brought to {VERSION}"):
-        Record.open(path)
-
-
 def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(ConfigError, match="exists already and is not overwritten"):
@@ -317,6 +286,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run file \\(it has no steps table"):
         Record.open(tmp_path / "other")
     Record.create(tmp_path / "new", Facts()).close()
-    sqlite3.connect(tmp_path / "new").execute("PRAGMA user_version = 99").connection.close()
-    with pytest.raises(ConfigError, match="has layout version 99.* read it with a newer tunefree"):
-        Record.open(tmp_path / "new")
+    for version, which in ((1, "an older"), (99, "a newer")):
+        with closing(sqlite3.connect(tmp_path / "new")) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        with pytest.raises(ConfigError, match=f"version {version}, .* with {which} tunefree"):
+            Record.open(tmp_path / "new")

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
 import sqlite3
 import time
 from collections import Counter, defaultdict
@@ -23,12 +21,20 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError
 from tunefree.record import store
 from tunefree.record.facts import Facts
+from tunefree.record.lock import (
+    acquire_lock,
+    cannot_write,
+    is_locked,
+    lock_path,
+    read_only,
+    this_process,
+)
 from tunefree.record.rows import Line, Row, Rows
 from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Summary
@@ -37,24 +43,16 @@ VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number
 PAGE = 16_384  # bytes; large pages for long vectors
 LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default
-WRITING: set[sqlite3.Connection] = set()  # kept alive: Python 3.13 may close one that is garbage-
-# collected together with its run, before the run has written its last steps
 PATIENCE = 5_000  # milliseconds to wait for a reader, Python's default
 COMMITS_IN_LOG = 4  # or so many commits, if they are larger: moving each at once costs double
 SHARE = 0.05  # of a run's time that commits may take, unless commit_every is given
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 
-NEW_IN_2 = """
-CREATE TABLE absent (            -- clients whose reply was missing or refused, and why
-    t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (t, exchange, client)
-) WITHOUT ROWID;
-CREATE TABLE held (              -- downloads that clients of a buffered run still work on
-    t INTEGER PRIMARY KEY, message BLOB NOT NULL
-);
-"""
-SCHEMA = (
-    """
+# The connections of runs that are being written, kept alive: Python 3.13 may close one that is
+# collected as garbage together with its run, before the run has written its last steps.
+WRITING: set[sqlite3.Connection] = set()
+
+TABLES = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE step (
     t INTEGER PRIMARY KEY,     -- -1 is the opening
@@ -77,14 +75,18 @@ CREATE TABLE traffic (
     value_bits INTEGER NOT NULL, -- without the positions of values, as some papers count
     PRIMARY KEY (t, exchange, direction)
 ) WITHOUT ROWID;
+CREATE TABLE absent (        -- clients whose reply was missing or refused, and why
+    t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (t, exchange, client)
+) WITHOUT ROWID;
+CREATE TABLE held (          -- downloads that clients of a buffered run still work on
+    t INTEGER PRIMARY KEY, message BLOB NOT NULL
+);
 """
-    + store.SCHEMA
-    + NEW_IN_2
-)
+SCHEMA = TABLES + store.SCHEMA
 NOTE = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 REPLIES = "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
 TRAFFIC = "SELECT t, direction, SUM(bits), SUM(value_bits) FROM traffic GROUP BY t, direction"
-MIGRATIONS = {1: NEW_IN_2}  # from this version to the next
 
 
 class Record:
@@ -142,13 +144,13 @@ class Record:
     @classmethod
     def open(cls, path: Path) -> Record:
         """An existing run file, for reading."""
-        migrate(path)
+        check_run_file(path)
         return cls(sqlite3.connect(read_only(path), uri=True), path)
 
     @classmethod
     def resume(cls, path: Path, **changes: Any) -> Record:
         """An existing run file, for writing further steps, with these facts changed."""
-        migrate(path)
+        check_run_file(path)
         record = cls(connect(path), path)
         record.acquire()
         if changes:
@@ -382,12 +384,8 @@ def use_wal(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def read_only(path: Path) -> str:
-    return f"{path.absolute().as_uri()}?mode=ro"
-
-
-def migrate(path: Path) -> None:
-    """Bring a file of an earlier version up to date; refuse other files, and newer versions."""
+def check_run_file(path: Path) -> None:
+    """Refuse what is not a run file, and run files of another layout."""
     if not path.is_file():
         raise ConfigError(f"there is no run file at '{path}'; check the path")
     try:
@@ -398,82 +396,9 @@ def migrate(path: Path) -> None:
         raise ConfigError(f"'{path}' is not a run file ({error})") from error
     if "step" not in tables:
         raise ConfigError(f"'{path}' is not a run file (it has no steps table)")
-    if version > VERSION:
+    if version != VERSION:
+        other = "a newer" if version > VERSION else "an older"
         raise ConfigError(
-            f"'{path}' has layout version {version}, this tunefree knows up to {VERSION}; "
-            "read it with a newer tunefree"
+            f"'{path}' has layout version {version}, and this tunefree reads version {VERSION}; "
+            f"read it with {other} tunefree"
         )
-    if version == VERSION:
-        return
-    lock = acquire_lock(path)
-    try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-            for old in range(version, VERSION):
-                writer.executescript(
-                    f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version = {old + 1}; COMMIT;"
-                )
-    except (KeyError, sqlite3.OperationalError) as error:
-        raise ConfigError(
-            f"'{path}' has layout version {version} and cannot be brought to {VERSION} ({error}); "
-            "copy it to a folder that you may write to"
-        ) from error
-    finally:
-        lock.release()
-
-
-def lock_path(path: Path) -> Path:
-    """The file that is locked while the run is written; killed processes leave it unlocked."""
-    return path.with_name(f"{path.name}.lock")
-
-
-def acquire_lock(path: Path) -> FileLock:
-    """The right to write a run file, until released or until the process ends."""
-    file = lock_path(path)
-    lock = FileLock(file, thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        if not file.exists():  # filelock takes a file that cannot be created for a locked one
-            raise cannot_write(path, f"'{file.name}' cannot be created there") from error
-        raise ConfigError(
-            f"'{path}' is being written by {writer_of(path)}; wait for it to end, or stop it"
-        ) from error
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return lock
-
-
-def cannot_write(path: Path | None, reason: object) -> ConfigError:
-    return ConfigError(
-        f"'{path}' cannot be written ({reason}); choose a path in a folder that you may write to"
-    )
-
-
-def is_locked(path: Path | None) -> bool:
-    """Whether a process is writing the run file."""
-    if path is None or not lock_path(path).exists():
-        return False
-    lock = FileLock(lock_path(path), thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return True
-    except OSError:
-        return False
-    lock.release()
-    return False
-
-
-def this_process() -> dict[str, object]:
-    return {"pid": os.getpid(), "host": platform.node()}
-
-
-def writer_of(path: Path) -> str:
-    """Who is writing a run file, as far as it is known."""
-    try:
-        with closing(sqlite3.connect(read_only(path), uri=True)) as reader:
-            (text,) = reader.execute("SELECT value FROM run WHERE key = 'writer'").fetchone()
-        who = json.loads(text)
-        return f"process {who['pid']} on {who['host']}"
-    except (sqlite3.Error, TypeError, ValueError, KeyError):
-        return "another process"
