@@ -21,6 +21,7 @@ SMALL: dict[str, object] = {
     "algorithm.name": "padamfed",
 }
 FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}
+SWEEP = {"role": "sweep", "title": "FedAvg", "sweep": {"over": "eta"}}
 SEARCH = {"trials": 3, "rounds": 24, "samples": 999, "bits_up": 10, "bits_down": 20}
 BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.delays": "large"}
 
@@ -74,13 +75,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
     run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
     for eta in (0.01, 1.0):
-        sweep = {"role": "sweep", "label": f"fedavg:eta={eta}", "title": "FedAvg"}
+        sweep = SWEEP | {"label": f"fedavg:eta={eta}"}
         run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
     trial = {"role": "trial", "label": "scaffold:eta=0.1", "title": "SCAFFOLD"}
     run(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
     for name, facts in (
         ("diverged", {"label": "Too far"}),
-        ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
+        ("sweep-huge", SWEEP),
     ):
         with pytest.raises(WireError):
             run(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)

@@ -409,9 +409,6 @@ def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
     assert (
         len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2
     )  # no label says that they belong together
-    old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
-    assert labels(*old) == ["fedavg"]  # older files without an identity
-    assert content(old)["workloads"][0]["methods"][0]["seeds"] == 2
 
 
 def test_own_measures_are_drawn_like_ours() -> None:
@@ -427,16 +424,10 @@ def test_own_measures_are_drawn_like_ours() -> None:
     assert report["runs"][0]["scores"] == {"accuracy": 0.7, "loss": 1.0, "recall": 0.2}
 
 
-def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
+def test_a_command_run_with_another_model_is_no_repetition() -> None:
     identity = {"first model": "m", "clients' data": "d"}
     facts = {"state": "done", "config": configured(1)}
-    old, new = (
-        made("old", scores(0.5), **facts),
-        made("new", scores(0.5), identity=identity, **facts),
-    )
-    for both in ([old, new], [new, old]):
-        (only,) = content(both)["workloads"][0]["methods"]
-        assert (only["label"], only["seeds"]) == ("fedavg", 1)
+    one = made("one", scores(0.5), identity=identity, **facts)
     other = made("other", scores(0.5), identity=identity | {"first model": "x"}, **facts)
-    methods = content([new, other])["workloads"][0]["methods"]
+    methods = content([one, other])["workloads"][0]["methods"]
     assert [method["label"].partition(" = ")[0] for method in methods] == ["fedavg, model"] * 2

@@ -45,7 +45,8 @@ def test_a_diverged_loss_is_excluded() -> None:
     def run(eta: float, seed: int, loss: float, state: str = "done") -> Summary:
         settings = configured(seed, algorithm__eta=eta)
         rows = [{"t": 0, "loss": loss}]
-        return made(f"{eta}-{seed}", rows, config=settings, role="sweep", state=state)
+        facts = {"role": "sweep", "sweep": {"over": "eta"}, "state": state}
+        return made(f"{eta}-{seed}", rows, config=settings, **facts)
 
     (figure,) = figures(run(0.1, 1, 2.0), run(0.1, 2, 9e9, "diverged"), run(0.2, 1, 3.0))
     assert [point["mean"] for point in figure["lines"][0]["points"]] == [2.0, 3.0]
@@ -92,8 +93,7 @@ def test_a_sweep_in_two_settings_is_two_figures() -> None:
 
 
 def test_steps_typed_as_whole_numbers_are_points_too() -> None:
-    unnoted = [swept(eta, 0.5, sweep=None) for eta in (1, 2)]
-    (figure,) = figures(*unnoted)
+    (figure,) = figures(*(swept(eta, 0.5) for eta in (1, 2)))
     assert figure["key"] == "eta"
     assert [point["x"] for point in figure["lines"][0]["points"]] == [1, 2]
 

@@ -184,10 +184,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def of_role(runs: Sequence[Summary], role: str) -> list[Summary]:
-    """The runs with this role; a run that is neither a trial nor a sweep has the role method."""
-    roles = {"trial", "sweep"}
-    given = ((run, run.facts.role) for run in runs)
-    return [run for run, own in given if (own if own in roles else "method") == role]
+    return [run for run in runs if run.facts.role == role]
 
 
 def workload_title(run: Summary) -> str:
@@ -202,7 +199,7 @@ def workload_title(run: Summary) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The same value, with None for numbers that JSON does not have."""
+    """The value given, with None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {str(key): finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

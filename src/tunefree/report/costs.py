@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from tunefree.record import Summary
 from tunefree.record.rows import BITS
@@ -18,7 +18,7 @@ def tuning_bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Co
     """The cost of the search for each method's settings, and of one training with them.
 
     A tuned method's run files contain its tuning bill. Trials of other searches are counted search
-    by search; older files name only the method of a trial, not its search.
+    by search.
     """
     rows: list[Content] = []
     noted: set[tuple[str, str]] = set()
@@ -39,7 +39,7 @@ def tuning_bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Co
             }
         )
     searches = dict.fromkeys((run.title, run.facts.search) for run in trials)
-    left = [each for each in searches if not is_noted(each, noted)]
+    left = [each for each in searches if each not in noted]
     for title, mark in left:
         mine = [run for run in trials if (run.title, run.facts.search) == (title, mark)]
         search = add_up([spent(run) for run in mine])
@@ -47,13 +47,6 @@ def tuning_bill(methods: Sequence[Method], trials: Sequence[Summary]) -> list[Co
         label = f"{title}, trials of search {mark}" if several else f"{title}, trials"
         rows.append({"label": label, "tuning_free": False, "search": search, "found": []})
     return rows if any(row["search"] and row["search"]["trials"] for row in rows) else []
-
-
-def is_noted(search: tuple[str, str], noted: Set[tuple[str, str]]) -> bool:
-    """Whether a method has this search's bill; older files are compared by method alone."""
-    title, mark = search
-    marks = {other for name, other in noted if name == title}
-    return bool(marks) and (not mark or "" in marks or mark in marks)
 
 
 def add_up(searches: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -160,14 +160,10 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
     its cost. Runs of `train` are the same if their model and data are; runs of a deployment are
     never known to be the same.
     """
-    known_as = [(settings_of(run), frozenset(brought(run).items())) for run in runs]
-    marked = {settings: marks for settings, marks in reversed(known_as) if marks}
     best: dict[Hashable, Summary] = {}
-    for place, (run, (settings, marks)) in enumerate(zip(runs, known_as, strict=True)):
-        older = run.facts.door == "command" and not marks  # a file without fingerprints
-        marks = marked.get(settings, marks) if older else marks
-        counted = settings is not None and (marks or run.facts.door == "command")
-        same: Hashable = (settings, marks) if counted else place
+    for place, run in enumerate(runs):
+        settings, marks = settings_of(run), frozenset(brought(run).items())
+        same: Hashable = place if settings is None else (settings, marks)
         known = best.setdefault(same, run)
         if (run.state == "done", run.rounds) > (known.state == "done", known.rounds):
             best[same] = run

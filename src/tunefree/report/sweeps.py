@@ -22,16 +22,14 @@ def sensitivity(
 
     Methods with nothing to tune are horizontal lines, if they were run in the same setting.
     """
-    unnoted = swept_key(sweep)
-    over = {run.path: str(run.facts.sweep.get("over") or unnoted) for run in sweep}
-    runs = [run for run in sweep if is_number(step(run, over[run.path]))]
-    names, order, seen = [over[run.path] for run in runs], list(measures), Counter[str]()
+    runs = [run for run in sweep if is_number(step(run, over(run)))]
+    names, order, seen = [over(run) for run in runs], list(measures), Counter[str]()
     figures = []
     for title, each in together(runs, names, [setting(run) for run in runs]).items():
         found = [m for m in order if any(run.last(m) is not None for run in each)]
         if not found:
             continue
-        key = over[each[0].path]
+        key = over(each[0])
         seen[key] += 1
         beside = [
             (i, method)
@@ -77,15 +75,9 @@ def chance(run: Summary) -> float:
     return 1 / run.facts.classes if run.facts.classes else 0.0
 
 
-def swept_key(sweep: Sequence[Summary]) -> str | None:
-    """The option that varies, for files that do not record which one was swept."""
-    varied = [
-        key.removeprefix("algorithm.")
-        for key in dict.fromkeys(key for run in sweep for key in flatten(run.facts.config))
-        if key.startswith("algorithm.")
-        and len({value for run in sweep if is_number(value := step(run, key))}) > 1
-    ]
-    return "eta" if "eta" in varied else next(iter(varied), None)
+def over(run: Summary) -> str:
+    """The option that was swept."""
+    return str(run.facts.sweep.get("over", ""))
 
 
 def step(run: Summary, key: str) -> Hashable:
