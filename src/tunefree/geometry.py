@@ -64,7 +64,8 @@ def add_directions(total: Vec, v: Vec, shapes: Shapes) -> Vec:
 
 
 def polar_directions(v: Vec, shapes: Shapes) -> Vec:
-    """The same, but for a matrix its polar factor: all singular directions move equally far.
+    """Each tensor divided by its norm, with a matrix's polar factor in its place, which moves
+    equally far in all singular directions.
 
     >>> polar_directions(torch.tensor([5.0, 0.0, 0.0, 0.1]), ((2, 2),)).abs() > 0.5
     tensor([ True, False, False,  True])

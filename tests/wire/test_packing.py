@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefree.wire.packing import from_bits, pack, to_bits, unpack, width
+from tunefree.wire.compressed import from_bits, pack, to_bits, unpack, width
 
 
 @pytest.mark.parametrize("size", range(1, 33))

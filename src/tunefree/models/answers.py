@@ -98,7 +98,7 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
     if tensors and not floats and "type" in reason:
         pixels = any(tensor.dtype == torch.uint8 for tensor in tensors.values())
-        sentence += f"; give floats, x.float(){' / 255' * pixels}"
+        sentence += f"; give floats, {'x.float() / 255' if pixels else 'x.float()'}"
     return sentence
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from tunefree.core import Vec
 
 MANY = 16  # input channels of a convolution, from which torch's own is faster
-COLOURS = 2  # the same for the first layer, which returns no gradient
+COLOURS = 2  # or of the first layer, which returns no gradient
 Saved: TypeAlias = Any  # what a layer's forward saves for its backward
 Views: TypeAlias = Sequence[torch.Tensor]  # one per parameter, in order
 
@@ -107,7 +107,7 @@ def stretches(patches: torch.Tensor, high: int, length: int) -> list[torch.Tenso
 
 
 class WideConv(NamedTuple):
-    """The same by torch's own convolution, channels innermost: faster if there are many."""
+    """A convolution with stride 1 by torch's own, channels innermost: faster if there are many."""
 
     at: int
     padding: tuple[int, int]

@@ -127,7 +127,7 @@ class Objective:
             self._training = mode
 
     def _answer(self, x: Inputs, y: torch.Tensor | None = None) -> Answer:
-        x = self._enter(x)
+        x = each(self._entered, x)
         with_labels = self._gives_labels and y is not None
         return call(self.module, x, labels=y) if with_labels else call(self.module, x)
 
@@ -152,9 +152,6 @@ class Objective:
         if self._chain is not None:
             return self._chain.grad(theta, x, y)
         return self.loss_and_grad(theta, x, y, seed)[1]
-
-    def _enter(self, x: Inputs) -> Inputs:
-        return self._entered(x) if isinstance(x, torch.Tensor) else each(self._entered, x)
 
     def _entered(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)

@@ -33,16 +33,22 @@ from tunefree.models.answers import (
 Loss: TypeAlias = Callable[[Answer, torch.Tensor], torch.Tensor]  # the model's answer, the targets
 
 TRIED = 16  # samples
-OF_LABELS = (
-    *(functional.cross_entropy, functional.nll_loss),
-    *(nn.CrossEntropyLoss, nn.NLLLoss),
-)
+OF_LABELS = (functional.cross_entropy, functional.nll_loss, nn.CrossEntropyLoss, nn.NLLLoss)
 BY_ELEMENT = (
-    *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
-    *(functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits),
+    functional.mse_loss,
+    functional.l1_loss,
+    functional.smooth_l1_loss,
+    functional.huber_loss,
+    functional.binary_cross_entropy,
+    functional.binary_cross_entropy_with_logits,
     functional.poisson_nll_loss,
-    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss),
-    *(nn.BCELoss, nn.BCEWithLogitsLoss, nn.PoissonNLLLoss),
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+    nn.PoissonNLLLoss,
 )
 HALVES = (torch.float16, torch.bfloat16)
 

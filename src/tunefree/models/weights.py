@@ -19,7 +19,10 @@ FILES = (".safetensors", ".pt")
 def read(path: Path) -> State:
     """The state dict in a .safetensors or a .pt file."""
     try:
-        state = read_safetensors(path) if path.suffix == ".safetensors" else read_pt(path)
+        if path.suffix == ".safetensors":
+            state = read_safetensors(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except ConfigError:
         raise
     except Exception as error:
@@ -36,10 +39,6 @@ def read(path: Path) -> State:
             "it with torch.save(model.state_dict(), path)"
         )
     return state
-
-
-def read_pt(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def read_safetensors(path: Path) -> Any:

@@ -199,12 +199,9 @@ class Record:
     def state(self) -> str:
         """running, done, diverged, or interrupted: a run that nobody writes is not running."""
         state = self.facts().state
-        alone = self.path is None or self._lock is not None
-        return (
-            "interrupted"
-            if state == "running" and not alone and not is_locked(self.path)
-            else state
-        )
+        if state != "running" or self.path is None or self._lock is not None:
+            return state
+        return state if is_locked(self.path) else "interrupted"
 
     def summary(self) -> Summary:
         """The run so far, as commands and reports show it."""

@@ -52,7 +52,7 @@ class Rows:
         bits: Mapping[str, int],
         scores: Mapping[str, float],
     ) -> Row:
-        """The same for a line whose replies (how many, mean and largest tau) are counted."""
+        """The row of a line whose replies (how many, mean and largest tau) are counted."""
         row: Row = {"round": costs[0] + 1}  # 0 is the opening
         row |= dict(zip(COSTS, costs, strict=True))
         row |= {"clients": replies[0], "absent": absent}

@@ -29,6 +29,7 @@ from tunefree.wire.compressed import (
     MOST_LEVELS,
     MOST_PARTS,
     SEED_BITS,
+    Bits,
     Compressed,
     Levels,
     Part,
@@ -37,8 +38,11 @@ from tunefree.wire.compressed import (
     Seeded,
     Signs,
     Whole,
+    from_bits,
+    pack,
+    unpack,
+    width,
 )
-from tunefree.wire.packing import Bits, from_bits, pack, unpack, width
 
 M = TypeVar("M", bound=Message)
 

@@ -37,6 +37,7 @@ from tunefree.wire.compressed import (
     GAUSSIAN,
     Compressed,
     Levels,
+    Numbers,
     Part,
     Picked,
     RotatedLevels,
@@ -46,7 +47,6 @@ from tunefree.wire.compressed import (
     drawn,
     weight,
 )
-from tunefree.wire.packing import Numbers
 from tunefree.wire.rotation import rotated
 
 
@@ -67,7 +67,7 @@ class Compressor(Protocol):
     def __call__(self, v: Vec, rng: Generator) -> Compressed: ...
 
     def over(self, sizes: Sequence[int] | None) -> Compressor:
-        """The same for a vector that is made up of tensors of these sizes."""
+        """This compressor for a vector that is made up of tensors of these sizes."""
 
 
 class Rule(Protocol):
@@ -273,7 +273,7 @@ class PerTensor:
         return part if weight(part) < weight(whole) else whole
 
     def over(self, sizes: Sequence[int] | None) -> PerTensor:
-        """The same for tensors of these sizes, if that matters and is not known yet."""
+        """This rule for tensors of these sizes, if they matter and are not known yet."""
         if self.whole or self.sizes is not None or sizes is None:
             return self
         return PerTensor(self.rule, tuple(d for d in sizes if d > 0))  # empty ones send nothing

@@ -26,7 +26,7 @@ def bits(message: Message) -> int:
 
 
 def value_bits(message: Message) -> int:
-    """The same as the papers count: without the positions of sparse values."""
+    """The bits of a message as the papers count: without the positions of sparse values."""
     return sum(
         value.value_bits if isinstance(value, Compressed) else field_bits(value)
         for value in message

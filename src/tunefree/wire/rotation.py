@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from tunefree.core import Vec
-from tunefree.wire.packing import unpack
 
 
 def rotated(x: Vec, seed: int) -> Vec:
@@ -54,8 +53,8 @@ def drawn_signs(seed: int, like: Vec) -> Vec:
     """
     d = like.numel()
     words = np.random.PCG64(seed).random_raw(-(-2 * d // 64))
-    bits = torch.from_numpy(unpack(words.astype("<u8").tobytes())[: 2 * d]).reshape(2, d)
-    return 1 - 2 * bits.to(like.device, like.dtype)
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), count=2 * d, bitorder="little")
+    return 1 - 2 * torch.from_numpy(bits).reshape(2, d).to(like.device, like.dtype)
 
 
 def hadamard(x: Vec) -> Vec:
