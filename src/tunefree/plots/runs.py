@@ -111,8 +111,11 @@ def sensitivity(name: str, sweep: Content, score: str) -> Sheet:
             draw_line(axes, drawn, look | {"linewidth": 1.8, "label": line["label"]})
             lost = [point["x"] for point in line["points"] if point["diverged"]]
             axes.plot(
-                *(lost, [0.03] * len(lost), "x"),
-                **{"color": look["color"], "transform": axes.get_xaxis_transform()},
+                lost,
+                [0.03] * len(lost),
+                "x",
+                color=look["color"],
+                transform=axes.get_xaxis_transform(),
                 label=f"{line['label']}, diverged" if lost else "_",
             )
             if line["theory"]:

@@ -129,7 +129,9 @@ def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
     if measure == "accuracy":
         ends += [0.0] * len(lost)
     return {
-        **{"x": x, "diverged": len(lost), "seeds": len(ends)},
+        "x": x,
+        "diverged": len(lost),
+        "seeds": len(ends),
         "mean": statistics.fmean(ends) if ends else None,
         "low": min(ends, default=None),
         "high": max(ends, default=None),
@@ -141,7 +143,10 @@ def working_range(points: Sequence[Content], run: Summary) -> Content | None:
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
     found = width(curve, chance=chance(run)) if len(curve) > 1 else None
     return found and {
-        **{"best": found.best, "low": found.low, "high": found.high, "decades": found.decades},
+        "best": found.best,
+        "low": found.low,
+        "high": found.high,
+        "decades": found.decades,
         "cut": found.cut_low or found.cut_high,
     }
 
