@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from tunefree.data import frames
-from tunefree.data.lazy import Items, LazySamples, joined, seeded, size_of
+from tunefree.data.lazy import Items, LazySamples, joined, seeded_randomness, size_of
 from tunefree.data.samples import (
     Federation,
     Images,
@@ -46,13 +46,6 @@ class Pair(NamedTuple):
     columns: tuple[str, ...] = ()  # of a frame
     items: Items | None = None  # the source, if they are read when drawn
     random: bool = False  # whether they differ at every reading
-
-    def samples(self, prepare: Prepare) -> Samples:
-        """These as samples."""
-        if self.items is None:
-            return Samples(self.x, self.y, prepare)
-        starts = starts_of([len(self.y)])
-        return LazySamples((self.items,), self.y, prepare, starts, self.random)
 
 
 def federation_from(
@@ -99,7 +92,7 @@ def federation_from(
         Federation(
             train=all_samples(pairs, prepare),
             parts=parts,
-            test=None if test is None else tested.samples(prepare),
+            test=None if test is None else all_samples([tested], prepare),
             classes=classes,
             name=name,
         )
@@ -140,8 +133,6 @@ def is_index(data: Any) -> bool:
 
 def all_samples(pairs: Sequence[Pair], prepare: Prepare) -> Samples:
     """All samples, one client after the other."""
-    if len(pairs) == 1:
-        return pairs[0].samples(prepare)
     y = torch.cat([pair.y for pair in pairs])
     if not any(pair.items for pair in pairs):
         return Samples(joined([pair.x for pair in pairs]), y, prepare)
@@ -209,12 +200,12 @@ def read_items(items: Items, room: int) -> Pair:
     if not n:
         return Pair(torch.empty(0), torch.empty(0, dtype=torch.int64))
     listed = isinstance(items.data, list | tuple)  # in memory, and cannot be random
-    with seeded(0):
+    with seeded_randomness(0):
         x, y, pictures = items.read([0])
     random = not listed and items.is_random()
     if random or (not listed and n * size_of(x) > room):
         return Pair(x, items.labels(), pictures, items=items, random=random)
-    with seeded(0):
+    with seeded_randomness(0):
         x, y, pictures = items.read(range(n))
     return Pair(x, y, pictures)
 

@@ -24,7 +24,7 @@ TRIED = 32  # samples read twice to see whether they are random
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded_randomness(seed: int) -> Iterator[None]:
     """Seed all random numbers that a data set may draw; afterwards restore the generators."""
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
@@ -92,7 +92,7 @@ class Items:
         return not equal(first, other)
 
     def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
-        with seeded(seed):
+        with seeded_randomness(seed):
             x, y, _ = self.read(index)
         return (*tensors_of(x).values(), y)
 
@@ -105,7 +105,7 @@ class Items:
             y = y if y.is_floating_point() else y.long()
             if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
                 return y
-        with seeded(0):
+        with seeded_randomness(0):
             targets = [self._parts(i)[1] for i in range(len(self))]
         y, _ = stack(targets, self.who)
         return y if y.is_floating_point() else y.long()
@@ -150,7 +150,7 @@ class LazySamples(Samples):
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)), dtype=np.int64)
         source = np.searchsorted(self.starts, index, side="right") - 1
-        with seeded(seed):
+        with seeded_randomness(seed):
             if len(set(source.tolist())) == 1:
                 x, y = self._read(int(source[0]), index)
             else:
@@ -177,8 +177,10 @@ class LazySamples(Samples):
 
 
 def joined(parts: Sequence[Inputs]) -> Inputs:
-    """These inputs, concatenated."""
+    """These inputs, concatenated; a single part is not copied."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
     if isinstance(first, torch.Tensor):
         return torch.cat(list(parts))
     if isinstance(first, tuple):

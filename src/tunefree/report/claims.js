@@ -74,19 +74,17 @@ const partRow = ({what, value, error, limit, side, holds}) => [
 ];
 const shownNumber = value => (typeof value === "number" ? plain(value) : String(value ?? "\u2013"));
 
-const methodOf = end => end.method ?? end.arm; // older verdicts have `arm`
-
 function ends(finals) {
   // a row for each method, a column for each setting
   const places = [...new Set(finals.map(end => end.where))],
-    methods = [...new Set(finals.map(methodOf))];
+    methods = [...new Set(finals.map(end => end.method))];
   const score = end => (end.accuracy === null ? "no score" : `${end.accuracy.toFixed(3)} \u00b1 ${plain(end.spread)}`);
   const text = end => end && score(end) + (end.diverged ? `, ${end.diverged} diverged` : "");
   return grid(
     ["Accuracy at the end", ...places.map(place => `#${place}`)],
     methods.map(method => [
       named(method),
-      ...places.map(place => text(finals.find(end => methodOf(end) === method && end.where === place)) ?? ""),
+      ...places.map(place => text(finals.find(end => end.method === method && end.where === place)) ?? ""),
     ]),
   );
 }
