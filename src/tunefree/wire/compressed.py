@@ -47,10 +47,6 @@ class Part(Protocol):
     def extra(self) -> int:
         """Bits sent beside the numbers."""
 
-    @property
-    def positions(self) -> int:
-        """Those of them that encode the positions of values; the papers do not count them."""
-
     def dense(self) -> Vec: ...
 
     def bits(self) -> Bits:
@@ -63,7 +59,6 @@ class Whole:
 
     numbers: Vec
     extra: ClassVar[int] = 0
-    positions: ClassVar[int] = 0
 
     @property
     def d(self) -> int:
@@ -88,10 +83,6 @@ class Picked:
     def extra(self) -> int:
         return self.index.numel() * width(self.d)
 
-    @property
-    def positions(self) -> int:
-        return self.extra
-
     def dense(self) -> Vec:
         return self.numbers.new_zeros(self.d).index_copy_(0, self.index, self.numbers)
 
@@ -107,7 +98,6 @@ class Seeded:
     seed: int
     numbers: Vec
     extra: ClassVar[int] = SEED_BITS
-    positions: ClassVar[int] = SEED_BITS
 
     def dense(self) -> Vec:
         index = torch.from_numpy(drawn(self.seed, self.d, self.numbers.numel()))
@@ -124,7 +114,6 @@ class Signs:
 
     numbers: Vec  # the scale
     negative: Vec
-    positions: ClassVar[int] = 0
 
     @property
     def d(self) -> int:
@@ -148,7 +137,6 @@ class Levels:
     s: int
     numbers: Vec  # the norm
     levels: Vec  # -s, ..., s
-    positions: ClassVar[int] = 0
 
     @property
     def d(self) -> int:
@@ -174,7 +162,6 @@ class RotatedLevels:
     seed: int
     numbers: Vec  # the scale
     codes: Vec  # twice the level's number; one more for a minus
-    positions: ClassVar[int] = 0
 
     @property
     def d(self) -> int:
@@ -224,8 +211,9 @@ class Compressed:
 
     @property
     def value_bits(self) -> int:
-        """The papers' count, without positions."""
-        return sum(weight(part) - part.positions for part in self.parts)
+        """The papers' count, without the bits that say at which positions values are."""
+        placed = sum(part.extra for part in self.parts if isinstance(part, Picked | Seeded))
+        return self.bits - placed
 
     def dense(self) -> Vec:
         """The vector it stands for."""
