@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from tunefree import config
 from tunefree.cli import settings
 from tunefree.errors import ConfigError
-from tunefree.record.rows import BITS
-from tunefree.record.summary import size
+from tunefree.record.summary import BITS, size
 
 if TYPE_CHECKING:
     from tunefree.record import Facts, Summary

@@ -8,19 +8,23 @@ set and all vectors are in shared memory; only job descriptions go through the p
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import torch
+
 from tunefree.core import Algorithm, Client, Oracle, Vec
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.arena import Arena, Parcel
 from tunefree.fleet.distribute import Answer, distribute
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.process import WorkerProcess
 from tunefree.fleet.states import States
-from tunefree.fleet.work import keep_memory
+from tunefree.fleet.work import do, keep_memory
+from tunefree.models.objective import one_thread
 
 SECONDS_TO_END = 10  # that a worker has to exit by itself
 
@@ -31,7 +35,7 @@ class PoolWorker:
     def __init__(self, common: Arena, setup: Parcel) -> None:
         self.inbox, self.outbox = Arena.create(), Arena.create()
         fds = [common.fd, self.inbox.fd, self.outbox.fd]
-        self.process = WorkerProcess("tunefree.fleet.pool_worker", fds)
+        self.process = WorkerProcess("tunefree.fleet.pool", fds)
         self.process.send(setup)
 
     def give(self, jobs: Sequence[tuple[Client, Job]]) -> Connection:
@@ -114,3 +118,33 @@ def cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def serve(pipe: Connection, common: Arena, inbox: Arena, outbox: Arena) -> None:
+    """Reply to every batch of jobs with a parcel, or with an error message."""
+    algo, oracle_of = common.unpack(pipe.recv(), copy=False)
+    while True:
+        jobs = inbox.unpack(pipe.recv(), copy=False)
+        try:
+            with one_thread():
+                answer = outbox.pack([do(algo, oracle_of, state, job) for state, job in jobs])
+        except FleetError as error:
+            pipe.send(str(error))
+        else:
+            pipe.send(answer)
+
+
+def main() -> None:
+    """A worker process: does jobs until its pool is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool decides when to stop
+    torch.set_num_threads(1)
+    keep_memory()
+    pipe, *arenas = (int(fd) for fd in sys.argv[1:])
+    try:
+        serve(Connection(pipe), *(Arena(fd) for fd in arenas))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+if __name__ == "__main__":
+    main()

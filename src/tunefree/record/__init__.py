@@ -3,8 +3,7 @@
 from tunefree.record.facts import Facts
 from tunefree.record.file import SERVER, Record, summarise
 from tunefree.record.lock import is_locked, this_process
-from tunefree.record.rows import Line, Row, Rows
-from tunefree.record.summary import Summary
+from tunefree.record.summary import Line, Row, Rows, Summary
 
 __all__ = [
     "SERVER",

@@ -35,9 +35,8 @@ from tunefree.record.lock import (
     read_only,
     this_process,
 )
-from tunefree.record.rows import Line, Row, Rows
 from tunefree.record.store import Store, Vectors
-from tunefree.record.summary import Summary
+from tunefree.record.summary import Line, Row, Rows, Summary
 
 VERSION = 2
 SERVER = -1  # the owner of the server's vectors; clients own theirs by number

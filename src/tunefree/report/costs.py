@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from tunefree.record import Summary
-from tunefree.record.rows import BITS
+from tunefree.record.summary import BITS
 from tunefree.report.grouping import Content, Method
 
 STALENESS_BARS = 100

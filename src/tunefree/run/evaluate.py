@@ -18,8 +18,7 @@ from tunefree.errors import ConfigError, refuses_unknown, unknown
 from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
-from tunefree.record.rows import Row
-from tunefree.record.summary import TAKEN
+from tunefree.record.summary import TAKEN, Row
 
 Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
 

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column
 
 from tunefree.record import Row
-from tunefree.record.rows import NO_SCORES
+from tunefree.record.summary import NO_SCORES
 from tunefree.run.engine import Training
 
 REDRAW = 0.1  # seconds between redraws in a notebook
