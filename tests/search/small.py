@@ -9,7 +9,7 @@ from pathlib import Path
 from tunefree import config
 from tunefree.config import Config
 from tunefree.record import Record, Row
-from tunefree.search import run_worker
+from tunefree.search import worker
 from tunefree.search.batch import PlannedRun, Result, saved_result
 
 SIZES = {
@@ -35,7 +35,7 @@ def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
         result = saved_result(run)
         if result is None:
             messages: list[dict[str, object]] = []
-            run_worker.run_job(run.config, run.facts, run.floors, messages.append)
+            worker.run_job(run.config, run.facts, run.floors, messages.append)
             if messages[-1]["end"] in ("refused", "failed"):
                 raise AssertionError(messages[-1])
             result = saved_result(run)

@@ -17,8 +17,8 @@ from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
-from tunefree.search import batch, compare, method_spec
-from tunefree.search.method_spec import MethodSpec, configure, parse_method
+from tunefree.search import batch, compare, methods
+from tunefree.search.methods import MethodSpec, configure, parse_method
 
 keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda key: key != "name")
 texts = st.from_regex(r"[a-z]{1,4}([:,][a-z0-9.]{1,4}){0,3}", fullmatch=True).filter(
@@ -246,10 +246,10 @@ def test_settings_tuned_for_another_task_give_a_warning() -> None:
     Path("tuned.json").write_text(json.dumps(tuned))
     method = parse_method("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
-        method_spec.configure(method, settings(system__T=9, data__partition="iid"))
+        methods.configure(method, settings(system__T=9, data__partition="iid"))
     with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
-        method_spec.configure(method, settings(model__hidden=4))
-    method_spec.configure(method, settings(data__validation=0.2, data__dir="elsewhere"))
+        methods.configure(method, settings(model__hidden=4))
+    methods.configure(method, settings(data__validation=0.2, data__dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -291,11 +291,11 @@ def test_words_on_rounds() -> None:
 
 
 def test_methods_tuned_by_different_searches_are_named_after_their_files() -> None:
-    found = method_spec.labels(
+    found = methods.labels(
         [MethodSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")]
     )
     assert found == ["fedavg@a.json", "fedavg@b.json"]
-    alone = method_spec.labels([MethodSpec("fedavg", tuned=Path("a.json")), MethodSpec("fedavg")])
+    alone = methods.labels([MethodSpec("fedavg", tuned=Path("a.json")), MethodSpec("fedavg")])
     assert alone == ["fedavg@tuned", "fedavg"]
     same = [MethodSpec("fedavg", tuned=Path("a.json"))] * 2
     with pytest.raises(ConfigError, match="method fedavg@a.json is given 2 times"):

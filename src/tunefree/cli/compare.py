@@ -45,12 +45,12 @@ def accuracy(text: str) -> float:
 
 def compare_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.search import method_spec
+    from tunefree.search import methods
     from tunefree.search.compare import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    choices = [method_spec.parse_method(text) for text in args.methods]
+    choices = [methods.parse_method(text) for text in args.methods]
     folder = settings.folder_of(args, "compare", [args.methods, args.seeds, base.canonical()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)

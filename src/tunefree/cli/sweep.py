@@ -37,14 +37,14 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.search import method_spec
+    from tunefree.search import methods
     from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
 
-    method = method_spec.parse_method(args.method)
+    method = methods.parse_method(args.method)
     if args.over in method.options:
         raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
-    config, _ = method_spec.configure(method, base)
+    config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.canonical()]
     folder = settings.folder_of(args, f"sweep-{method.name}-{args.over}", what)
     try:

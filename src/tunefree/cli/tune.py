@@ -43,16 +43,16 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def tune_command(args: argparse.Namespace) -> int:
     base = settings.settings_of(args)
-    from tunefree.search import method_spec
+    from tunefree.search import methods
     from tunefree.search.tune import declared_grid, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
-    method = method_spec.parse_method(args.method)
+    method = methods.parse_method(args.method)
     if method.tuned:
         raise ConfigError(f"{args.method!r} is tuned already; give only the name of the method")
     own = declared_grid(method.name)
-    config, _ = method_spec.configure(method, base)
+    config, _ = methods.configure(method, base)
     rest = {key: values for key, values in own.items() if key not in method.options}
     given = parse_grid(args.grid)
     grid = {**rest, **given} if list(given) == ["decay"] else given or rest

@@ -32,7 +32,7 @@ from tunefree.run.progress import BatchProgress, sentence
 Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
 
-WORKER = "tunefree.search.run_worker"
+WORKER = "tunefree.search.worker"
 TRIES = 2  # a run whose process has died so often is not tried again
 SECONDS_TO_END = 10  # for a process whose pipe closed, or whose batch was killed, to exit
 

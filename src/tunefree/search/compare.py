@@ -18,9 +18,9 @@ from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.record import Record, Row
 from tunefree.record.summary import own_measures
-from tunefree.search import method_spec
+from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
-from tunefree.search.method_spec import MethodSpec
+from tunefree.search.methods import MethodSpec
 
 
 class Outcome(NamedTuple):
@@ -54,12 +54,12 @@ def plan_methods(
     names: Sequence[str] = (),
 ) -> list[list[PlannedRun]]:
     """The runs of each method, one per seed."""
-    labels = names or method_spec.labels(choices)
+    labels = names or methods.labels(choices)
     check_once(labels, seeds)
-    method_spec.check_seeds(choices, seeds)
+    methods.check_seeds(choices, seeds)
     runs = []
     for method, label in zip(choices, labels, strict=True):
-        config, facts = method_spec.configure(method, base)
+        config, facts = methods.configure(method, base)
         runs.append([plan(folder, label, with_seed(config, s), "method", facts) for s in seeds])
     return runs
 

@@ -36,7 +36,7 @@ from tunefree.search import batch
 from tunefree.search import compare as configured
 from tunefree.search.batch import PlannedRun, Progress, Result, failure, plan, saved_result
 from tunefree.search.compare import Outcome, check_once, outcome, with_seed
-from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
+from tunefree.search.methods import MethodSpec, check_seeds, configure, labels, parse_method
 
 Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json, or a function
 BY_ARGUMENT = ("clients", "data", "model", "algorithm", "seed", "out")  # not settings here

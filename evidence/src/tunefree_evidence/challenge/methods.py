@@ -15,7 +15,7 @@ from tunefree.errors import ConfigError, unknown
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.schedule.simulate import check
-from tunefree.search import method_spec as methods
+from tunefree.search import methods
 from tunefree.search.tune import Grid, Value
 from tunefree_evidence.challenge.tasks import Kind, Scale
 

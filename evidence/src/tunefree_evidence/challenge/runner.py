@@ -18,7 +18,7 @@ from tunefree.data import sources
 from tunefree.errors import ConfigError, FleetError
 from tunefree.record import Row
 from tunefree.run.assemble import with_start
-from tunefree.search import method_spec as methods
+from tunefree.search import methods
 from tunefree.search.batch import Result, plan, run_all, run_groups
 from tunefree.search.compare import with_seed
 from tunefree.search.tune import (

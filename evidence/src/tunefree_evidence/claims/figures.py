@@ -7,7 +7,7 @@ from functools import partial
 from statistics import fmean
 
 from tunefree.record import Row
-from tunefree.search import method_spec as methods
+from tunefree.search import methods
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Curve, Table, late_score
 from tunefree_evidence.claims.sizes import title

@@ -16,7 +16,7 @@ from tunefree.core import unwrapped
 from tunefree.data import sources
 from tunefree.methods import registry
 from tunefree.run.assemble import named_objective
-from tunefree.search import method_spec as methods
+from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, plan
 from tunefree.search.compare import with_seed
 from tunefree_evidence.claims import recipes

@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from tunefree import config
 from tunefree.config import Config
-from tunefree.search import method_spec as methods
-from tunefree.search import tune
+from tunefree.search import methods, tune
 from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.search.compare import with_seed
 from tunefree.search.sweep import theory_of

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tunefree.methods import registry
-from tunefree.search import method_spec as methods
+from tunefree.search import methods
 from tunefree.search.tune import Grid
 
 Scale = Literal["smoke", "small", "paper"]
