@@ -6,35 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.config import Config, load, parse_assignment
 from tunefree.core import System
 from tunefree.errors import ConfigError
+from tunefree.settings import Settings, load, parse_assignment
 
 
 def test_defaults_then_file_then_settings(tmp_path: Path) -> None:
     file = tmp_path / "exp.toml"
     file.write_text('[system]\nN = 20\nT = 7\n[algorithm]\nname = "fedavg"\neta = 0.3\n')
-    config = load(file, {"system.T": 9, "data.partition": "iid"})
-    assert config.constants == System(N=20, S=10, K=10, T=9)
-    assert config.algorithm.options == {"eta": 0.3}
-    assert config.data.partition == "iid"
-    assert load(None, {}) == Config()
+    config = load(file, {"rounds": 9, "partition": "iid"})
+    assert config.system == System(N=20, S=10, K=10, T=9)
+    assert config.option == {"eta": 0.3}
+    assert config.partition == "iid"
+    assert load(None, {}) == Settings()
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"system.S": 60}, "system.S = 60 exceeds system.N = 50; lower the clients per round"),
-        ({"system.K": 0}, "system.K = 0 is too small; it must be at least 1"),
-        ({"system.T": 0}, "system.T = 0 is too small; it must be at least 1"),
-        ({"data.batch_size": 0}, "data.batch_size = 0 is too small; it must be at least 1"),
-        ({"run.eval_every": 0}, "run.eval_every = 0 is too small; it must be at least 1"),
-        ({"run.seed": -1}, "run.seed = -1 is too small; it must be at least 0"),
-        ({"system.T": 1.5}, "system.T = 1.5 must be a whole number"),
-        ({"system.T": True}, "system.T = True must be a whole number"),
-        ({"run.grad_norm": 1}, "run.grad_norm = 1 must be true or false"),
-        ({"data.name": 3}, "data.name = 3 must be text"),
-        ({"schedule.opening": "gradient"}, "did you mean 'gradients'?"),
+        ({"per_round": 60}, "per_round = 60 exceeds clients = 50; lower the clients per round"),
+        ({"local_steps": 0}, "local_steps = 0 is too small; it must be at least 1"),
+        ({"rounds": 0}, "rounds = 0 is too small; it must be at least 1"),
+        ({"batch_size": 0}, "batch_size = 0 is too small; it must be at least 1"),
+        ({"eval_every": 0}, "eval_every = 0 is too small; it must be at least 1"),
+        ({"seed": -1}, "seed = -1 is too small; it must be at least 0"),
+        ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
+        ({"rounds": True}, "rounds = True must be a whole number"),
+        ({"grad_norm": 1}, "grad_norm = 1 must be true or false"),
+        ({"data": 3}, "data = 3 must be text"),
+        ({"opening": "gradient"}, "did you mean 'gradients'?"),
         ({"system.M": 3}, "system key = 'M' is not known"),
         ({"sytem.N": 3}, "did you mean 'system.N'?"),
         ({"seed": 3}, "--set key = 'seed' is not known; did you mean 'run.seed'?"),

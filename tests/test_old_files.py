@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tunefree.cli import main
-from tunefree.config import Config, config_from
 from tunefree.record import Record, Summary, summarise
+from tunefree.settings import Settings, restored
 
 LAYOUT = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -129,12 +129,12 @@ def test_whoever_made_it_the_settings_are_one_tree(door: str, run: Summary) -> N
     assert (facts.batch_size, facts.system) == (8, {"N": 4, "S": 2, "K": 5, "T": 2})
     assert (facts.data, facts.model) == (("digits", "mlp") if door == "command" else ("", ""))
     assert facts.step_sizes == [("eta", 0.1, "given"), ("gamma", 1.0, "default")]
-    config = config_from(facts.config)
-    assert isinstance(config, Config)
-    assert config.constants == (4, 2, 5, 2)
-    assert (config.schedule.name, config.schedule.concurrency) == ("buffered", 3)
-    assert config.schedule.delays == ("" if door == "flower" else "mild")
-    assert config.algorithm.compressor == ("" if door == "command" else "top:0.05")
+    config = restored(facts.config)
+    assert isinstance(config, Settings)
+    assert config.system == (4, 2, 5, 2)
+    assert (config.schedule, config.concurrency) == ("buffered", 3)
+    assert config.delays == ("" if door == "flower" else "mild")
+    assert config.compressor == ("" if door == "command" else "top:0.05")
     if door == "flower":
         assert (facts.names, facts.federation, facts.fleet) == (["p0", "p1"], "f00d", "flower")
 

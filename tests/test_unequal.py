@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import config
+from tunefree import settings
 from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
@@ -88,23 +88,23 @@ def test_a_pool_has_the_bits_of_one_process(algorithm: str, schedule: tunefree.S
 
 
 KEYS: dict[str, Any] = {
-    **{"system.N": 8, "system.S": 3, "system.T": 7, "system.epochs": 1},
-    **{"system.sampling": "examples", "model.name": "logistic", "run.fleet": "serial"},
+    **{"clients": 8, "per_round": 3, "rounds": 7, "local_epochs": 1},
+    **{"sampling": "examples", "model": "logistic", "fleet": "serial"},
 }
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        {"algorithm.name": "polarfl"},
-        {"algorithm.name": "scaffold", "schedule.name": "buffered", "schedule.concurrency": 5},
-        {"algorithm.name": "fedprox", "algorithm.weighting": "examples"},
+        {"algorithm": "polarfl"},
+        {"algorithm": "scaffold", "schedule": "buffered", "concurrency": 5},
+        {"algorithm": "fedprox", "weighting": "examples"},
     ],
     ids=["polarfl", "late", "weighted"],
 )
 def test_a_stopped_run_resumes_bit_for_bit(more: dict[str, Any], tmp_path: Path) -> None:
     whole, cut = (
-        prepare(config.load(None, KEYS | more | {"run.out": str(tmp_path / name)}))
+        prepare(settings.load(None, KEYS | more | {"out": str(tmp_path / name)}))
         for name in ("whole.sqlite", "cut.sqlite")
     )
     for _ in whole:
@@ -208,18 +208,18 @@ def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
 
     for seed in (0, 1, 2):
         path = str(tmp_path / f"{seed}.sqlite")
-        own = {"run.out": path, "run.seed": seed, "data.partition": "quantity:0.5"}
-        own |= {"data.batch_size": 40, "system.epochs": 7, "system.T": 1}
-        for _ in prepare(config.load(None, KEYS | own)):
+        own = {"out": path, "seed": seed, "partition": "quantity:0.5"}
+        own |= {"batch_size": 40, "local_epochs": 7, "rounds": 1}
+        for _ in prepare(settings.load(None, KEYS | own)):
             pass
     runs = [summarise(tmp_path / f"{seed}.sqlite") for seed in (0, 1, 2)]
     assert len({run.facts.system["K"] for run in runs}) > 1
     assert [method.label for method in group(runs)] == ["PolarFL"]
-    plain = prepare(config.load(None, {"run.out": str(tmp_path / "plain.sqlite")}))
+    plain = prepare(settings.load(None, {"out": str(tmp_path / "plain.sqlite")}))
     kept = plain.record.facts().config
     plain.record.close()
-    later = {"algorithm.decay", "algorithm.weighting", "system.epochs", "system.sampling"}
-    later |= {"model.start", "model.fingerprint", "model.lora"}
+    later = {"decay", "weighting", "local_epochs", "sampling"}
+    later |= {"start", "start_fingerprint", "lora"}
     assert not later & {f"{section}.{key}" for section, own in kept.items() for key in own}
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from docs.making import changelog
-from tunefree import config
+from tunefree import settings
 from tunefree.cli import parser
 from tunefree.testing.cost import Entry, catalog
 
@@ -200,7 +200,7 @@ def meaning(action: argparse.Action) -> str:
 
 def settings() -> str:
     """Every setting with its name at every entry point."""
-    names = {key: name for name, key in config.argument_keys().items()}
+    names = {key: name for name, key in settings.argument_keys().items()}
     lines = [
         *WIDE,
         "# Settings",
@@ -208,7 +208,7 @@ def settings() -> str:
         "Every setting can be a key of a TOML file (`tunefree run FILE.toml`) and of `--set`, a "
         "flag, an argument of `tunefree.train` or a key of Flower's run config.",
     ]
-    for section, cls in config.SECTIONS.items():
+    for section, cls in settings.SECTIONS.items():
         rows = []
         for f in fields(cls):
             key = f"{section}.{f.name}"
@@ -235,18 +235,18 @@ def settings() -> str:
             code(shown(f.default)),
             limits(f.metadata),
         )
-        for f in fields(config.Deployment)
+        for f in fields(settings.Deployment)
     ]
     lines += ["", "## Flower only", "", *table(("key", "meaning", "default", "range"), own)]
     return "\n".join([*lines, ""])
 
 
 COMMAND_ONLY = (
-    *("system.N", "data.name", "data.partition", "data.dir"),
-    *("model.name", "model.start", "model.lora"),
+    *("clients", "data", "partition", "data_dir"),
+    *("model", "start", "lora"),
 )
 MORE = {
-    "algorithm": "Further keys are the method's own options, such as `algorithm.eta`; its "
+    "algorithm": "Further keys are the method's own options, such as `option.eta`; its "
     "[card](methods/index.md) names them. In Python they are keywords, on Flower `option.NAME`.",
     "data": "Further keys are the data set's own options; see [your own data](data.md). In Python "
     "data are passed directly.",

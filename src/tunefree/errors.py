@@ -41,7 +41,7 @@ class ConfigError(TunefreeError, ValueError):
     >>> import tunefree
     >>> tunefree.partition.iid([0, 1, 1], clients=4)
     Traceback (most recent call last):
-    tunefree.errors.ConfigError: 3 samples cannot be split across 4 clients; lower the number of ...
+    tunefree.errors.ConfigError: 3 samples cannot be split across 4 clients; lower clients to at ...
     """
 
     def __init__(

@@ -30,6 +30,12 @@ CHANGED = {
     "model.fingerprint": "start_fingerprint",
     "schedule.name": "schedule",
 }
+ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at their default
+    "system": {"local_epochs": 0, "sampling": "uniform"},
+    "algorithm": {"decay": "none", "weighting": "uniform"},
+    "data": {"data_fingerprint": ""},
+    "model": {"start": "", "start_fingerprint": "", "lora": 0},
+}
 TABLE_OF = {"algorithm": "option", "data": "data_option", "model": "model_option"}
 
 
@@ -48,13 +54,14 @@ def now_called(key: str) -> str:
 def renamed(sections: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a run file of version 0.2.0, by today's names.
 
-    >>> renamed({"system": {"S": 5}, "algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
-    {'per_round': 5, 'algorithm': 'fedavg', 'option': {'eta': 0.1}}
+    >>> renamed({"schedule": {"name": "buffered"}, "run": {"seed": 7}})
+    {'schedule': 'buffered', 'seed': 7}
     """
     found = dict[str, Any]()
     for section, values in sections.items():
         if not isinstance(values, Mapping):
             continue
+        found |= ABSENT.get(section, {})
         for name, value in values.items():
             if name == "options" and isinstance(value, Mapping):
                 options = dict(value)

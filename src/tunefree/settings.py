@@ -10,7 +10,6 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -264,6 +263,10 @@ class Settings:
         steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
         return self._system(max(1, round(sum(steps) / len(steps))))
 
+    def system_of(self, K: int) -> System:
+        """N, S, K and T; this K only where it follows from the data."""
+        return self._system(self.local_steps or K)
+
     def _system(self, K: int) -> System:
         from tunefree.core import System  # which imports torch
 
@@ -297,6 +300,7 @@ class Deployment:
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
+HINTS = {each: get_type_hints(each) for each in (Settings, Schedule, Deployment)}
 TABLES = ("option", "data_option", "model_option")  # of the method, the data and the model
 
 
@@ -355,10 +359,10 @@ def flat(tree: Mapping[str, object]) -> dict[str, object]:
 
 def no_setting(key: str) -> ConfigError:
     """The error for a setting that does not exist, with its name of today or the nearest one."""
-    if now := now_called(key) or (key.replace("-", "_") if "-" in key else ""):
-        if now.partition(".")[0] in FIELDS:
-            where = "" if "." not in key else ", in a file above all tables"
-            return ConfigError(f"{key} is now called {now}", f"write {now}{where}")
+    now = now_called(key) or key.replace("-", "_")
+    if now != key and now.partition(".")[0] in FIELDS:
+        where = ", in a file above all tables" if "." in key else ""
+        return ConfigError(f"{key} is now called {now}", f"write {now}{where}")
     names = [name for name in FIELDS if name not in TABLES]
     near = nearest(key, names)
     hint = f"did you mean {near!r}? " if near else ""
@@ -409,16 +413,11 @@ def local_steps(samples: int, batch_size: int, epochs: int) -> int:
 
 def check_fields(values: Any, called: Mapping[str, str] = {}) -> None:
     """Check every field of a frozen dataclass of settings; a whole number may stand for a float."""
-    hints = hints_of(type(values))
+    hints = HINTS[type(values)]
     for f in fields(values):
         name = called.get(f.name, f.name)
         value = checked(name, getattr(values, f.name), hints[f.name], f.metadata)
         object.__setattr__(values, f.name, value)
-
-
-@cache
-def hints_of(cls: type[Any]) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def checked(name: str, value: object, hint: object, limits: Mapping[str, Any] = {}) -> object:

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 import tunefree
-from tunefree import config
+from tunefree import settings
 from tunefree.cli import main
 from tunefree.record import Facts, Line, Record
 from tunefree.run.assemble import prepare
@@ -27,11 +27,11 @@ from tunefree.run.assemble import prepare
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
-def settings(path: Path, **more: object) -> config.Config:
-    keys: dict[str, object] = {"system.N": 6, "system.S": 2, "system.K": 2, "system.T": 6}
-    keys |= {"run.out": str(path), "run.eval_every": 3, "model.name": "logistic"}
-    keys["algorithm.name"] = "padamfed"
-    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+def settings(path: Path, **more: object) -> settings.Settings:
+    keys: dict[str, object] = {"clients": 6, "per_round": 2, "local_steps": 2, "rounds": 6}
+    keys |= {"out": str(path), "eval_every": 3, "model": "logistic"}
+    keys["algorithm"] = "padamfed"
+    return settings.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import config
+from tunefree import settings
 from tunefree.cli import main
-from tunefree.config import from_arguments
 from tunefree.core import System, Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -26,16 +25,17 @@ from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.record import Record
 from tunefree.run.assemble import Run, own_data, prepare, resume_command
+from tunefree.settings import load
 
-TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
-BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}
+TINY = {"clients": 8, "per_round": 3, "local_steps": 2, "rounds": 7, "model": "logistic"}
+BUFFERED = {"schedule": "buffered", "concurrency": 6, "dropout": 0.2}
 ONE_TRIP = [name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
-def settings(path: Path, **more: Any) -> config.Config:
-    keys = {"run.out": str(path), "run.fleet": "serial", "run.eval_every": 3} | TINY
-    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+def settings(path: Path, **more: Any) -> settings.Settings:
+    keys = {"out": str(path), "fleet": "serial", "eval_every": 3} | TINY
+    return settings.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
 
 
 def everyone(name: str) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     [
         ("--local-steps", "5"),
         ("--rounds", "5", "--seed", "1"),
-        ("--set", "algorithm.eta=1"),
-        ("--set", "system.T=9"),
+        ("--set", "option.eta=1"),
+        ("--set", "rounds=9"),
         ("a.toml",),
     ],
 )

@@ -169,7 +169,7 @@ def test_an_interrupted_run_may_end_earlier(tmp_path: Path) -> None:
             "3",
             "rounds = 3 is too small: 'a.sqlite' has finished 4 of its 4 rounds already",
         ),
-        ("fedavg", "0", "system.T = 0 is too small; it must be at least 1"),
+        ("fedavg", "0", "rounds = 0 is too small; it must be at least 1"),
     ],
 )
 def test_wrong_rounds_are_refused_and_the_file_stays_unchanged(
@@ -202,8 +202,8 @@ def test_the_same_rounds_change_nothing(algorithm: str, capsys: pytest.CaptureFi
 
 
 def test_steps_given_by_hand_do_not_depend_on_rounds() -> None:
-    steps = [f"--set=algorithm.{name}=0.1" for name in ("eta", "gamma", "beta")]
-    words = (*steps, "--set=algorithm.explicit_steps=true")
+    steps = [f"--set=option.{name}=0.1" for name in ("eta", "gamma", "beta")]
+    words = (*steps, "--set=explicit_steps=true")
     run("whole.sqlite", 9, *words, algorithm="padamfed")
     run("a.sqlite", 6, *words, algorithm="padamfed")
     assert resume("a.sqlite", "--rounds", "9") == 0

@@ -11,25 +11,25 @@ import pytest
 import torch
 
 import tunefree
-from tunefree import config
+from tunefree import settings
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
 from tunefree.run.assemble import Run, prepare
 
 SMALL: dict[str, object] = {
-    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2},
-    "algorithm.name": "padamfed",
+    **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8, "eval_every": 2},
+    "algorithm": "padamfed",
 }
 FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}
 SEARCH = {"trials": 3, "rounds": 24, "samples": 999, "bits_up": 10, "bits_down": 20}
-BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.delays": "large"}
+BUFFERED = {"schedule": "buffered", "concurrency": 6, "delays": "large"}
 
 
 def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
-    """A tiny run, not yet started; `algorithm__eta` stands for `algorithm.eta`."""
+    """A tiny run, not yet started; `algorithm__eta` stands for `option.eta`."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    always = {"run.out": str(out), "run.commit_every": 1}  # readers see every step at once
-    return prepare(config.load(None, SMALL | always | dotted), facts)
+    always = {"out": str(out), "commit_every": 1}  # readers see every step at once
+    return prepare(settings.load(None, SMALL | always | dotted), facts)
 
 
 def run(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:

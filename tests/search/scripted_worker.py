@@ -10,12 +10,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tunefree.config import Config
 from tunefree.record import Facts, Record
+from tunefree.settings import Settings
 
 
-def act(config: Config, facts: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(config.run.out), facts["label"]
+def act(config: Settings, facts: dict[str, Any], pipe: Connection) -> None:
+    path, how = Path(config.out), facts["label"]
     tries = path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))

@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tunefree import config
-from tunefree.config import Config
+from tunefree import settings
 from tunefree.record import Record, Row
 from tunefree.search import worker
 from tunefree.search.batch import PlannedRun, Result, saved_result
+from tunefree.settings import Settings
 
 SIZES = {
-    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8},
-    "run.eval_every": 2,
+    **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8},
+    "eval_every": 2,
 }
 FLAGS = (
     *("--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
@@ -22,10 +22,10 @@ FLAGS = (
 )
 
 
-def settings(name: str = "padamfed", **more: object) -> Config:
-    """`algorithm__eta=0.1` sets algorithm.eta."""
+def settings(name: str = "padamfed", **more: object) -> Settings:
+    """`algorithm__eta=0.1` sets option.eta."""
     given = {key.replace("__", "."): value for key, value in more.items()}
-    return config.load(None, {**SIZES, "algorithm.name": name, **given})
+    return settings.load(None, {**SIZES, "algorithm": name, **given})
 
 
 def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
@@ -45,7 +45,7 @@ def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
 
 
 def run_scripted(
-    curve: Callable[[Config], Sequence[float] | None],
+    curve: Callable[[Settings], Sequence[float] | None],
 ) -> Callable[[Sequence[PlannedRun], int], list[Result]]:
     """A `run_all` that trains nothing: `curve` gives the accuracies, None is divergence."""
 

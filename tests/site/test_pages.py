@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.making import links, pages, pictures
-from tunefree import config
+from tunefree import settings
 from tunefree.cli import parser
 from tunefree.methods.registry import REGISTRY
 
@@ -44,7 +44,7 @@ def test_a_flag_that_comes_tomorrow_is_there_tomorrow() -> None:
 
 def test_every_setting_is_there_with_what_it_means() -> None:
     text = pages.settings()
-    for section, cls in config.SECTIONS.items():
+    for section, cls in settings.SECTIONS.items():
         for f in fields(cls):
             if f.name != "options":
                 line = next(x for x in text.splitlines() if x.startswith(f"| `{section}.{f.name}`"))

@@ -45,10 +45,10 @@ def test_a_twin_has_its_formulas_steps_times_the_norm_of_its_own_first_model(
         assert isinstance(twin, PAdaMFed)
         assert (twin.eta / theory.eta, twin.gamma / theory.gamma) == pytest.approx((r, r), 1e-5)
         assert twin.beta == theory.beta
-        assert run.config.algorithm.explicit_steps
+        assert run.config.explicit_steps
         assert run.label == "padamfed, own units"
-    assert first.config.algorithm.options != second.config.algorithm.options
-    assert (first.config.run.seed, second.config.run.seed) == (0, 1)
+    assert first.config.option != second.config.option
+    assert (first.config.seed, second.config.seed) == (0, 1)
 
 
 def test_only_steps_from_theorems_have_a_unit_to_be_given() -> None:

@@ -9,30 +9,54 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tunefree import config
-from tunefree.errors import ConfigError
+from tunefree.errors import NOTHING, ConfigError
+from tunefree.settings import FIELDS, TABLES, Settings, parse_assignment
 
 if TYPE_CHECKING:
-    from tunefree.config import Config
     from tunefree.record import Facts
 
-OF_TABLES = {  # of the user's own CSV table: key -> flags, help
-    "data.target": ("--target-column --target", "of a CSV table: the column to learn"),
-    "data.client_column": (
+OF_TABLES = {  # options of the user's own CSV table that have flags -> flags, help
+    "data_option.target": ("--target-column --target", "of a CSV table: the column to learn"),
+    "data_option.client_column": (
         "--client-column",
         "of a CSV table: the column with each row's client",
     ),
 }
 NOT_REPEATED = (  # by a run with another method: what is its own, or follows
-    *("algorithm.name", "algorithm.compressor", "algorithm.explicit_steps"),
-    *("data.name", "data.fingerprint", "model.fingerprint"),
-    *("run.out", "run.fleet", "run.workers"),
+    *("algorithm", "compressor", "explicit_steps", "option", "data"),
+    *("data_fingerprint", "start_fingerprint", "out", "fleet", "workers"),
 )
-OWN = ("algorithm.name", "run.seed", "run.fleet", "run.workers", "run.out")  # the command's own
+OWN = ("algorithm", "seed", "fleet", "workers", "out")  # the command's own
+
+
+def names_of(setting: str) -> list[str]:
+    """The flags of a setting or an option; empty for those that only `--set` sets.
+
+    >>> names_of("per_round"), names_of("option.eta")
+    (['--per-round', '--buffer'], [])
+    """
+    if setting in OF_TABLES:
+        return OF_TABLES[setting][0].split()
+    about = FIELDS[setting].metadata if setting in FIELDS else {}
+    return [f"--{setting.replace('_', '-')}", *about["also"].split()] if about.get("flag") else []
+
+
+def typed(setting: str, value: object) -> str:
+    """A setting as it is typed, alone or with its value.
+
+    >>> typed("per_round", 60), typed("option.eta", 0.2), typed("clients", NOTHING)
+    ('--per-round 60', '--set option.eta=0.2', '--clients')
+    """
+    flag = [] if isinstance(value, list | tuple) else names_of(setting)[:1]
+    if value is NOTHING:
+        return flag[0] if flag else f"--set {setting}"
+    if not flag:
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        return f"--set {shlex.quote(f'{setting}={text}')}"
+    return flag[0] if value is True else f"{flag[0]} {shlex.quote(str(value))}"
 
 
 def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
@@ -58,17 +82,22 @@ def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
 
 
 def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """A flag for each setting in config."""
-    for key, kind, f in config.flags():
-        if key in without:
+    """A flag for each setting."""
+    kinds = get_type_hints(Settings)
+    for name, f in FIELDS.items():
+        if name in without or not names_of(name):
             continue
-        names, about = f.metadata["flag"].split(), f.metadata["help"]
+        about = f.metadata["help"]
         default = f" (default {f.default})" if f.default else ""
-        if kind == "bool":
-            command.add_argument(*names, dest=key, action="store_const", const=True, help=about)
+        if kinds[name] is bool:
+            command.add_argument(
+                *names_of(name), dest=name, action="store_const", const=True, help=about
+            )
         else:
-            to = {"int": int, "float": float}.get(kind, str)
-            command.add_argument(*names, dest=key, type=to, metavar="X", help=f"{about}{default}")
+            to = {int: int, int | None: int, float: float}.get(kinds[name], str)
+            command.add_argument(
+                *names_of(name), dest=name, type=to, metavar="X", help=f"{about}{default}"
+            )
     add_table_flags(command)
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of a settings file"
@@ -83,69 +112,24 @@ def add_table_flags(command: argparse.ArgumentParser) -> None:
 
 
 def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:
-    """The settings that were given as flags, by key."""
-    keys = [*(key for key, *_ in config.flags()), *OF_TABLES]
-    found = {key: getattr(args, key, None) for key in keys if key not in without}
-    return {key: value for key, value in found.items() if value is not None}
+    """The settings that were given as flags, by name."""
+    names = [name for name in (*FIELDS, *OF_TABLES) if names_of(name) and name not in without]
+    found = {name: getattr(args, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def settings_of(args: argparse.Namespace) -> Config:
+def settings_of(args: argparse.Namespace) -> Settings:
     """The settings that all runs share."""
-    given = flags_given(args, without=OWN) | dict(
-        config.parse_assignment(each) for each in args.set
-    )
-    wrong = [key for key in OWN if key in given]
+    given = flags_given(args, without=OWN) | dict(parse_assignment(each) for each in args.set)
+    wrong = [name for name in OWN if name in given]
     if wrong:
         raise ConfigError(f"--set {wrong[0]} cannot be used here, because the runs differ in it")
     for flag, value in (("--workers", args.workers), ("--seeds", min(args.seeds))):
         if value < 0:
             raise ConfigError(f"{flag} {value} is too small; it must be at least 0")
-    return load(args.settings, given)
+    from tunefree import derive
 
-
-def load(path: Path | None, given: dict[str, object]) -> Config:
-    """The settings of a file and of flags, and those that follow from the user's own files."""
-    settings = with_data(path, given)
-    if not settings.model.start:
-        return settings
-    from tunefree.run.assemble import with_start
-
-    return with_start(settings)
-
-
-def with_data(path: Path | None, given: dict[str, object]) -> Config:
-    """The settings of a file and of flags, and those that follow from the user's own data.
-
-    The data's fingerprint is a setting, so that no run resumes, or counts as finished, with other
-    samples. If the data names its clients, they are used unless another partition is given.
-    """
-    from tunefree.data.own import is_own
-
-    section = config.read(path).get("data", {})
-    chosen = {f"data.{key}": value for key, value in section.items()} | given
-    name = str(chosen.get("data.name", ""))
-    if not is_own(name):
-        return config.load(path, given)
-    from tunefree.data import own, sources
-
-    config.load(path, given)  # report wrong settings before reading much
-    known = {f.name for f in fields(config.DataSettings)}
-    options = {
-        key.removeprefix("data."): value
-        for key, value in chosen.items()
-        if key.startswith("data.") and key.removeprefix("data.") not in known
-    }
-    data = sources.load(name, str(chosen.get("data.dir", "")) or None, **options)
-    follows: dict[str, object] = {"data.fingerprint": own.fingerprint(data)}
-    if data.groups is not None:
-        follows["data.partition"] = "natural"
-    elif data.classes is None:
-        follows["data.partition"] = "iid"  # there are no labels to partition by
-    partition = chosen.get("data.partition", follows.get("data.partition"))
-    if data.groups is not None and partition == "natural":
-        follows["system.N"] = len(set(data.groups.tolist()))
-    system = {f"system.{key}": value for key, value in config.read(path).get("system", {}).items()}
-    return config.load(path, follows | system | chosen)
+    return derive.settings(args.settings, given)
 
 
 def flags_of(facts: Facts) -> str:
@@ -153,32 +137,21 @@ def flags_of(facts: Facts) -> str:
     from tunefree.data import own
     from tunefree.data.sources import SOURCES
 
-    source = SOURCES.get(facts.data)
-    usual = {"model.name": source.model if source else own.MODEL}
-    words = ["--data", facts.data]
-    for section, cls in config.SECTIONS.items():
-        stored = facts.config.get(section, {})
-        options = {} if section == "algorithm" else stored.get("options", {})
-        known = {f.name: f for f in fields(cls) if f.name != "options"}
-        changed = {
-            name: stored[name]
-            for name, f in known.items()
-            if name in stored and stored[name] != f.default
-        }
-        for name, value in (*changed.items(), *options.items()):
-            key = f"{section}.{name}"
-            if key not in NOT_REPEATED and usual.get(key) != value:
-                field = known.get(name)
-                words += flag_words(key, value, field.metadata.get("flag", "") if field else "")
-    return shlex.join(words)
-
-
-def flag_words(key: str, value: object, flag: str) -> list[str]:
-    """A setting as it is typed: by its flag if it has one."""
-    flag = flag or OF_TABLES.get(key, ("", ""))[0]
-    if not flag or isinstance(value, list | tuple):
-        return ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    return [flag.split()[0], *([] if value is True else [str(value)])]
+    source, stored = SOURCES.get(facts.data), facts.settings
+    usual = Settings().asdict() | {"model": source.model if source else own.MODEL}
+    if stored.get("local_epochs"):
+        usual["local_steps"] = None  # it follows
+    words = [typed("data", facts.data)]
+    for name, default in usual.items():
+        value = stored.get(name, default)
+        ordinary = (default, Settings.model) if name == "model" else (default,)
+        if name in NOT_REPEATED or value in ordinary:
+            continue
+        if name in TABLES:
+            words += [typed(f"{name}.{key}", each) for key, each in value.items()]
+        else:
+            words.append(typed(name, value))
+    return " ".join(words)
 
 
 def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:

@@ -53,7 +53,7 @@ def pictures(*methods: str) -> Needs:
 
 def staleness(scale: Scale) -> Check:
     return checks.staleness_follows(
-        LEVELS[scale], int(str(settings(scale)["late-0"].settings["system.S"]))
+        LEVELS[scale], int(str(settings(scale)["late-0"].settings["per_round"]))
     )
 
 

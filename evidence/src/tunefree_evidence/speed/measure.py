@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import torch
 
 from tunefree import models
-from tunefree.config import FleetName, from_arguments
 from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
@@ -28,6 +27,7 @@ from tunefree.geometry import polar_directions
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
 from tunefree.run.assemble import Run, simulation
+from tunefree.settings import FleetName, load
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation
 
