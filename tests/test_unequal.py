@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import settings
 from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
 from tunefree.record import Record
 from tunefree.run.assemble import Run, prepare, resume_command
 from tunefree.schedule.membership import cohort
+from tunefree.settings import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 SIZES = (3, 8, 9, 20, 33, 50)
@@ -58,8 +58,8 @@ def test_k_is_the_mean_of_the_clients_own(tmp_path: Path) -> None:
     assert run.algo.sys.K == round(sum(steps) / 6) == 6
     facts = Record.open(tmp_path / "a.sqlite").facts()
     assert facts.system["K"] == 6
-    assert "K" not in facts.config["system"]  # seeds may split the data differently
-    assert facts.config["system"]["epochs"] == 2
+    assert "K" not in facts.settings["system"]  # seeds may split the data differently
+    assert facts.settings["local_epochs"] == 2
 
 
 def test_steps_and_epochs_cannot_be_combined(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ KEYS: dict[str, Any] = {
 )
 def test_a_stopped_run_resumes_bit_for_bit(more: dict[str, Any], tmp_path: Path) -> None:
     whole, cut = (
-        prepare(settings.load(None, KEYS | more | {"out": str(tmp_path / name)}))
+        prepare(load(None, KEYS | more | {"out": str(tmp_path / name)}))
         for name in ("whole.sqlite", "cut.sqlite")
     )
     for _ in whole:
@@ -210,13 +210,13 @@ def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
         path = str(tmp_path / f"{seed}.sqlite")
         own = {"out": path, "seed": seed, "partition": "quantity:0.5"}
         own |= {"batch_size": 40, "local_epochs": 7, "rounds": 1}
-        for _ in prepare(settings.load(None, KEYS | own)):
+        for _ in prepare(load(None, KEYS | own)):
             pass
     runs = [summarise(tmp_path / f"{seed}.sqlite") for seed in (0, 1, 2)]
     assert len({run.facts.system["K"] for run in runs}) > 1
     assert [method.label for method in group(runs)] == ["PolarFL"]
-    plain = prepare(settings.load(None, {"out": str(tmp_path / "plain.sqlite")}))
-    kept = plain.record.facts().config
+    plain = prepare(load(None, {"out": str(tmp_path / "plain.sqlite")}))
+    kept = plain.record.facts().settings
     plain.record.close()
     later = {"decay", "weighting", "local_epochs", "sampling"}
     later |= {"start", "start_fingerprint", "lora"}

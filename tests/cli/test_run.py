@@ -39,7 +39,7 @@ def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFi
     assert keys | {"seconds_per_round", "theta_sha256", "run"} <= result.keys()
     record = Record.open(Path(result["run"]))
     assert record.history()[-1]["accuracy"] == result["accuracy"]
-    assert record.facts().config["model"]["name"] == result["model"] == "mlp"
+    assert record.facts().settings["model"] == result["model"] == "mlp"
 
 
 def test_text_has_the_steps_and_their_formulas_then_the_costs(

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import settings
-from tunefree.cli import main, settings
+from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
 from tunefree.run.assemble import Run, prepare, resume_command
+from tunefree.settings import Settings, load
 
 FEW = ["--clients=6", "--per-round=3", "--local-steps=2", "--fleet=serial", "--format=json"]
 CLIENTS = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(3)]
@@ -59,10 +59,10 @@ def rows(path: str) -> list[dict[str, float]]:
         return record.history()
 
 
-def chosen(out: str, **more: Any) -> settings.Settings:
+def chosen(out: str, **more: Any) -> Settings:
     keys = {"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 5, "fleet": "serial"}
     keys |= {"out": out, "start": "base.sqlite", "lora": 2}
-    return settings.load(None, keys | more)
+    return load(None, keys | more)
 
 
 def whole(run: Run) -> str:
@@ -167,11 +167,11 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
 def test_settings_depend_on_the_weights() -> None:
     """By this `compare`, `tune` and `sweep` know which runs are finished."""
     given: dict[str, object] = {"start": "base.pt"}
-    first = settings.load(None, given)
-    assert first == settings.load(None, given)
+    first = load(None, given)
+    assert first == load(None, given)
     state = torch.load("base.pt", weights_only=True)
     torch.save({name: each + 0.5 for name, each in state.items()}, "base.pt")
-    assert settings.load(None, given).asdict() != first.asdict()
+    assert load(None, given).asdict() != first.asdict()
 
 
 def test_a_module_of_your_own_has_its_weights_already() -> None:

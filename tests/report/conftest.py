@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import tunefree
-from tunefree import settings
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
 from tunefree.run.assemble import Run, prepare
+from tunefree.settings import load
 
 SMALL: dict[str, object] = {
     **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8, "eval_every": 2},
@@ -26,10 +26,10 @@ BUFFERED = {"schedule": "buffered", "concurrency": 6, "delays": "large"}
 
 
 def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
-    """A tiny run, not yet started; `algorithm__eta` stands for `option.eta`."""
+    """A tiny run, not yet started; `option__eta` stands for `option.eta`."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
     always = {"out": str(out), "commit_every": 1}  # readers see every step at once
-    return prepare(settings.load(None, SMALL | always | dotted), facts)
+    return prepare(load(None, SMALL | always | dotted), facts)
 
 
 def run(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
@@ -62,28 +62,28 @@ def scores(*accuracies: float, **more: float) -> list[dict[str, float]]:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    fedavg: dict[str, Any] = {"algorithm__name": "fedavg"}
+    fedavg: dict[str, Any] = {"algorithm": "fedavg"}
     for seed in (1, 2):
-        one = {"run__seed": seed}
+        one = {"seed": seed}
         free = FREE | {"title": "PAdaMFed", "label_counts": [[3, 0, 2]] * 6}
         run(folder / f"padamfed-{seed}.sqlite", free, **one)
         tuned = {"label": "FedAvg, tuned", "role": "method", "tuning": SEARCH}
-        run(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
-    compressed = {"algorithm__name": "comparfrefl"}
+        run(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, option__eta=0.1)
+    compressed = {"algorithm": "comparfrefl"}
     run(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
     buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
-    run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
+    run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm="adamasfl")
     for eta in (0.01, 1.0):
         sweep = {"role": "sweep", "label": f"fedavg:eta={eta}", "title": "FedAvg"}
-        run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
+        run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, option__eta=eta)
     trial = {"role": "trial", "label": "scaffold:eta=0.1", "title": "SCAFFOLD"}
-    run(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
+    run(folder / "trial.sqlite", trial, algorithm="scaffold", option__eta=0.1)
     for name, facts in (
         ("diverged", {"label": "Too far"}),
         ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
     ):
         with pytest.raises(WireError):
-            run(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)
+            run(folder / f"{name}.sqlite", facts, **fedavg, option__eta=1e30)
     return folder
 
 

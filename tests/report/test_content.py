@@ -170,7 +170,7 @@ def test_facts_of_another_shape_are_ignored() -> None:
 
 def test_options_separate_methods_of_any_name() -> None:
     def fedavg(eta: float, N: int = 5, **facts: object) -> Summary:
-        return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
+        return made("x", config=configured(option__eta=eta, clients=N), **facts)
 
     def labels(*runs: Summary) -> list[str]:
         return [method.label for method in group(runs)]
@@ -188,7 +188,7 @@ def test_options_separate_methods_of_any_name() -> None:
 
 def test_a_seed_counts_once_however_often_it_was_run() -> None:
     def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Summary:
-        settings = configured(seed, algorithm__eta=0.1, run__out=name)
+        settings = configured(seed, option__eta=0.1, out=name)
         return made(name, scores(*accuracies), label="x", state=state, config=settings)
 
     half, whole = run("half", "interrupted", 0.1, 0.2, 0.3), run("whole", "done", 0.5, 0.6)
@@ -207,7 +207,7 @@ def test_a_seed_counts_once_however_often_it_was_run() -> None:
     no_seed = [run(name, "done", 0.5, seed=None) for name in "ab"]
     assert content(no_seed)["workloads"][0]["methods"][0]["seeds"] == 2
     assert "repeat" not in content(no_seed)["lead"]
-    trials = [made(n, role="trial", config=configured(1, algorithm__eta=0.1)) for n in "ab"]
+    trials = [made(n, role="trial", config=configured(1, option__eta=0.1)) for n in "ab"]
     assert content(trials)["workloads"][0]["bill"][0]["search"]["trials"] == 2
 
 
@@ -219,7 +219,7 @@ def test_numbers_can_be_drawn() -> None:
 
 def test_where_each_step_size_came_from() -> None:
     facts = {"formulas": {"beta": "1 / T"}, "steps": {"eta": 0.3, "beta": 0.01, "gamma": 1.0}}
-    settings = configured(algorithm__eta=0.3, algorithm__s=2, algorithm__nesterov=True)
+    settings = configured(option__eta=0.3, option__s=2, option__nesterov=True)
 
     def origins(**more: object) -> dict[str, tuple[float, str]]:
         lines = made("a", config=settings, **facts, **more).facts.step_sizes
@@ -235,7 +235,7 @@ def test_where_each_step_size_came_from() -> None:
 
 
 def test_only_what_was_searched_counts_as_tuned() -> None:
-    settings = configured(1, algorithm__eta=0.3, algorithm__s=2.0)
+    settings = configured(1, option__eta=0.3, option__s=2.0)
 
     def tuned(tuning: object) -> tuple[object, object]:
         (only,) = content([made("a", label="x", config=settings, tuning=tuning)])["workloads"]
@@ -247,7 +247,7 @@ def test_only_what_was_searched_counts_as_tuned() -> None:
 
 def test_validation_scores_are_named_and_separate() -> None:
     def run(name: str, validation: float, **facts: object) -> Summary:
-        settings = configured(1, algorithm__eta=0.1, data__name="digits")
+        settings = configured(1, option__eta=0.1, data="digits")
         settings["data"]["validation"] = validation
         return made(name, scores(0.5, loss=1.0), config=settings, state="done", **facts)
 
@@ -266,7 +266,7 @@ def test_validation_scores_are_named_and_separate() -> None:
 def test_a_mean_cost_is_of_full_trainings() -> None:
     def run(seed: int, state: str, *bits: int) -> Summary:
         rows = [{"t": t, "samples": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
-        settings, uploads = configured(seed, algorithm__eta=0.1), {0: len(bits)}
+        settings, uploads = configured(seed, option__eta=0.1), {0: len(bits)}
         facts = {"label": "x", "state": state, "config": settings, "tuning": SEARCH}
         return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=uploads)
 

@@ -14,7 +14,7 @@ from tunefree.report.content import content
 def swept(
     eta: float, accuracy: float, seed: int = 1, state: str = "done", T: int = 9, **facts: object
 ) -> Summary:
-    settings = configured(seed, algorithm__eta=eta, system__T=T)
+    settings = configured(seed, option__eta=eta, rounds=T)
     noted = {"role": "sweep", "title": "FedAvg", "sweep": {"over": "eta"}, "state": state}
     name = f"{eta}-{seed}-{T}"
     return made(name, scores(accuracy), config=settings, **{**noted, **facts})
@@ -22,7 +22,7 @@ def swept(
 
 def free(T: int, **settings: object) -> Summary:
     facts = {"title": "PAdaMFed", "formulas": {"gamma": "1 / T"}, "state": "done"}
-    return made(f"free-{T}", scores(0.7), config=configured(1, system__T=T, **settings), **facts)
+    return made(f"free-{T}", scores(0.7), config=configured(1, rounds=T, **settings), **facts)
 
 
 def figures(*runs: Summary) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def test_a_diverged_seed_has_accuracy_0() -> None:
 
 def test_a_diverged_loss_is_excluded() -> None:
     def run(eta: float, seed: int, loss: float, state: str = "done") -> Summary:
-        settings = configured(seed, algorithm__eta=eta)
+        settings = configured(seed, option__eta=eta)
         rows = [{"t": 0, "loss": loss}]
         return made(f"{eta}-{seed}", rows, config=settings, role="sweep", state=state)
 
@@ -79,7 +79,7 @@ def test_level_lines_are_of_the_same_setting() -> None:
     sweep = [swept(0.1, 0.8), swept(1.0, 0.3)]
     (figure,) = figures(*sweep, free(9), free(99))
     assert [level["label"] for level in figure["level"]] == ["PAdaMFed, T = 9"]
-    (figure,) = figures(*sweep, free(9, schedule__name="buffered"))
+    (figure,) = figures(*sweep, free(9, schedule="buffered"))
     assert figure["level"] == []
 
 
@@ -106,7 +106,7 @@ def test_a_swept_value_counts_a_seed_once() -> None:
 
 def test_a_sweep_is_drawn_by_every_score() -> None:
     def run(eta: float, recall: float) -> Summary:
-        settings = configured(1, algorithm__eta=eta)
+        settings = configured(1, option__eta=eta)
         facts = {"role": "sweep", "sweep": {"over": "eta"}, "state": "done", "config": settings}
         counts = [[5] * 4]
         return made(f"{eta}", scores(0.9, recall=recall), label_counts=counts, **facts)

@@ -114,8 +114,8 @@ def test_a_tuning_free_method_is_swept_through_explicit_steps(
             facts = record.facts()
             assert facts.role == "sweep"
             assert (facts.sweep["over"], facts.sweep["value"]) == ("gamma", point["value"])
-            assert facts.config["algorithm"]["explicit_steps"] is True
-            assert facts.config["algorithm"]["options"] == {"gamma": point["value"]}
+            assert facts.settings["explicit_steps"] is True
+            assert facts.settings["option"] == {"gamma": point["value"]}
             accuracies.append(record.history()[-1]["accuracy"])
         assert point["accuracy"] == pytest.approx(sum(accuracies) / 2)
     assert result["width"]["best"] == 0.3
@@ -143,7 +143,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
     def run_all(runs: list[object], workers: int = 0) -> list[Result]:
         return [
             r._replace(state="failed", reason="no memory")
-            if r.run.config.option["eta"] in failing
+            if r.run.settings.option["eta"] in failing
             else r
             for r in scripted(runs, 0)  # type: ignore[arg-type]
         ]

@@ -132,7 +132,7 @@ def test_every_client_holds_out_a_share_and_no_sample_is_in_both(
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])
 def test_an_impossible_share(share: float) -> None:
     with pytest.raises(ConfigError, match="validation"):
-        prepare(settings(data__validation=share))
+        prepare(settings(validation=share))
 
 
 def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +141,12 @@ def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "load", lambda *_, **__: dataset._replace(test=poison))
     with pytest.raises(ConfigError, match="test sample 0 has label"):
         prepare(settings())
-    run = prepare(settings(data__validation=0.2))
+    run = prepare(settings(validation=0.2))
     federation = run._evaluate._federation  # type: ignore[attr-defined]
     aside = federation.test
     assert len(aside) + len(federation.parts.order) == 1438
     assert len(aside) == pytest.approx(0.2 * 1438, abs=6)
-    assert run.record.facts().config["data"]["validation"] == 0.2
+    assert run.record.facts().settings["validation"] == 0.2
     scores = [row["accuracy"] for row in run if "accuracy" in row]
     assert scores[-1] > scores[0]
 
@@ -165,7 +165,7 @@ def test_the_best_of_the_grid(script: Script) -> None:
 
 def test_the_score_is_the_mean_over_the_last_tenth_of_the_rounds(script: Script) -> None:
     script(lambda c: [0.1] * 17 + ([0.9, 0.5, 0.6] if eta(c) == 0.1 else [0.1, 0.54, 0.54]))
-    result = tune(settings("fedavg", system__T=20), GRID, [0], Path("x"), pruning=False)
+    result = tune(settings("fedavg", rounds=20), GRID, [0], Path("x"), pruning=False)
     assert result.options == {"eta": 0.1}
     assert result.score == pytest.approx(0.55)
 
@@ -274,7 +274,7 @@ def test_a_trial_pruned_with_its_first_seed_is_not_run_with_the_others(script: S
     grid = {"eta": tuple(float(i) for i in range(1, 13))}
     script(lambda c: [eta(c) / 20 if c.seed == 5 else 0.5] * 8)
     result = tune(settings("fedavg"), grid, [5, 6], Path("x"), extend=False)
-    seeds = {trial.state: [r.run.config.seed for r in trial.results] for trial in result.trials}
+    seeds = {trial.state: [r.run.settings.seed for r in trial.results] for trial in result.trials}
     assert seeds == {"done": [5, 6], "pruned": [5]}
     assert result.options == {"eta": 12.0}
 
@@ -288,7 +288,7 @@ def test_a_failed_trial_exits_with_1(
     def run_all(runs: Any, workers: int = 0) -> Any:
         return [
             r._replace(state="failed", reason="its process died")
-            if eta(r.run.config) in lost
+            if eta(r.run.settings) in lost
             else r
             for r in scripted(runs, 0)
         ]
@@ -309,7 +309,7 @@ def test_hopeless_trials_are_pruned_by_the_median_of_those_run_in_full(script: S
     script(lambda c: [eta(c) / 20] * 8)
     result = tuned(grid, extend=False)
     whole = result.trials[:3]
-    median = statistics.median(eta(t.results[0].run.config) for t in whole)
+    median = statistics.median(eta(t.results[0].run.settings) for t in whole)
     for trial in result.trials[3:]:
         value = eta_of(trial)
         assert trial.state == ("pruned" if value < median else "done")
@@ -379,8 +379,8 @@ def test_the_tuning_bill_is_the_sum_of_the_trial_files(
     assert result["bill"]["seconds"] == pytest.approx(sum(row["seconds"] for row in ends))
     for record in records:
         facts = record.facts()
-        assert (facts.role, facts.config["data"]["validation"]) == ("trial", 0.1)
-        assert facts.config["run"]["seed"] == 1000
+        assert (facts.role, facts.settings["validation"]) == ("trial", 0.1)
+        assert facts.settings["seed"] == 1000
     assert result["options"] == result["bill"]["chosen"] == {"eta": 0.3}
     states = {trial["options"]["eta"]: trial["state"] for trial in result["trials"]}
     assert states[1e30] == "diverged"

@@ -266,7 +266,7 @@ def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
     assert len(plans.unfinished()) > 100
-    assert {run.config.seed for run in plans.trials()}.isdisjoint(plans.order.run_seeds)
+    assert {run.settings.seed for run in plans.trials()}.isdisjoint(plans.order.run_seeds)
     assert all(plans.search(*key).points for key in plans.searches)
     assert plans.configure("late-1", "defedavg_niid").dispatch == "queue"
     assert plans.configure("late-1", "fedbuff").dispatch == "flush"

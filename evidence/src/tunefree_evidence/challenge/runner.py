@@ -12,11 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from tunefree import settings
+from tunefree import derive
 from tunefree.data import sources
 from tunefree.errors import ConfigError, FleetError
 from tunefree.record import Row
-from tunefree.run.assemble import with_start
 from tunefree.search import methods
 from tunefree.search.batch import Result, plan, run_all, run_groups
 from tunefree.search.compare import with_seed
@@ -28,7 +27,7 @@ from tunefree.search.tune import (
     on_held_out,
     search_all,
 )
-from tunefree.settings import Settings
+from tunefree.settings import Schedule, Settings
 from tunefree_evidence.challenge import tasks
 from tunefree_evidence.challenge.methods import (
     TRIALS,
@@ -132,7 +131,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
 def configure(task: Task, scale: Scale) -> Settings:
     """The settings that all methods share."""
     keys = tasks.settings(task, scale)
-    base = settings.load(None, keys)
+    base = derive.settings(None, keys)
     return replace(base, eval_every=every(base.rounds, task.evaluations))
 
 
@@ -146,31 +145,34 @@ def every(rounds: int, evaluations: int) -> int:
 
 
 def classes_of(base: Settings) -> int | None:
-    data = base.data
-    return sources.classes_of(data.name, data.dir or None, **data.options)
+    return sources.classes_of(base.data, base.data_dir or None, **base.data_option)
 
 
 def train_start(task: Task, base: Settings, folder: Path) -> Settings:
     """The same settings from a model that FedAvg has trained on iid clients."""
-    similar = {"partition": "iid", "clients": 10, "per_round": 10, "algorithm": "fedavg"}
-    usual = settings.load(None, {**similar, "option.eta": 0.1})
     rounds = min(task.trained, base.rounds)
     first = replace(
         base,
-        algorithm=usual.algorithm,
-        local_steps=base.local_steps,
+        clients=10,
+        per_round=10,
         rounds=rounds,
+        sampling="uniform",
+        algorithm="fedavg",
+        option={"eta": 0.1},
+        compressor="",
+        decay="none",
+        weighting="uniform",
         partition="iid",
         lora=0,
-        schedule=usual.schedule,
         seed=TUNING_SEED,
         eval_every=rounds,
+        **Schedule().as_settings(),
     )
     run = plan(folder, "start", first)
     (result,) = run_all([run])
     if result.state != "done":
         raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
-    return with_start(replace(base, start=str(run.path)))
+    return derive.with_start(replace(base, start=str(run.path)))
 
 
 def tune(
@@ -181,8 +183,8 @@ def tune(
     for entry in runnable:
         if entry.grid:
             settings, _ = methods.configure(methods.parse_method(entry.method), base)
-            few = replace(settings.run, eval_every=every(base.rounds, TRIAL_EVALUATIONS))
-            trial = on_held_out(replace(settings, run=few))
+            few = every(base.rounds, TRIAL_EVALUATIONS)
+            trial = on_held_out(replace(settings, eval_every=few))
             check_grid(trial, entry.grid)
             searches[entry.method] = Search(trial, entry.grid, folder / "trials")
     if searches:

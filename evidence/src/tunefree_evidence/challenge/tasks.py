@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tunefree import settings
-from tunefree.errors import ConfigError, unknown
-from tunefree.settings import Settings
+from tunefree.errors import ConfigError, unknown_name
+from tunefree.settings import Settings, load, read
 
 Scale = Literal["smoke", "small", "full"]
 Kind = Literal["synchronous", "late", "compressed"]
@@ -52,7 +51,7 @@ def system(N: int, S: int, K: int, T: int, batch: int) -> Keys:
 
 
 def data(name: str, model: str, partition: str, **options: object) -> Keys:
-    more = {key.replace("_", ".", 1): value for key, value in options.items()}
+    more = {key.replace("_", "_option.", 1): value for key, value in options.items()}
     return {"data": name, "model": model, "partition": partition, **more}
 
 
@@ -170,17 +169,14 @@ def choose(words: Sequence[str]) -> list[Task]:
         elif word in BY_NAME or word in GROUPS:
             found |= {name: BY_NAME[name] for name in GROUPS.get(word, (word,))}
         else:
-            raise unknown("task", word, {**BY_NAME, **GROUPS}, more="FILE.toml of your own")
+            raise unknown_name("task", word, {**BY_NAME, **GROUPS}, more="FILE.toml of your own")
     return list(found.values())
 
 
 def own_task(path: Path) -> Task:
     """The task in a settings file as for `tunefree run`, named after the file."""
-    tree: dict[str, Any] = settings.read(path)
-    settings.load(path, {})  # refuses wrong settings before anything runs
-    keys = {
-        f"{section}.{key}": value for section, each in tree.items() for key, value in each.items()
-    }
+    keys = read(path)
+    load(path, {})  # refuses wrong settings before anything runs
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     if name in {*BY_NAME, *GROUPS}:
         raise ConfigError(f"'{path}' has the name of a task of the suite; rename it")
@@ -199,8 +195,8 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
     if task.name not in BY_NAME:
         return keys  # the user's own tasks are run as written
     if scale == "smoke":
-        stay = ("algorithm.", "schedule.", "lora", "validation")
-        keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(stay)}}
+        stay = ("compressor", "schedule", "concurrency", "lora", "validation")
+        keys = {**SMOKE, **{key: keys[key] for key in stay if key in keys}}
         if "concurrency" in keys:
             keys["concurrency"] = 4
     if scale == "full":
@@ -211,14 +207,16 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
 
 def in_words(task: Task, settings: Settings) -> str:
     """A task in one line: all that a reader needs to repeat it."""
-    s, d, m = settings.system, settings.data, settings.model
-    size = "".join(f", {key} {value}" for key, value in {**m.options, **d.options}.items())
+    options = {**settings.model_option, **settings.data_option}
+    size = "".join(f", {key} {value}" for key, value in options.items())
+    sizes = (settings.clients, settings.per_round, settings.local_steps, settings.rounds)
+    letters = ", ".join(f"{name}={x}" for name, x in zip("NSKT", sizes, strict=True))
     words = [
-        f"{d.name}, {m.name or 'its default model'}{size}, {d.partition}",
-        f"N={s.N}, S={s.S}, K={s.K}, T={s.T}, batch {d.batch_size}",
+        f"{settings.data}, {settings.model or 'its default model'}{size}, {settings.partition}",
+        f"{letters}, batch {settings.batch_size}",
     ]
     if task.trained:
-        words.append("trained start" + (f", LoRA of rank {m.lora}" if m.lora else ""))
+        words.append("trained start" + (f", LoRA of rank {settings.lora}" if settings.lora else ""))
     if task.kind == "late":
         words.append(f"{settings.concurrency} clients training at once")
     if task.kind == "compressed":

@@ -9,12 +9,12 @@ import numpy as np
 
 from tunefree.core import stream
 from tunefree.data import sources
+from tunefree.derive import named_dataset, named_objective
 from tunefree.fleet.work import keep_memory
 from tunefree.methods import registry
 from tunefree.models.objective import EVALUATION_BATCH
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
-from tunefree.run.assemble import named_objective
 from tunefree.run.evaluate import TRAINING_SAMPLES, scores_on
 from tunefree.settings import Settings
 from tunefree_evidence.claims import theory
@@ -34,7 +34,9 @@ class Estimator:
         return sum(self._seconds(config) for config in configs)
 
     def _seconds(self, config: Settings) -> float:
-        kind = repr((config.data, config.data_option, config.model, config.batch_size))
+        kind = repr(
+            (config.data, config.data_option, config.model, config.model_option, config.batch_size)
+        )
         if kind not in self._known:
             self._known[kind] = time_kind(config)
         gradient, evaluation, tested = self._known[kind]
@@ -58,7 +60,7 @@ def per_step(name: str) -> int:
 
 def time_kind(config: Settings) -> tuple[float, float, int]:
     """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
-    data = sources.load(config.data, config.data_dir or None, **config.data_option)
+    data = named_dataset(config)
     objective = named_objective(config, data)
     part = np.arange(min(1000, len(data.train)))
     F = DataOracle(objective, data.train, part, config.batch_size, stream(0, "estimate"))

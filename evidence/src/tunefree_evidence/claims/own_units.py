@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tunefree.core import unwrapped
-from tunefree.data import sources
+from tunefree.derive import named_dataset, named_objective
 from tunefree.methods import registry
-from tunefree.run.assemble import named_objective
 from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, plan
 from tunefree.search.compare import with_seed
@@ -71,22 +70,20 @@ class OwnUnits:
 
     def lengths(self, config: Settings) -> Mapping[int, float]:
         """||theta0|| for each seed."""
-        kind = repr((config.data, config.data_option, config.model))
+        kind = repr((config.data, config.data_option, config.model, config.model_option))
         if kind not in self._lengths:
             self._lengths[kind] = lengths(config, self._plans.order.run_seeds)
         return self._lengths[kind]
 
 
 def lengths(config: Settings, seeds: Sequence[int]) -> dict[int, float]:
-    data = sources.load(config.data, config.data_dir or None, **config.data_option)
+    data = named_dataset(config)
     models = {seed: named_objective(with_seed(config, seed), data).theta0 for seed in seeds}
     return {seed: float(theta0.double().norm()) for seed, theta0 in models.items()}
 
 
 def in_units(config: Settings, length: float) -> Settings:
     """Both steps multiplied and rounded to six digits, so that rounding changes no run's name."""
-    method = unwrapped(registry.configure(config, None))
+    method = unwrapped(registry.configure(config, config.system, None))
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
-    chosen = config.algorithm
-    own = replace(chosen, options={**chosen.options, **steps}, explicit_steps=True)
-    return replace(config, algorithm=own)
+    return replace(config, option={**config.option, **steps}, explicit_steps=True)

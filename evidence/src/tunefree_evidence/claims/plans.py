@@ -9,13 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tunefree import settings
 from tunefree.search import methods, tune
 from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.search.compare import with_seed
 from tunefree.search.sweep import theory_of
 from tunefree.search.tune import Search, TuningResult
-from tunefree.settings import Settings
+from tunefree.settings import Settings, load
 from tunefree_evidence.claims import recipes, theory
 from tunefree_evidence.claims.checks import Curve, Table
 from tunefree_evidence.claims.claims import CLAIMS, STUDIES, study_of
@@ -112,7 +111,7 @@ class Plans:
             keys["dispatch"] = "queue"  # the method's own rule
         if recipes.swept_step(method):
             keys["eval_every"] = keys["rounds"]  # only its end is used
-        return methods.configure(spec, settings.load(None, keys))[0]
+        return methods.configure(spec, load(None, keys))[0]
 
     def search(self, where: str, method: str) -> Search:
         """The search for a method's step sizes, on held-out samples, scored once at the end."""
@@ -163,7 +162,7 @@ class Plans:
         Runs of methods that are tuned are counted whether they exist or not.
         """
         known = (run for runs in self.runs({}).values() for run in runs)
-        left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
+        left = [run.settings for run in (*self.trials(), *known) if not is_finished(run)]
         tuned = ((where, method) for where, method in self.needs if recipes.is_tuned(method))
         return left + [self.configure(*key) for key in tuned for _ in self.seeds(*key)]
 
@@ -176,9 +175,8 @@ class Plans:
 
 def sweep_fact(config: Settings, step: str) -> dict[str, object]:
     """Which step size of a sweep a run has, and what the formulas would give."""
-    chosen = config.algorithm
-    theory = theory_of(chosen.name, step, config)
-    return {"over": step, "value": chosen.options[step], "theory": theory}
+    theory = theory_of(config.algorithm, step, config)
+    return {"over": step, "value": config.option[step], "theory": theory}
 
 
 def run_once(runs: Iterable[PlannedRun], workers: int) -> dict[Path, Result]:
@@ -197,10 +195,10 @@ def run_planned(
     for key, runs in planned.items():
         table[key] = {}
         for run in runs:
-            result, T = results[run.path], run.config.rounds
+            result, T = results[run.path], run.settings.rounds
             if result.state == "failed":
                 failures.append((key, f"{run.name}: {result.reason}"))
             else:
                 diverged = result.state == "diverged"
-                table[key][run.config.seed] = Curve(result.history, T, diverged)
+                table[key][run.settings.seed] = Curve(result.history, T, diverged)
     return table, failures

@@ -62,14 +62,18 @@ def make_run(
 ) -> Run:
     data = federation(w)
     module = models.build(w.model, data.train.input_shape, w.classes, w.options)
-    settings = from_arguments(
-        {
-            **{"algorithm": algorithm, "rounds": sys.T, "per_round": sys.S, "local_steps": sys.K},
-            **{"batch_size": w.batch, "eval_every": FOREVER, "fleet": fleet, "out": str(out)},
-            **more,
-        },
-        sys.N,
-    )
+    given = {
+        "clients": sys.N,
+        "per_round": sys.S,
+        "local_steps": sys.K,
+        "rounds": sys.T,
+        "algorithm": algorithm,
+        "batch_size": w.batch,
+        "eval_every": FOREVER,
+        "fleet": fleet,
+        "out": str(out),
+    }
+    settings = load(None, given | more)
     return simulation(settings, Objective(module), data, {})
 
 
