@@ -15,6 +15,7 @@ import pytest
 
 from tunefree.cli import main
 from tunefree.record import Record, Summary, summarise
+from tunefree.report.methods import NO_EFFECT
 from tunefree.settings import Settings, restored
 
 LAYOUT = """
@@ -127,6 +128,7 @@ def test_the_settings_have_their_names_of_today(door: str, run: Summary) -> None
     assert (facts.data, facts.model) == (("digits", "mlp") if door == "command" else ("", ""))
     assert facts.step_sizes == [("eta", 0.1, "given"), ("gamma", 1.0, "default")]
     assert facts.plan == ("ab12" if door == "command" else "")
+    assert Settings().asdict().keys() - facts.settings.keys() <= {*NO_EFFECT}
     settings = restored(facts.settings)
     assert isinstance(settings, Settings)
     assert settings.system == (4, 2, 5, 2)

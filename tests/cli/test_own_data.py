@@ -126,25 +126,33 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "sentence"),
     [
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "column 'city' of"),
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in line 2"),
-        ("a,y\n1,0\n,1\n", ["--target", "y"], "column 'a' of data = 'table.csv' has nothing"),
-        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in line 3"),
+        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "--data table.csv has the text"),
+        (
+            "a,city,y\n1,Paris,0\n2,Rome,1\n",
+            ["--target", "y"],
+            "the text 'Paris' in column 'city', line 2",
+        ),
+        ("a,y\n1,0\n,1\n", ["--target", "y"], "--data table.csv has nothing in column 'a'"),
+        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in column 'a', line 3"),
         (
             "a,y\n1,0\n,1\n",
             ["--target", "y"],
-            "in line 3, where a number is needed; fill it in, del",
+            "line 3, where a number is needed; fill it in, del",
         ),
-        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "'table.csv' has nothing in line 4; fill it in"),
-        ("a,y\n1,0\n2\n", ["--target", "y"], "line 3 has 1 cells, but there are 2 columns"),
+        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "has nothing in column 'y', line 4; fill it in"),
+        ("a,y\n1,0\n2\n", ["--target", "y"], "has 1 cells in line 3, but there are 2 columns"),
         ("a,y\n1,0\n", [], "needs a target; name its column: --target-column y"),
         ("a,why\n1,0\n", ["--target", "y"], "did you mean 'why'?"),
         (
             "a,y\n1,0\n",
             ["--target", "y", "--client-column", "b"],
-            "data_option.client_column = 'b' is not",
+            "--client-column b is not known",
         ),
-        ("a,y\n1,0\n2,0\n", ["--target", "y"], "has only the value '0': nothing to learn"),
+        (
+            "a,y\n1,0\n2,0\n",
+            ["--target", "y"],
+            "the value '0' in column 'y': nothing to learn",
+        ),
         ("a,y\n", ["--target", "y"], "has no rows"),
         ("", ["--target", "y"], "must start with a line of two or more different column names"),
         ("y,z\n1,0\n", ["--target", "y", "--set", "data_option.drop=z"], "no column to learn from"),
@@ -153,13 +161,13 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
         (
             "a,y\n1,b\n2,c\n",
             ["--target", "y", "--set", "data_option.task=regression"],
-            "'b', which is not",
+            "has 'b' in column 'y', which is not",
         ),
         ("a,y\n1,0\n", ["--target", "y", "--data-dir", "x"], "is for named data sets"),
         (
             "a,y\n" + "".join(f"1,{i}\n" for i in range(40)),
             ["--target", "y"],
-            "40 different values in 40 rows, too many for classes",
+            "40 different values in column 'y' of 40 rows, too many for classes",
         ),
     ],
 )
@@ -184,7 +192,7 @@ def test_a_changed_table_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     result(capsys, "run", *argv, "--out", "run.sqlite")
     write(seed=1)
     err = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "data = 'table.csv' has changed" in err
+    assert "--data table.csv has changed" in err
     write()
     assert result(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")["rounds"] == 9
 
@@ -316,7 +324,7 @@ def test_samples_that_differ_every_time_are_noticed(
 def test_settings_may_stand_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     write()
     Path("exp.toml").write_text(
-        '[data]\nname = "table.csv"\ntarget = "ill"\nclient_column = "hospital"\n'
-        "[system]\nS = 3\nK = 1\nT = 2\n"
+        'data = "table.csv"\nper_round = 3\nlocal_steps = 1\nrounds = 2\n'
+        '[data_option]\ntarget = "ill"\nclient_column = "hospital"\n'
     )
     assert result(capsys, "run", "exp.toml")["system"] == {"N": 3, "S": 3, "K": 1, "T": 2}

@@ -97,8 +97,8 @@ def test_the_same_command_is_bit_identical_in_a_new_file(
 
 def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[str]) -> None:
     Path("exp.toml").write_text(
-        "[system]\nN = 7\nS = 3\nK = 2\nT = 5\n"
-        '[algorithm]\nname = "fedavg"\neta = 0.3\n[model]\nname = "mlp"\nhidden = 9\n'
+        "clients = 7\nper_round = 3\nlocal_steps = 2\nrounds = 5\n"
+        'algorithm = "fedavg"\nmodel = "mlp"\n[option]\neta = 0.3\n[model_option]\nhidden = 9\n'
     )
     assert (
         main(["run", "exp.toml", "--rounds", "6", "--set", "local_steps=1", "--format", "json"])
@@ -183,10 +183,10 @@ def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -
         (["--algorithm", "padamfd"], "did you mean 'padamfed'?"),
         (["--data", "digit"], "did you mean 'digits'?"),
         (["--model", "cnn_mnst"], "did you mean 'cnn_mnist'?"),
-        (["--per-round", "7"], "per_round = 7 exceeds clients = 6"),
-        (["--local-steps", "0"], "local_steps = 0 is too small"),
-        (["--rounds", "0"], "rounds = 0 is too small"),
-        (["--batch-size", "0"], "batch_size = 0 is too small"),
+        (["--per-round", "7"], "--per-round 7 exceeds --clients = 6"),
+        (["--local-steps", "0"], "--local-steps 0 is too small"),
+        (["--rounds", "0"], "--rounds 0 is too small"),
+        (["--batch-size", "0"], "--batch-size 0 is too small"),
         (["--clients", "5000"], "1438 samples cannot be split across 5000 clients"),
         (["--partition", "dirichlet:0"], "alpha"),
         (["--partition", "dirichlet:-1"], "alpha"),
@@ -203,14 +203,14 @@ def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -
         (["--algorithm", "comparfrefl", "--compressor", "topp:0.1"], "did you mean 'top'?"),
         (["--algorithm", "scallion", "--compressor", "top:0.1"], "is not unbiased"),
         (["--concurrency", "4"], "belong to the buffered schedule"),
-        (["--schedule", "buffered", "--concurrency", "2"], "concurrency = 2 is out of range"),
+        (["--schedule", "buffered", "--concurrency", "2"], "--concurrency 2 is out of range"),
         (["--delays", "mildly"], "mild"),
         (["--fleet", "poll"], "did you mean 'pool'?"),
         (["--kernels", "batch-major"], "did you mean 'batch-minor'?"),
         (["--out", "/proc/nowhere/run.sqlite"], "cannot be written"),
         (["--out", "/proc/run.sqlite"], "'/proc/run.sqlite' cannot be written ("),
-        (["--out", "."], "out = '.' is a folder; give a file"),
-        (["--device", "warp"], "device = 'warp' cannot be used here"),
+        (["--out", "."], "--out . is a folder; give a file"),
+        (["--device", "warp"], "--device warp cannot be used here"),
         (["--model", "nowhere:build"], "could not be imported"),
     ],
 )

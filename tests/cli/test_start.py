@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import tunefree
+from tunefree import derive
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
@@ -127,12 +128,12 @@ def test_it_does_not_resume_from_other_weights(
     steps.close()
     resume = ["run", "--resume", "run.sqlite"]
     assert main(["run", "--resume", "base.sqlite", "--rounds=4", "--fleet=serial"]) == 0
-    assert "start = 'base.sqlite' has changed: its weights had" in refused(capsys, *resume)
+    assert "--start base.sqlite has changed: its weights had" in refused(capsys, *resume)
     if lora:
         err = refused(capsys, "export", "run.sqlite", "--state-dict", "other.pt")
         assert "has changed" in err
     Path("base.sqlite").unlink()
-    assert "start = 'base.sqlite' does not exist; give a run" in refused(capsys, *resume)
+    assert "--start base.sqlite does not exist; give a run" in refused(capsys, *resume)
     assert len(rows("run.sqlite")) == 2
 
 
@@ -142,7 +143,7 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "base.sqlite", "--safetensors", "vectors.safetensors"]) == 0
     capsys.readouterr()
     for words, sentence in (
-        (["--start=gone.pt"], "start = 'gone.pt' does not exist"),
+        (["--start=gone.pt"], "--start gone.pt does not exist"),
         (["--start=vectors.safetensors"], "export the model with --state-dict"),
         (["--start=notes.txt"], "'notes.txt' is not a run file"),
         (
@@ -154,7 +155,7 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
             ["--start=base.pt", "--set=model_option.hidden=32"],
             r"'1.weight' has shape (64, 64) there",
         ),
-        (["--lora=-1"], "lora = -1 is too small"),
+        (["--lora=-1"], "--lora -1 is too small"),
         (
             ["--lora=2", "--data=synthetic-quadratic", "--clients=100", "--partition=natural"],
             "needs a model with",
@@ -167,11 +168,11 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
 def test_settings_depend_on_the_weights() -> None:
     """By this `compare`, `tune` and `sweep` know which runs are finished."""
     given: dict[str, object] = {"start": "base.pt"}
-    first = load(None, given)
-    assert first == load(None, given)
+    first = derive.settings(None, given)
+    assert first == derive.settings(None, given)
     state = torch.load("base.pt", weights_only=True)
     torch.save({name: each + 0.5 for name, each in state.items()}, "base.pt")
-    assert load(None, given).asdict() != first.asdict()
+    assert derive.settings(None, given).asdict() != first.asdict()
 
 
 def test_a_module_of_your_own_has_its_weights_already() -> None:

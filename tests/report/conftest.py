@@ -42,16 +42,18 @@ def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -
     return Summary(Path(f"{name}.sqlite"), Facts.read(facts), rows)
 
 
-def configured(seed: int | None = None, **dotted: object) -> dict[str, Any]:
-    """Settings as a run file stores them; unknown keys of a method are its options."""
-    tree: dict[str, Any] = {"algorithm": {"name": "fedavg", "options": {}}, "run": {}}
+def configured(seed: int | None = None, **settings: object) -> dict[str, Any]:
+    """Settings as a run file stores them; `option__eta` is an option."""
+    found: dict[str, Any] = {"algorithm": "fedavg", "option": {}}
     if seed is not None:
-        tree["run"]["seed"] = seed
-    for key, value in dotted.items():
-        section, _, name = key.partition("__")
-        inside = tree.setdefault(section, {})
-        (inside["options"] if section == "algorithm" else inside)[name] = value
-    return tree
+        found["seed"] = seed
+    for name, value in settings.items():
+        table, _, key = name.partition("__")
+        if key:
+            found.setdefault(table, {})[key] = value
+        else:
+            found[name] = value
+    return found
 
 
 def scores(*accuracies: float, **more: float) -> list[dict[str, float]]:
