@@ -176,7 +176,7 @@ def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
 
 @pytest.mark.usefixtures("scripted")
 def test_a_refused_setting_ends_the_batch(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="refused because"):
+    with pytest.raises(ConfigError, match="seed = 1 refused because"):
         run_all(labelled(tmp_path, "good", "refused", "good too"), workers=1)
 
 

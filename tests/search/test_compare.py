@@ -79,7 +79,7 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg:name=scaffold"], "name cannot be changed"),
         (["fedavg:eta=1,eta=2"], "eta is given twice"),
         (["fedavg:etta=1"], "did you mean 'eta'?"),
-        (["fedavg:eta=-1"], "option.eta = -1 is out of range"),
+        (["fedavg:eta=-1"], "fedavg:eta=-1 is out of range"),
         (["padamfed:eta=0.1"], "PAdaMFed takes no step size"),
         (["fedavg", "fedavg"], "method fedavg is given 2 times"),
         (["fedavg", "--seeds", "1", "1"], "seed 1 is given 2 times"),
@@ -94,7 +94,7 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg", "--set", "seed=1"], "--set seed cannot be used here"),
         (["fedavg:schedule=buffered"], "schedule = 'buffered' of a method must be 'synchronous'"),
         (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of a method"),
-        (["fedavg", "--per-round", "7"], "per_round = 7 exceeds clients = 6"),
+        (["fedavg", "--per-round", "7"], "--per-round 7 exceeds --clients = 6"),
         (["fedavg", "--compressor", "top:2"], ""),
     ],
 )
@@ -247,7 +247,7 @@ def test_settings_tuned_for_another_task_give_a_warning() -> None:
     method = parse_method("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with rounds = 8, partition"):
         methods.configure(method, settings(rounds=9, partition="iid"))
-    with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
+    with pytest.warns(UserWarning, match="fedavg was tuned with model_option = "):
         methods.configure(method, settings(model_option__hidden=4))
     methods.configure(method, settings(validation=0.2, data_dir="elsewhere"))
 

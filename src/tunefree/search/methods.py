@@ -106,9 +106,20 @@ def configure(method: MethodSpec, base: Settings) -> tuple[Settings, dict[str, A
     known |= {key: given.pop(key) for key in own if key in given}
     known |= schedule.as_settings()
     chosen = replace(base, algorithm=method.name, option=given, **known)
-    registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
+    try:
+        registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
+    except ConfigError as error:
+        raise as_typed(method, error) from error
     facts = {"tuning": tuned["bill"]} if tuned else {}
     return chosen, facts
+
+
+def as_typed(method: MethodSpec, error: ConfigError) -> ConfigError:
+    """The error for an option that was given with the method: fedavg:eta=-1."""
+    key = error.setting.removeprefix("option.")
+    if key not in method.options:
+        return error
+    return ConfigError(f"{method.name}:{key}={error.value} {error.problem}", error.remedy)
 
 
 def choose_schedule(name: str, shared: Schedule) -> Schedule:
@@ -118,10 +129,8 @@ def choose_schedule(name: str, shared: Schedule) -> Schedule:
     if name == "synchronous":
         return Schedule("synchronous", delays=shared.delays, opening=shared.opening)
     raise ConfigError(
-        "of a method must be 'synchronous'",
-        "run all methods buffered with --schedule buffered",
-        setting="schedule",
-        value=name,
+        f"schedule = {name!r} of a method must be 'synchronous'",
+        "run all methods buffered with {schedule} = buffered",
     )
 
 
