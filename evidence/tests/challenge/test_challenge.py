@@ -153,8 +153,8 @@ def test_a_users_own_method_and_task(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "challenger.py").write_text(OWN)
     (tmp_path / "hospital.toml").write_text(
-        '[data]\nname = "breast-cancer"\npartition = "iid"\n'
-        "[system]\nN = 5\nS = 2\nK = 2\nT = 6\n[run]\neval_every = 3\n"
+        'data = "breast-cancer"\npartition = "iid"\nclients = 5\nper_round = 2\n'
+        "local_steps = 2\nrounds = 6\neval_every = 3\n"
     )
     words = ("hospital.toml", "--only", "polarfl", "--add", "challenger:Mine", "--trials", "2")
     code, out, _ = tunefree(*words, "--format", "json")
@@ -163,6 +163,20 @@ def test_a_users_own_method_and_task(
     assert (task["task"], task["rounds"]) == ("hospital", 6)
     assert [method["method"] for method in task["methods"]] == ["polarfl", "challenger:Mine"]
     assert task["methods"][1]["bill"]["trials"] == 2
+
+
+def test_a_users_table_with_a_client_column_has_natural_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i % 7},{i % 2},{'abc'[i % 3]}" for i in range(60)]
+    (tmp_path / "table.csv").write_text("\n".join(["age,ill,hospital", *rows]) + "\n")
+    (tmp_path / "own.toml").write_text(
+        'data = "table.csv"\n[data_option]\ntarget = "ill"\nclient_column = "hospital"\n'
+    )
+    (task,) = choose(["own.toml"])
+    settings = runner.configure(task, "small")
+    assert (settings.partition, settings.clients, settings.per_round) == ("natural", 3, 3)
 
 
 def test_a_method_that_cannot_run_a_task_is_skipped_with_its_reason(tunefree: Run) -> None:
@@ -210,7 +224,7 @@ def test_the_list_shows_all_tasks(tunefree: Run) -> None:
 
 def test_a_users_task_may_not_take_a_name_of_the_suite(tmp_path: Path) -> None:
     path = tmp_path / "digits-short.toml"
-    path.write_text("[system]\nT = 3\n")
+    path.write_text("rounds = 3\n")
     with pytest.raises(ConfigError, match="has the name of a task of the suite"):
         choose([str(path)])
 

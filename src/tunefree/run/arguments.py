@@ -14,7 +14,7 @@ import torch
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.own import Maker, about_of, options_in
 from tunefree.methods.registry import LEARNING_RATES, WRAPPED, find
-from tunefree.settings import Schedule, Settings, load
+from tunefree.settings import Schedule
 
 SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "name")
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
@@ -31,20 +31,20 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, torch.device | Path) else value
 
 
-def settings_of(
+def named(
     given: Mapping[str, object], schedule: Schedule | str, options: Mapping[str, object] = {}
-) -> Settings:
-    """The settings given by keywords; None counts as not given.
+) -> dict[str, object]:
+    """The settings given by keywords, by name; None counts as not given.
 
-    >>> settings_of({"rounds": np.int64(20), "per_round": None}, "synchronous").rounds
+    >>> named({"rounds": np.int64(20), "per_round": None}, "buffered")["rounds"]
     20
     """
     chosen = schedule if isinstance(schedule, Schedule) else Schedule(cast("Any", schedule))
     shared = (*WRAPPED, "explicit_steps")
     own = {key if key in shared else f"option.{key}": value for key, value in options.items()}
     known = {key: value for key, value in given.items() if value is not None}
-    named = {**known, **chosen.as_settings(), **own}
-    return load(None, {key: plain(value) for key, value in named.items()})
+    every = {**known, **chosen.as_settings(), **own}
+    return {key: plain(value) for key, value in every.items()}
 
 
 def check_options(

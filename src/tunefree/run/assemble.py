@@ -39,6 +39,7 @@ from tunefree.run.text import introduction, one_line, progress_of, state_of
 from tunefree.schedule.membership import Everybody, probabilities
 from tunefree.schedule.simulate import check, simulate
 from tunefree.settings import FleetName, Kernels, Sampling, Schedule, Settings, restored
+from tunefree.settings import load as load_settings
 
 MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a user's own: a class, or a function
 P = ParamSpec("P")
@@ -116,12 +117,11 @@ class Run(Training):
     ) -> None:
         arguments.check_options(options, algorithm, inspect.signature(Run).parameters)
         federation = federation_from(clients, test)
-        named = isinstance(algorithm, str)
         given: dict[str, object] = {
             "clients": len(federation),
             "data": "",
             "partition": "",
-            "algorithm": algorithm if named else "",
+            "algorithm": algorithm if isinstance(algorithm, str) else "",
             "rounds": rounds,
             "per_round": per_round,
             "local_steps": local_steps,
@@ -138,7 +138,7 @@ class Run(Training):
             "commit_every": commit_every,
             "out": out or "",
         }
-        settings = arguments.settings_of(given, schedule, options)
+        settings = load_settings(None, arguments.named(given, schedule, options))
         make = None if isinstance(algorithm, str) else algorithm
         self._own(settings, model, federation, make, loss, None, evaluate, {"label": str(name)})
         self._progress = progress

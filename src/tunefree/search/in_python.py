@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
+from tunefree import derive
 from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
@@ -29,7 +30,7 @@ from tunefree.search import compare as configured
 from tunefree.search.batch import PlannedRun, Progress, Result, failure, plan, saved_result
 from tunefree.search.compare import Outcome, check_once, outcome, with_seed
 from tunefree.search.methods import MethodSpec, check_seeds, configure, labels, parse_method
-from tunefree.settings import FIELDS, Schedule, Settings
+from tunefree.settings import FIELDS, Schedule, Settings, load
 
 Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json, or a function
 BY_ARGUMENT = (
@@ -102,8 +103,8 @@ def compare(
         schedule: As for `train`.
         loss: As for `train`.
         evaluate: As for `train`.
-        settings: Those of `train`, the same for all methods; with `data` also `partition`, and
-            `workers` is the number of runs at once.
+        settings: Those of `train`, the same for all methods; with `data` also `partition`,
+            `data_option` and `model_option`, and `workers` is the number of runs at once.
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory
@@ -122,6 +123,7 @@ def compare(
     known = {name for name, f in FIELDS.items() if f.metadata.get("flag")}
     known -= {*BY_ARGUMENT, *Schedule.__dataclass_fields__}
     known -= {"fleet"} if data else {"partition", "data_dir"}
+    known |= {"data_option", "model_option"} if data else set()
     for name in set(settings) - known:
         raise no_argument("compare", name, {*known, "seeds", "target"})
     given = {**settings, "data": data, "clients": clients}
@@ -132,7 +134,7 @@ def compare(
                 "model, test, loss and evaluate are for your own clients; with data = "
                 f"{data!r} give the model by its name, or none, and omit the others"
             )
-        base = arguments.settings_of({**given, "model": model}, schedule)
+        base = derive.settings(None, arguments.named({**given, "model": model}, schedule))
         folder = folder_of(out, chosen, seeds, base)
         return named_data(chosen, base, seeds, folder, target, workers)
     if isinstance(model, str) or clients is None:
@@ -142,7 +144,7 @@ def compare(
         )
     task = Task(model, federation_from(clients, test), loss, evaluate)
     own = {"clients": len(task.federation), "partition": ""}
-    base = arguments.settings_of({**given, **own}, schedule)
+    base = load(None, arguments.named({**given, **own}, schedule))
     folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
     return own_clients(chosen, task, base, seeds, folder, target)
 
