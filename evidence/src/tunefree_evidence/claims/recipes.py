@@ -117,7 +117,7 @@ def settings(scale: Scale) -> dict[str, Setting]:
     """All settings of a size, by name."""
 
     def of(family: Family, data: str, partition: str, **more: object) -> Setting:
-        keys = {"partition": partition, **{k.replace("_", "."): v for k, v in more.items()}}
+        keys = {"partition": partition, **more}
         if scale == "smoke":
             plain = "dirichlet:1" if partition.startswith("beta") else partition
             norm = {"grad_norm": True} if "grad_norm" in family.small else {}
@@ -145,8 +145,8 @@ def settings(scale: Scale) -> dict[str, Setting]:
             LATE,
             "fashion-mnist",
             "dirichlet:0.5",
-            schedule_name="buffered",
-            schedule_concurrency=jobs,
+            schedule="buffered",
+            concurrency=jobs,
         )
         found[f"late-{place}"] = late._replace(tuned_in="late-1")
     wire = of(IMAGES, "mnist", "iid")

@@ -50,8 +50,9 @@ def describe(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
 
 def sizes(setting: Setting) -> str:
     keys = setting.settings
-    N, S, K, T = (keys[f"system.{letter}"] for letter in "NSKT")
-    return f"N = {N}, S = {S}, K = {K}, batch {keys['data.batch_size']}, {T} rounds"
+    names = ("clients", "per_round", "local_steps", "rounds")
+    N, S, K, T = (keys[name] for name in names)
+    return f"N = {N}, S = {S}, K = {K}, batch {keys['batch_size']}, {T} rounds"
 
 
 def data(setting: Setting) -> str:
@@ -65,7 +66,7 @@ def partition(setting: Setting) -> str:
 def model(setting: Setting) -> str:
     usual = sources.SOURCES[str(setting.settings["data"])].model
     name = setting.settings.get("model", usual)
-    return f"{name}{options(setting, 'model.embedding', 'model.hidden')}"
+    return f"{name}{options(setting, 'model_option.embedding', 'model_option.hidden')}"
 
 
 def options(setting: Setting, *keys: str) -> str:
