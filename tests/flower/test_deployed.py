@@ -56,10 +56,10 @@ class Federation:
         self.runs: list[LocalRun | StockRun] = []
 
     def run(self, **settings: Any) -> LocalRun | StockRun:
-        usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local-steps": 2}
+        usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local_steps": 2}
         usual["algorithm"] = "padamfed"
         usual |= {"deadline": 300.0, "wait": 600.0}
-        given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
+        given = usual | settings
         words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]
         self.runs.append(self.local.run(self.app, " ".join(words)))
         return self.runs[-1]

@@ -66,7 +66,9 @@ def load():
         (DOCS / "add-your-algorithm.md").read_text(encoding="utf-8"),
         re.DOTALL,
     )[0],
-    "hospital.toml": '[data]\nname = "breast-cancer"\n[system]\nN = 10\nS = 2\nK = 2\nT = 12\n',
+    "hospital.toml": (
+        'data = "breast-cancer"\nclients = 10\nper_round = 2\nlocal_steps = 2\nrounds = 12\n'
+    ),
 }
 OFFLINE = {"fashion-mnist": "digits", "--data mnist": "--data digits", "cnn_mnist": "mlp"}
 TYPED = [

@@ -47,7 +47,7 @@ def test_the_suite_is_as_large_as_it_says() -> None:
 
 def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> None:
     def pair(task: Task) -> tuple[object, object]:
-        return task.settings["data.name"], task.settings["model.name"]
+        return task.settings["data"], task.settings["model"]
 
     seen = {pair(task) for task in TASKS if not task.held_out}
     assert not seen & {pair(task) for task in TASKS if task.held_out}
@@ -57,8 +57,8 @@ def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> N
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_method_can_run_every_task_of_its_kind(task: Task, scale: tasks.Scale) -> None:
     base = configure(task, scale)
-    assert base.data.name in SOURCES
-    assert base.model.name in MODELS
+    assert base.data in SOURCES
+    assert base.model in MODELS
     for entry in ENTRIES[task.kind]:
         assert why_not(entry, base) == ""
 
@@ -153,8 +153,8 @@ def test_a_users_own_method_and_task(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "challenger.py").write_text(OWN)
     (tmp_path / "hospital.toml").write_text(
-        '[data]\nname = "breast-cancer"\npartition = "iid"\n'
-        "[system]\nN = 5\nS = 2\nK = 2\nT = 6\n[run]\neval_every = 3\n"
+        'data = "breast-cancer"\npartition = "iid"\nclients = 5\nper_round = 2\n'
+        "local_steps = 2\nrounds = 6\neval_every = 3\n"
     )
     words = ("hospital.toml", "--only", "polarfl", "--add", "challenger:Mine", "--trials", "2")
     code, out, _ = tunefree(*words, "--format", "json")
@@ -163,6 +163,20 @@ def test_a_users_own_method_and_task(
     assert (task["task"], task["rounds"]) == ("hospital", 6)
     assert [method["method"] for method in task["methods"]] == ["polarfl", "challenger:Mine"]
     assert task["methods"][1]["bill"]["trials"] == 2
+
+
+def test_a_users_table_with_a_client_column_has_natural_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i % 7},{i % 2},{'abc'[i % 3]}" for i in range(60)]
+    (tmp_path / "table.csv").write_text("\n".join(["age,ill,hospital", *rows]) + "\n")
+    (tmp_path / "own.toml").write_text(
+        'data = "table.csv"\n[data_option]\ntarget = "ill"\nclient_column = "hospital"\n'
+    )
+    (task,) = choose(["own.toml"])
+    settings = runner.configure(task, "small")
+    assert (settings.partition, settings.clients, settings.per_round) == ("natural", 3, 3)
 
 
 def test_a_method_that_cannot_run_a_task_is_skipped_with_its_reason(tunefree: Run) -> None:
@@ -210,7 +224,7 @@ def test_the_list_shows_all_tasks(tunefree: Run) -> None:
 
 def test_a_users_task_may_not_take_a_name_of_the_suite(tmp_path: Path) -> None:
     path = tmp_path / "digits-short.toml"
-    path.write_text("[system]\nT = 3\n")
+    path.write_text("rounds = 3\n")
     with pytest.raises(ConfigError, match="has the name of a task of the suite"):
         choose([str(path)])
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 KEYS = {  # of the tuples that `federation.identity` writes
-    "constants": ("per-round", "local-steps", "rounds"),
+    "constants": ("per_round", "local_steps", "rounds"),
     "schedule": ("schedule", "concurrency", "opening"),
     "algorithm": ("algorithm", "compressor", "options"),
 }
@@ -18,7 +18,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """One sentence for each setting that has changed; older files store less.
 
     >>> changes({"constants": "(0, 5, 256)"}, {"constants": "(0, 7, 256)"})
-    ['local-steps was 5, and now it is 7']
+    ['local_steps was 5, and now it is 7']
     """
     found = []
     for what, value in now.items():
@@ -44,14 +44,14 @@ def by_key(what: str, text: str) -> dict[str, object]:
     except (ValueError, SyntaxError):
         values = None
     if not isinstance(values, tuple) or len(values) != len(KEYS.get(what, ())):
-        return {what.replace(" ", "-"): text}
+        return {what.replace(" ", "_"): text}
     found: dict[str, object] = dict(zip(KEYS[what], values, strict=True))
     if sampling:
         found["sampling"] = sampling
-    steps, options = str(found.get("local-steps")), found.pop("options", None)
+    steps, options = str(found.get("local_steps")), found.pop("options", None)
     if steps.endswith(EPOCHS):
-        del found["local-steps"]
-        found["local-epochs"] = int(steps.removesuffix(EPOCHS))
+        del found["local_steps"]
+        found["local_epochs"] = int(steps.removesuffix(EPOCHS))
     if isinstance(options, dict):
         for name, value in options.items():
             found[name if name in SHARED else f"option.{name}"] = value

@@ -53,11 +53,11 @@ class ClientSide:
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        run = settings_from(self.context.run_config).first().run
-        module = seeded(self.build_model, run.seed)
+        settings = settings_from(self.context.run_config).first()
+        module = seeded(self.build_model, settings.seed)
         task = task_of(module, self.data.train, self.loss)
         data = task.of(self.data)
-        objective = Objective(module, task.loss, "cpu", run.kernels)
+        objective = Objective(module, task.loss, "cpu", settings.kernels)
         objective.check(data.train)
         return objective, data
 
@@ -70,10 +70,12 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     with closing(ClientState(state_path(node.node_config, node.node_id, run))) as stored:
         if not stored.settle(ack):
             return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
-        config = settings_from(node.run_config).at(N, K)
+        settings = settings_from(node.run_config).at(N)
         with one_thread():
             objective, data = side.objective
-            algo = registry.configure(config, objective.shapes, side.algorithm)
+            algo = registry.configure(
+                settings, settings.system_of(K), objective.shapes, side.algorithm
+            )
             theta0 = objective.theta0
             stage: Stage = "opening" if stage_name == "opening" else "round"
             Down = exchanges(algo, stage, t)[number].Down
@@ -81,10 +83,10 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
             job = Job(client, t, stage, number, down)
 
             def oracle_of(job: Job) -> DataOracle:
-                rng = stream(config.run.seed, "client", *job.key)
+                rng = stream(settings.seed, "client", *job.key)
                 return DataOracle(
-                    *(objective, data.train, data.parts[0], config.data.batch_size, rng),
-                    epochs=config.system.epochs,
+                    *(objective, data.train, data.parts[0], settings.batch_size, rng),
+                    epochs=settings.local_epochs,
                 )
 
             state, reply = do(algo, oracle_of, stored.state(algo.client(theta0)), job)

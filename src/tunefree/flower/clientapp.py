@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tunefree.models.targets import Loss
     from tunefree.run.assemble import MakeAlgorithm
 
-BY_SIZE = {"local-epochs", "sampling"}  # keys of the run config that may need a client's size
+BY_SIZE = {"local_epochs", "sampling"}  # keys of the run config that may need a client's size
 
 
 def client_app(

@@ -10,7 +10,6 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from tunefree.config import Config, with_sizes
 from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -21,7 +20,7 @@ from tunefree.flower.ledger import COUNT, Ledger
 from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.settings import Builder, Settings, run_config_names, settings_from
+from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
 from tunefree.models import seeded
@@ -50,38 +49,35 @@ def federation(
 
     `live` gets the nodes and the fleet, for `tunefree flower status`.
     """
-    settings = settings_from(run_config)
-    config, own = settings.first(), settings.own
+    given = settings_from(run_config)
+    settings, own = given.first(), given.own
     held_out = None if test is None else federation_from([test]).train
-    module = seeded(build_model, config.run.seed)
+    module = seeded(build_model, settings.seed)
     task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
     if held_out is not None:
         task = task_of(module, held_out, loss)
         held_out = held_out.with_targets(task.targets)
-    objective = Objective(module, task.loss, "cpu", config.run.kernels)
+    objective = Objective(module, task.loss, "cpu", settings.kernels)
     if held_out is not None:
         objective.check(held_out)
     theta0 = objective.theta0
 
-    refuse_impossible(settings, objective, make)
-    record = open_file(settings, objective, make)
+    refuse_impossible(given, objective, make)
+    record = open_file(given, objective, make)
     facts = record.facts()
     transport = Transport(grid)
     nodes = Nodes(transport, facts.names, facts.sizes)
     if live is not None:
         live.nodes = nodes
 
-    def at(N: int) -> Config:
-        """All settings while N clients are registered."""
-        if not config.system.epochs:
-            return settings.at(N)
-        return with_sizes(settings.at(N), nodes.sizes(N))
-
     def build(N: int) -> Algorithm:
-        return registry.configure(at(N), objective.shapes, make)
+        now = given.at(N)
+        sizes = nodes.sizes(N) if now.local_epochs else ()
+        return registry.configure(now, now.system_for(sizes), objective.shapes, make)
 
     def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).canonical()}
+        now = given.at(algo.sys.N).asdict()
+        return {**describe(algo, objective).as_dict(), "settings": now}
 
     nodes.gather(own.clients, own.wait)
     vectors = record.vectors()
@@ -89,14 +85,12 @@ def federation(
     nodes.names = nodes.names[:N]
     ledger = Ledger(build, theta0, N, record.vectors)
     registry.note_no_momentum(ledger.algo)
-    members = Members(
-        *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
-    )
+    members = Members(*(nodes, ledger, settings.seed, settings.opening, system_facts, settings))
     fleet = GridFleet(transport, facts.federation, theta0, ledger, members, own)
     if live is not None:
         live.fleet = fleet
-    clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
-    loop = synchronous if config.schedule.name == "synchronous" else buffered
+    clock = LiveClock(fleet, members, own, settings.concurrency, settings.seed)
+    loop = synchronous if settings.schedule == "synchronous" else buffered
     record.note(**members.facts())
 
     def evaluate(theta: Vec) -> dict[str, float]:
@@ -109,22 +103,21 @@ def federation(
         return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
 
     return Training(
-        lambda fleet, after: loop(fleet, members, clock, theta0, config.schedule.opening, after),
+        lambda fleet, after: loop(fleet, members, clock, theta0, settings.opening, after),
         lambda _: fleet,
         members,
         objective,
         record,
         evaluate,
-        eval_every=config.run.eval_every,
+        eval_every=settings.eval_every,
     )
 
 
-def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
+def refuse_impossible(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> None:
     """Refuse what cannot run before anything is written, sent or started."""
-    N = max(settings.own.clients, settings.per_round)
-    with run_config_names():
-        algo = registry.configure(settings.at(N), objective.shapes, make)
-        check(settings.first().schedule, algo)
+    settings = given.at(max(given.own.clients, given.per_round))
+    algo = registry.configure(settings, settings.system_of(1), objective.shapes, make)
+    check(settings.scheduling, algo)
     if len(algo.opening()) > 1:
         raise ConfigError(
             f"{about(algo).title} has an opening of several exchanges; a deployed run allows only "
@@ -143,34 +136,34 @@ def check_settings(
 
     It needs no node.
     """
-    settings = settings_from(run_config)
-    config = settings.first()
-    module = seeded(build_model, config.run.seed)
+    given = settings_from(run_config)
+    settings = given.first()
+    module = seeded(build_model, settings.seed)
     objective = Objective(module, loss or default_loss(0), "cpu", "plain")
-    refuse_impossible(settings, objective, make)
-    path = folder / config.run.out
+    refuse_impossible(given, objective, make)
+    path = folder / settings.out
     if has_started(path):
-        earlier = started_identity(path, settings, objective, make)
+        earlier = started_identity(path, given, objective, make)
         refuse_changes(path, earlier)
-        check_resumable(path, config.system.T, earlier)
-    return config.system.T
+        check_resumable(path, settings.rounds, earlier)
+    return settings.rounds
 
 
-def open_file(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> Record:
+def open_file(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Record:
     """The run file; a run that was started in it must be the same one, except for its rounds."""
-    config = settings.first()
-    path, T = Path(config.run.out), config.system.T
+    settings = given.first()
+    path, T = Path(settings.out), settings.rounds
     facts = Facts(
         door="flower",
         fleet="flower",
-        identity=identity(settings, objective, make),
+        identity=identity(given, objective, make),
         federation=secrets.token_hex(8),
     )
     if not has_started(path):
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
         return open_record(path, facts, T)
-    earlier = started_identity(path, settings, objective, make)
+    earlier = started_identity(path, given, objective, make)
     refuse_changes(path, earlier)
     return open_record(path, facts, T, earlier)
 
@@ -186,17 +179,20 @@ def has_started(path: Path) -> bool:
 
 
 def started_identity(
-    path: Path, settings: Settings, objective: Objective, make: MakeAlgorithm | None
+    path: Path, given: RunConfig, objective: Objective, make: MakeAlgorithm | None
 ) -> dict[str, str]:
     """The identity that the run in the file must have; it may have been started for another T."""
-    config = settings.first()
+    settings = given.first()
     with closing(Record.open(path)) as record:
-        started = settings.for_rounds(record.facts().system.get("T", config.system.T))
-    if started.first() != config:
-        before, after = (
-            registry.configure(each, objective.shapes, make) for each in (started.first(), config)
+        started = given.for_rounds(record.facts().system.get("T", settings.rounds))
+    before = started.first()
+    if before != settings:
+        registry.check_rounds(
+            *(
+                registry.configure(each, each.system_of(1), objective.shapes, make)
+                for each in (before, settings)
+            )
         )
-        registry.check_rounds(before, after)
     return identity(started, objective, make)
 
 
@@ -212,21 +208,19 @@ def refuse_changes(path: Path, now: Mapping[str, str]) -> None:
         )
 
 
-def identity(
-    settings: Settings, objective: Objective, make: MakeAlgorithm | None
-) -> dict[str, str]:
+def identity(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> dict[str, str]:
     """What a resumed run must have in common with its start."""
-    config = settings.first()
-    chosen, schedule, S = config.algorithm, config.schedule, settings.given.get("system.S")
-    E, options = config.system.epochs, registry.options_of(chosen)
+    settings = given.first()
+    S, options = given.given.get("per_round"), registry.options_of(settings)
     options.pop("compressor", None)
     own = text_of(make) + (repr(options) if options else "")
+    steps = settings.local_steps or f"{settings.local_epochs} epochs"
     return {
-        "algorithm": repr((chosen.name, chosen.compressor, options)) if make is None else own,
-        "constants": repr((S, f"{E} epochs" if E else config.system.K, config.system.T)),
-        "schedule": repr((schedule.name, schedule.concurrency, schedule.opening))
-        + drawn(config.system.sampling),
-        "seed": str(config.run.seed),
-        "batch size": str(config.data.batch_size),
+        "algorithm": own if make else repr((settings.algorithm, settings.compressor, options)),
+        "constants": repr((S, steps, settings.rounds)),
+        "schedule": repr((settings.schedule, settings.concurrency, settings.opening))
+        + drawn(settings.sampling),
+        "seed": str(settings.seed),
+        "batch size": str(settings.batch_size),
         "first model": fingerprint(objective.theta0.numpy()),
     }

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from flwr.app import Message, MessageType
 
-from tunefree.config import Deployment
 from tunefree.core import OpeningDown, Vec
 from tunefree.errors import FleetError, WireError
 from tunefree.fleet.job import Done, Job, exchanges
@@ -20,6 +19,7 @@ from tunefree.flower.membership import Members
 from tunefree.flower.nodes import last_line
 from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Transport
+from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
 
 DEADLINES = 3  # how many to wait for, if there are too few replies for a step after one
@@ -95,7 +95,7 @@ class GridFleet:
         """Stop the run: there are fewer replies than a step needs."""
         reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
         raise FleetError(
-            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at-least "
+            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at_least "
             f"= {self._at_least} ({reasons}); start the run again, and it resumes after its last "
             "step"
         )

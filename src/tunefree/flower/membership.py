@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tunefree.config import Opening, SystemSettings, probabilities
 from tunefree.core import Algorithm, Generator, Server, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.nodes import Nodes
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
-from tunefree.schedule.membership import Odds, cohort, draw
+from tunefree.schedule.membership import Odds, cohort, draw, probabilities
+from tunefree.settings import Opening, Settings
 
 SHOWN = 5  # reasons, and clients of each, in an error
 
@@ -28,11 +28,11 @@ class Members:
         seed: int,
         opening: Opening,
         describe: Callable[[Algorithm], Mapping[str, object]],
-        system: SystemSettings,
+        settings: Settings,
     ) -> None:
         """`describe` returns the facts that depend on how many clients there are."""
         self.nodes, self._ledger, self._describe = nodes, ledger, describe
-        self._system = system
+        self._settings = settings
         self._seed, self._opening = seed, opening
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
         self._lost: set[int] = set()  # clients that lost their state and must join anew
@@ -57,14 +57,14 @@ class Members:
     @property
     def odds(self) -> Odds:
         """How likely each client is drawn."""
-        if self._system.sampling == "uniform":
+        if self._settings.sampling == "uniform":
             return None
-        return probabilities(self._system.sampling, self.nodes.sizes(self._ledger.N))
+        return probabilities(self._settings.sampling, self.nodes.sizes(self._ledger.N))
 
     @property
     def mean_steps(self) -> int:
         """The mean of the clients' local steps if they are given in epochs, or 0."""
-        return self.algo.sys.K if self._system.epochs else 0
+        return self.algo.sys.K if self._settings.local_epochs else 0
 
     def idle(self, busy: Collection[int]) -> list[int]:
         """The clients that could be asked now, except the busy ones."""
@@ -112,7 +112,7 @@ class Members:
 
     def facts(self) -> Mapping[str, object]:
         now = {"names": list(self.nodes.names), **self._describe(self.algo)}
-        if self._system.epochs or self._system.sampling != "uniform":
+        if self._settings.local_epochs or self._settings.sampling != "uniform":
             now["sizes"] = self.nodes.sizes(len(self.nodes.names))
         changed = {key: value for key, value in now.items() if self._noted.get(key) != value}
         self._noted = now

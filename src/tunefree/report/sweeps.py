@@ -14,6 +14,8 @@ from tunefree.report.grouping import Content, Method, flatten, relevant, togethe
 
 WITHIN = 0.05  # of the best accuracy counts as being as good
 
+OF_METHOD = ("compressor", "decay", "weighting", "explicit_steps")  # settings, beside its options
+
 
 def sensitivity(
     sweep: Sequence[Summary], methods: Sequence[Method], measures: Iterable[str]
@@ -81,7 +83,7 @@ def over(run: Summary) -> str:
 
 
 def step(run: Summary, key: str) -> Hashable:
-    return flatten(run.facts.config).get(f"algorithm.{key.removeprefix('algorithm.')}")
+    return flatten(run.facts.settings).get(f"option.{key.removeprefix('option.')}")
 
 
 def setting(run: Summary) -> dict[str, Hashable]:
@@ -90,13 +92,13 @@ def setting(run: Summary) -> dict[str, Hashable]:
 
 
 def of_method(key: str) -> bool:
-    return key.startswith("algorithm.")
+    return key in OF_METHOD or key.startswith("option.")
 
 
 def swept_lines(key: str, runs: Sequence[Summary], measure: str, style: int) -> list[Content]:
     """One line for each method with its other options."""
     others = [
-        {k: v for k, v in relevant(run).items() if of_method(k) and k != f"algorithm.{key}"}
+        {k: v for k, v in relevant(run).items() if of_method(k) and k != f"option.{key}"}
         for run in runs
     ]
     lines = together(runs, [run.title for run in runs], others)

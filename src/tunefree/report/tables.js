@@ -62,5 +62,5 @@ const row = (columns, cells) =>
   );
 
 const numeric = column => (column[0] === "#" ? "number" : "");
-// algorithm.eta may break at its dot
+// option.eta may break at its dot
 const breaks = name => name.match(/[^._]+[._]?/g).flatMap(part => [part, h("wbr")]);

@@ -127,16 +127,13 @@ A method that declares a grid (`about.grid`) is tuned like the others; one witho
 it is. Your own task is a settings file as for `tunefree run`, for example `hospital.toml`:
 
 ```
-[data]
-name = "breast-cancer"
+data = "breast-cancer"
 partition = "dirichlet:0.3"
 batch_size = 8
-
-[system]
-N = 10  # clients
-S = 4   # clients per round
-K = 5   # local steps
-T = 40  # rounds
+clients = 10
+per_round = 4
+local_steps = 5
+rounds = 40
 ```
 
 All methods run on it:

@@ -50,22 +50,23 @@ def describe(study: str, scale: Scale, asked: Sequence[int] = ()) -> str:
 
 def sizes(setting: Setting) -> str:
     keys = setting.settings
-    N, S, K, T = (keys[f"system.{letter}"] for letter in "NSKT")
-    return f"N = {N}, S = {S}, K = {K}, batch {keys['data.batch_size']}, {T} rounds"
+    names = ("clients", "per_round", "local_steps", "rounds")
+    N, S, K, T = (keys[name] for name in names)
+    return f"N = {N}, S = {S}, K = {K}, batch {keys['batch_size']}, {T} rounds"
 
 
 def data(setting: Setting) -> str:
-    return str(setting.settings["data.name"]) + options(setting, "data.length")
+    return str(setting.settings["data"]) + options(setting, "data_option.length")
 
 
 def partition(setting: Setting) -> str:
-    return str(setting.settings["data.partition"])
+    return str(setting.settings["partition"])
 
 
 def model(setting: Setting) -> str:
-    usual = sources.SOURCES[str(setting.settings["data.name"])].model
-    name = setting.settings.get("model.name", usual)
-    return f"{name}{options(setting, 'model.embedding', 'model.hidden')}"
+    usual = sources.SOURCES[str(setting.settings["data"])].model
+    name = setting.settings.get("model", usual)
+    return f"{name}{options(setting, 'model_option.embedding', 'model_option.hidden')}"
 
 
 def options(setting: Setting, *keys: str) -> str:
