@@ -13,12 +13,12 @@ from flwr.serverapp import Grid
 from tunefree.config import Config, with_sizes
 from tunefree.core import Algorithm, Vec, about, text_of
 from tunefree.data.clients import federation_from
-from tunefree.errors import ConfigError
+from tunefree.data.samples import Samples
+from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.changes import changes
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import COUNT, Ledger
-from tunefree.flower.live import Live
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.settings import Builder, Settings, run_config_names, settings_from
@@ -38,86 +38,93 @@ from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
 
 
-def federation(
-    grid: Grid,
-    run_config: Mapping[str, Any],
-    build_model: Builder,
-    test: Any = None,
-    loss: Loss | None = None,
-    make: MakeAlgorithm | None = None,
-    live: Live | None = None,
-) -> Training:
-    """A run on the clients connected to the Grid; if its run file exists, the run is resumed.
+class Federation:
+    """A deployed federation as its server has it: run file, nodes, and the jobs sent to them.
 
-    `live` gets the nodes and the fleet, for `tunefree flower status`.
+    What cannot run is refused before anything is sent. If its run file exists, its run is resumed.
     """
-    settings = settings_from(run_config)
-    config, own = settings.first(), settings.own
-    held_out = None if test is None else federation_from([test]).train
-    module = seeded(build_model, config.run.seed)
-    task = Task(loss or default_loss(0))  # not used if the server evaluates nothing
-    if held_out is not None:
-        task = task_of(module, held_out, loss)
-        held_out = held_out.with_targets(task.targets)
-    objective = Objective(module, task.loss, "cpu", config.run.kernels)
-    if held_out is not None:
-        objective.check(held_out)
-    theta0 = objective.theta0
 
-    refuse_impossible(settings, objective, make)
-    record = open_file(settings, objective, make)
-    facts = record.facts()
-    transport = Transport(grid)
-    nodes = Nodes(transport, facts.names, facts.sizes)
-    if live is not None:
-        live.nodes = nodes
+    def __init__(
+        self,
+        grid: Grid,
+        run_config: Mapping[str, Any],
+        build_model: Builder,
+        test: Any = None,
+        loss: Loss | None = None,
+        make: MakeAlgorithm | None = None,
+    ) -> None:
+        self.waiting = True  # for its clients
+        self._settings = settings = settings_from(run_config)
+        self._make, self._config, own = make, settings.first(), settings.own
+        module = seeded(build_model, self._config.run.seed)
+        task = Task(loss or default_loss(0))  # not used if the server evaluates nothing
+        self._test: Samples | None = None
+        if test is not None:
+            samples = federation_from([test]).train
+            task = task_of(module, samples, loss)
+            self._test = samples.with_targets(task.targets)
+        self._classes = task.classes
+        self.objective = Objective(module, task.loss, "cpu", self._config.run.kernels)
+        if self._test is not None:
+            self.objective.check(self._test)
+        refuse_impossible(settings, self.objective, make)
+        self._record = open_file(settings, self.objective, make)
+        facts, theta0 = self._record.facts(), self.objective.theta0
+        transport, epochs = Transport(grid), bool(self._config.system.epochs)
+        self.nodes = Nodes(transport, facts.names, facts.sizes)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        self.fleet = GridFleet(
+            transport, self.nodes, ledger, theta0, facts.federation, own, epochs
+        )
 
-    def at(N: int) -> Config:
+    def run(self) -> Training:
+        """Wait for the clients; returns the run, ready to start or to continue."""
+        config, own, fleet = self._config, self._settings.own, self.fleet
+        try:
+            self.nodes.gather(own.clients, own.wait)
+        except FleetError:
+            self._record.close()  # so that it is free for the next start
+            raise
+        ledger = fleet.states
+        ledger.N = ledger.N or len(self.nodes.names)
+        self.nodes.names = self.nodes.names[: ledger.N]
+        self.waiting = False
+        registry.note_no_momentum(ledger.algo)
+        seed, opening = config.run.seed, config.schedule.opening
+        members = Members(fleet, seed, opening, config.system, self._facts)
+        self._record.note(**members.facts())
+        clock = LiveClock(fleet, members, own, config.schedule.concurrency, seed)
+        loop = synchronous if config.schedule.name == "synchronous" else buffered
+        return Training(
+            lambda _, after: loop(fleet, members, clock, self.objective.theta0, opening, after),
+            lambda _: fleet,
+            members,
+            self.objective,
+            self._record,
+            self._evaluate,
+            eval_every=config.run.eval_every,
+        )
+
+    def _config_for(self, N: int) -> Config:
         """All settings while N clients are registered."""
-        if not config.system.epochs:
-            return settings.at(N)
-        return with_sizes(settings.at(N), nodes.sizes(N))
+        config = self._settings.at(N)
+        return with_sizes(config, self.nodes.sizes(N)) if config.system.epochs else config
 
-    def build(N: int) -> Algorithm:
-        return registry.configure(at(N), objective.shapes, make)
+    def _algorithm(self, N: int) -> Algorithm:
+        return registry.configure(self._config_for(N), self.objective.shapes, self._make)
 
-    def system_facts(algo: Algorithm) -> dict[str, object]:
-        return {**describe(algo, objective).as_dict(), "config": at(algo.sys.N).canonical()}
+    def _facts(self, algo: Algorithm) -> dict[str, object]:
+        """The facts that depend on how many clients there are."""
+        described = describe(algo, self.objective).as_dict()
+        return {**described, "config": self._config_for(algo.sys.N).canonical()}
 
-    nodes.gather(own.clients, own.wait)
-    vectors = record.vectors()
-    N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
-    nodes.names = nodes.names[:N]
-    ledger = Ledger(build, theta0, N, record.vectors)
-    registry.note_no_momentum(ledger.algo)
-    members = Members(
-        *(nodes, ledger, config.run.seed, config.schedule.opening, system_facts, config.system)
-    )
-    fleet = GridFleet(transport, facts.federation, theta0, ledger, members, own)
-    if live is not None:
-        live.fleet = fleet
-    clock = LiveClock(fleet, members, own, config.schedule.concurrency, config.run.seed)
-    loop = synchronous if config.schedule.name == "synchronous" else buffered
-    record.note(**members.facts())
-
-    def evaluate(theta: Vec) -> dict[str, float]:
+    def _evaluate(self, theta: Vec) -> dict[str, float]:
         scores: dict[str, float] = {}
-        if held_out is not None:
+        if self._test is not None:
+            batches = self._test.batches(EVALUATION_BATCH)
             with one_thread():
-                scores = scores_on(
-                    objective, theta, held_out.batches(EVALUATION_BATCH), task.classes
-                )
-        return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
-
-    return Training(
-        lambda fleet, after: loop(fleet, members, clock, theta0, config.schedule.opening, after),
-        lambda _: fleet,
-        members,
-        objective,
-        record,
-        evaluate,
-        eval_every=config.run.eval_every,
-    )
+                scores = scores_on(self.objective, theta, batches, self._classes)
+        return scores | self.fleet.scores(theta) if self._settings.own.evaluate_on_clients else scores
 
 
 def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:
