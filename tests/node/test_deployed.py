@@ -20,9 +20,10 @@ pytest.importorskip("flwr")
 import tunefree
 from tunefree.flower.new_app import new_app
 from tunefree.models import seeded
-from tunefree.node.local.certificates import certificates, node_key
+from tunefree.node.keys import node_key
+from tunefree.node.local.certificates import certificates
 from tunefree.node.local.federation import Local
-from tunefree.node.local.run import LocalRun, StockRun
+from tunefree.node.local.runs import LocalRun, StockRun
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
@@ -60,8 +61,7 @@ class Federation:
         usual["algorithm"] = "padamfed"
         usual |= {"deadline": 300.0, "wait": 600.0}
         given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
-        words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]
-        self.runs.append(self.local.run(self.app, " ".join(words)))
+        self.runs.append(self.local.run(self.app, given))
         return self.runs[-1]
 
     def rounds(self) -> int:

@@ -141,15 +141,16 @@ def up_command(args: argparse.Namespace) -> int:
 def node_command(args: argparse.Namespace) -> int:
     from tunefree.node.versions import require
 
-    private = require()
+    require()
     if args.insecure and (args.root_certificates or args.key):
         raise ConfigError(
             "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
             "use on an unencrypted connection"
         )
-    from tunefree.node.node import Options, serve
+    from tunefree.node.pairs import read_pairs
+    from tunefree.node.resident import Options, serve
 
-    config = private.parse_config("--node-config", args.node_config)
+    config = read_pairs("--node-config", args.node_config)
     serve(
         Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
     )
@@ -159,26 +160,33 @@ def node_command(args: argparse.Namespace) -> int:
 def register_command(args: argparse.Namespace) -> int:
     from tunefree.node.versions import require
 
-    private = require()
-    from tunefree.node.node import unreachable
+    require()
+    from tunefree.node.connection import (
+        KnownKeyError,
+        RefusedError,
+        UnreachableError,
+        unreachable,
+    )
+    from tunefree.node.control import Control
+    from tunefree.node.keys import load_public_key
 
     results = {}
     for key in args.keys:
-        private.load_public_key(key)  # all of them are checked before the first is registered
-    with closing(private.Control(args.superlink, False, args.root_certificates)) as control:
+        load_public_key(key)  # all of them are checked before the first is registered
+    with closing(Control(args.superlink, False, args.root_certificates)) as control:
         for key in args.keys:
             try:
                 results[str(key)] = str(control.register(key))
-            except private.UnreachableError as error:
+            except UnreachableError as error:
                 raise FleetError(unreachable(error, args.superlink)) from error
-            except private.KnownKeyError:
+            except KnownKeyError:
                 results[str(key)] = (
                     "already registered"
                     if control.registered(key)
                     else "not registered: it was unregistered before, which Flower does not undo; "
                     "make a new key"
                 )
-            except private.RefusedError as error:
+            except RefusedError as error:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
     print(json.dumps(results) if args.format == "json" else "\n".join(lines))

@@ -18,7 +18,7 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.changes import changes
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
-from tunefree.flower.ledger import COUNT, Ledger
+from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.settings import Builder, Settings, run_config_names, settings_from
@@ -73,9 +73,7 @@ class Federation:
         transport, epochs = Transport(grid), bool(self._config.system.epochs)
         self.nodes = Nodes(transport, facts.names, facts.sizes)
         ledger = Ledger(self._algorithm, theta0, self._record.vectors)
-        self.fleet = GridFleet(
-            transport, self.nodes, ledger, theta0, facts.federation, own, epochs
-        )
+        self.fleet = GridFleet(transport, self.nodes, ledger, theta0, facts.federation, own, epochs)
 
     def run(self) -> Training:
         """Wait for the clients; returns the run, ready to start or to continue."""
@@ -124,7 +122,9 @@ class Federation:
             batches = self._test.batches(EVALUATION_BATCH)
             with one_thread():
                 scores = scores_on(self.objective, theta, batches, self._classes)
-        return scores | self.fleet.scores(theta) if self._settings.own.evaluate_on_clients else scores
+        return (
+            scores | self.fleet.scores(theta) if self._settings.own.evaluate_on_clients else scores
+        )
 
 
 def refuse_impossible(settings: Settings, objective: Objective, make: MakeAlgorithm | None) -> None:

@@ -57,7 +57,12 @@ class GridFleet:
     ) -> None:
         """`by_epochs`: local work is given in epochs, so that clients must be sent K."""
         self.nodes, self.states = nodes, ledger
-        self._transport, self._theta0, self._run, self._by_epochs = transport, theta0, run, by_epochs
+        self._transport, self._theta0, self._run, self._by_epochs = (
+            transport,
+            theta0,
+            run,
+            by_epochs,
+        )
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
         self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
