@@ -6,9 +6,11 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.new_app import new_app
+from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
 from tunefree.node.keys import node_key
 from tunefree.node.local.certificates import certificates
@@ -116,7 +119,7 @@ def pair(tmp_path: Path) -> Iterator[Federation]:
         yield one
 
 
-def simulate(federation: Federation, algorithm: str, rounds: int) -> Any:
+def simulate(federation: Any, algorithm: str, rounds: int) -> Any:
     """The same federation in the simulator."""
     task: dict[str, Any] = {}
     exec((federation.app / "digits" / "task.py").read_text(), task)
@@ -166,6 +169,33 @@ def test_the_same_bits_over_rounds(algorithm: str, federation: Federation) -> No
 def test_the_same_bits_on_flowers_own_nodes(tmp_path: Path) -> None:
     with running(Federation(tmp_path, nodes=2, stock=True)) as federation:
         assert_same_bits(federation, "padamfed", rounds=1)
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
+def test_an_untested_flower_runs_on_its_own_nodes(tmp_path: Path) -> None:
+    """`up` and the server's log say so, and the model is the same."""
+    pretended = tmp_path / "site" / "flwr-1.99.0.dist-info"
+    pretended.mkdir(parents=True)
+    (pretended / "METADATA").write_text("Metadata-Version: 2.1\nName: flwr\nVersion: 1.99.0\n")
+    new_app(tmp_path / "digits")
+    config = "rounds=1 local-steps=2 algorithm='padamfed'"
+    command = [sys.executable, "-m", "tunefree.cli", "flower", "up", str(tmp_path / "digits")]
+    command += ["--nodes", "2", "--tls", "--auth", "--run-config", config]
+    path = os.pathsep.join([str(pretended.parent), *sys.path])
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    untested = "flwr = 1.99.0 was not tested with tunefree's node, only 1.41 and 1.42"
+    assert f"{untested}; Flower's own nodes run instead" in done.stderr
+    assert "which is slower" in done.stderr or not entry_points(group=FASTER)
+    federation = tmp_path / "digits-federation"
+    assert "Starting Flower SuperNode" in (federation / "node0.log").read_text()
+    with closing(Record.open(federation / "superlink" / "federation.sqlite")) as record:
+        theta = record.vectors()["theta"]
+    same = simulate(SimpleNamespace(app=tmp_path / "digits", nodes=2), "padamfed", rounds=1)
+    assert theta.tobytes() == same.theta.numpy().tobytes()
 
 
 @slow

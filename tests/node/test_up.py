@@ -8,8 +8,7 @@ import subprocess
 import zipfile
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,11 +16,7 @@ pytest.importorskip("flwr")
 
 import torch
 from filelock import FileLock
-from flwr.app import Message, RecordDict
-from flwr.proto.message_pb2 import Message as MessageProto
-from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.task_identity import TaskIdentity
 
 import tunefree
 from tunefree.cli import main
@@ -33,8 +28,6 @@ from tunefree.node.control import Control
 from tunefree.node.keys import load_key, load_public_key, node_key
 from tunefree.node.local.processes import command_line
 from tunefree.node.local.up import UpOptions, command_for, default_folder
-from tunefree.node.messages import deflate
-from tunefree.node.replies import Replies
 
 
 @pytest.fixture
@@ -166,7 +159,11 @@ def test_an_operators_mistake_is_one_sentence(
         ("pyproject.toml", "tool.flwr = 3", "pyproject.toml' has no [tool.flwr.app] section"),
         ("pyproject.toml", "[tool.flwr.app]", 'Property "publisher" missing in [tool.flwr.app]'),
         ("{}/server_app.py", "app = 3", "server_app:app' of '{app}' is not a Flower ServerApp"),
-        ("{}/server_app.py", "", "fails (AttributeError: module '{app.name}.server_app' has no attribute 'app'"),
+        (
+            "{}/server_app.py",
+            "",
+            "fails (AttributeError: module '{app.name}.server_app' has no",
+        ),
         ("{}/task.py", "def (", "fails (SyntaxError: invalid syntax (task.py, line 1)"),
         ("{}/task.py", "\n1 / 0", "task.py, line 2: division by zero); correct it"),
         ("{}/task.py", "import not_there", "ModuleNotFoundError"),
@@ -288,51 +285,6 @@ def test_flower_that_is_not_installed_is_named(
 def test_an_app_may_be_named_by_a_keyword(tmp_path: Path) -> None:
     files = new_app(tmp_path / "class")
     assert tmp_path / "class" / "class_" / "task.py" in files
-
-
-class Client:
-    """A SuperLink's answers to a server that pulls two replies, one of them never complete."""
-
-    def __init__(self, replies: dict[str, Any], missing: set[str]) -> None:
-        self.replies, self.missing = replies, missing
-
-    def PullMessages(self, request: Any) -> Any:  # noqa: N802
-        found = [self.replies.pop(n) for n in request.message_ids if n in self.replies]
-        self.objects: dict[str, bytes] = getattr(self, "objects", {})
-        for each in found:
-            self.objects |= each.objects
-        return SimpleNamespace(
-            messages_list=[MessageProto.FromString(each.proto) for each in found],
-            message_object_trees=[ObjectTree.FromString(each.tree) for each in found],
-        )
-
-    def PullObject(self, request: Any) -> Any:  # noqa: N802
-        name = request.object_id
-        there = name not in self.missing
-        content = self.objects[name] if there else b""
-        return SimpleNamespace(object_found=True, object_available=there, object_content=content)
-
-    def ConfirmMessageReceived(self, request: Any) -> None:  # noqa: N802
-        pass
-
-
-def test_an_incomplete_reply_delays_no_other() -> None:
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    replies = {}
-    for number in ("a", "b"):
-        asked = Message(RecordDict(), 1, "train")
-        asked.metadata.__dict__ |= {"_message_id": number, "_run_id": 1}
-        replies[number] = deflate(Message(RecordDict(), reply_to=asked))
-    missing = set(replies["a"].objects) - set(replies["b"].objects)
-    grid = SimpleNamespace(
-        _runtime_client=Client(replies, missing), node=None, run=SimpleNamespace(run_id=1)
-    )
-    transport = Replies(cast("Any", grid))
-    numbers = ["a", "b"]
-    assert [m.metadata.reply_to_message_id for m in transport.pull(numbers)] == ["b"]
-    assert transport.pull(["a"]) == []
-    grid._runtime_client.missing = set()
-    assert [m.metadata.reply_to_message_id for m in transport.pull(["a"])] == ["a"]
 
 
 def test_up_starts_nothing_for_a_finished_run(

@@ -71,7 +71,7 @@ class LiveClock:
     def _idle(self, t: int, downloads: int, absent: Collection[int]) -> list[int]:
         """The clients that could be asked now, in random order; none twice in a step."""
         working = {job.client for job in self._working()}
-        idle = self._members.idle(working | self._arrived.keys() | absent)
+        idle = self._members.idle({*working, *self._arrived, *absent})
         return mixed(stream(self._seed, "dispatch", t, downloads), idle, self._members.odds)
 
     def _send(self, t: int, down: Message, idle: Sequence[int]) -> int:

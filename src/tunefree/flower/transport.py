@@ -46,12 +46,12 @@ class Transport:
         self._until = 0.0
 
     def nodes(self) -> Mapping[int, str]:
-        """The connected nodes, at most FRESH seconds old, with their sessions if these are known."""
+        """The connected nodes, at most FRESH seconds old, and their sessions where known."""
         if time.monotonic() >= self._until:
-            public = self._faster is None
-            self._nodes = (
-                dict.fromkeys(self._grid.get_node_ids(), "") if public else self._faster.nodes()
-            )
+            if self._faster:
+                self._nodes = self._faster.nodes()
+            else:
+                self._nodes = dict.fromkeys(self._grid.get_node_ids(), "")
             self._until = time.monotonic() + FRESH
         return self._nodes
 
@@ -63,7 +63,7 @@ class Transport:
         numbers = self._grid.push_messages(messages)
         nodes = [message.metadata.dst_node_id for message in messages]
         return [
-            number and Sent(number, node, sessions.get(node), now)
+            Sent(number, node, sessions.get(node), now) if number else None
             for number, node in zip(numbers, nodes, strict=True)
         ]
 

@@ -11,6 +11,7 @@ from flwr.app.message import make_message
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 
 from tunefree.node.messages import Announced, announced, inflate
 
@@ -72,7 +73,7 @@ def interrupted(number: str, run: int, server: int) -> Message:
         group_id="",
         created_at=time.time(),
         ttl=0,
-        message_type="",
+        message_type=SYSTEM_MESSAGE_TYPE,
     )
     error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload was interrupted")
     return make_message(metadata, error=error)
