@@ -5,7 +5,7 @@ Some fields of a server are the mean of a field over all N clients (`About.means
 change them by increments. So that the mean stays correct when a client joins late or returns
 without its state, the ledger stores each client's share: the sum of what was accepted from it,
 found by running the algorithm with that client alone, as a federation of one. That is right if the
-means are linear in the uploads.
+means are linear in the uploads, which `tunefree check` tests.
 """
 
 from __future__ import annotations
