@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.config import Dispatch, Opening, Schedule
 from tunefree.core import Algorithm, Generator, Server, System, Vec, mean, stream
 from tunefree.fleet.job import Done, Job, Key
 from tunefree.fleet.serial import Serial
@@ -20,6 +19,7 @@ from tunefree.fleet.states import States
 from tunefree.schedule.delays import LAWS, Delays
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import Dispatch, Opening, Schedule
 
 Array = NDArray[np.float64]
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from tunefree.cli import main
-from tunefree.config import Config, config_from
 from tunefree.record import Record, Summary, summarise
+from tunefree.report.methods import NO_EFFECT
+from tunefree.settings import Settings, restored
 
 LAYOUT = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -62,7 +63,7 @@ SCHEDULE = {
     **{"name": "buffered", "concurrency": 3, "dispatch": "flush", "delays": "mild"},
     **{"dropout": 0.0, "timeout": 0.0, "opening": "gradients"},
 }
-CONFIG = {
+CONFIG: dict[str, dict[str, Any]] = {
     "system": COMMON["system"],
     "algorithm": {
         **{"name": "fedavg", "compressor": "", "explicit_steps": False},
@@ -70,28 +71,25 @@ CONFIG = {
     },
     "data": {
         **{"name": "digits", "partition": "iid", "batch_size": 8, "dir": "", "validation": 0.0},
-        "options": {},
+        "options": {"fingerprint": "5a17"},
     },
     "model": {"name": "mlp", "options": {}},
     "schedule": SCHEDULE,
     "run": {"seed": 7, "eval_every": 2, "out": "runs/a.sqlite"},
 }
-TRAIN = {
-    **{"rounds": 2, "per_round": None, "local_steps": 5, "batch_size": 8, "seed": 7},
-    **{"eval_every": 2, "commit_every": 1, "schedule": SCHEDULE, "grad_norm": False},
-    **{"device": "cpu", "kernels": "auto", "algorithm": "fedavg"},
-    "options": {"eta": 0.1, "compressor": "top:0.05"},
+BROUGHT = CONFIG | {  # by the caller, without a name
+    "algorithm": {**CONFIG["algorithm"], "compressor": "top:0.05", "weighting": "examples"},
+    "data": {**CONFIG["data"], "name": "", "partition": ""},
+    "model": {"name": "", "options": {}},
 }
-FLOWER = {
-    **{"algorithm": "fedavg", "compressor": "top:0.05", "rounds": 2, "per_round": 0},
-    **{"local_steps": 5, "batch_size": 8, "seed": 7, "clients": 4, "schedule": "buffered"},
-    **{"concurrency": 3, "opening": "gradients", "eval_every": 2, "deadline": 300.0},
-    **{"kernels": "auto", "out": "federation.sqlite", "options": {"eta": 0.1}},
-}
+DEPLOYED = BROUGHT | {"schedule": {**SCHEDULE, "delays": ""}}
 DOORS: dict[str, dict[str, Any]] = {
-    "command": {"config": CONFIG, "arm": "mine", "role": "arm", "settings": "ab12"},
-    "train": {"train": TRAIN},
-    "flower": {"flower": FLOWER, "fleet": "flower", "names": ["p0", "p1"], "federation": "f00d"},
+    "command": {"config": CONFIG, "label": "mine", "settings": "ab12"},
+    "train": {"config": BROUGHT, "door": "train"},
+    "flower": {
+        **{"config": DEPLOYED, "door": "flower", "fleet": "flower"},
+        **{"names": ["p0", "p1"], "federation": "f00d"},
+    },
 }
 
 
@@ -122,21 +120,33 @@ def run(path: Path) -> Summary:
     return summarise(path)
 
 
-def test_whoever_made_it_the_settings_are_one_tree(door: str, run: Summary) -> None:
+def test_the_settings_have_their_names_of_today(door: str, run: Summary) -> None:
     facts = run.facts
     assert facts.door == door
-    assert (facts.algorithm, facts.options, facts.seed) == ("fedavg", {"eta": 0.1}, 7)
+    assert (facts.algorithm, facts.option, facts.seed) == ("fedavg", {"eta": 0.1}, 7)
     assert (facts.batch_size, facts.system) == (8, {"N": 4, "S": 2, "K": 5, "T": 2})
     assert (facts.data, facts.model) == (("digits", "mlp") if door == "command" else ("", ""))
     assert facts.step_sizes == [("eta", 0.1, "given"), ("gamma", 1.0, "default")]
-    config = config_from(facts.config)
-    assert isinstance(config, Config)
-    assert config.constants == (4, 2, 5, 2)
-    assert (config.schedule.name, config.schedule.concurrency) == ("buffered", 3)
-    assert config.schedule.delays == ("" if door == "flower" else "mild")
-    assert config.algorithm.compressor == ("" if door == "command" else "top:0.05")
+    assert facts.plan == ("ab12" if door == "command" else "")
+    assert Settings().asdict().keys() - facts.settings.keys() <= {*NO_EFFECT}
+    settings = restored(facts.settings)
+    assert isinstance(settings, Settings)
+    assert settings.system == (4, 2, 5, 2)
+    assert settings.scheduling.name == "buffered"
+    assert (settings.concurrency, settings.data_fingerprint) == (3, "5a17")
+    assert settings.delays == ("" if door == "flower" else "mild")
+    assert settings.compressor == ("" if door == "command" else "top:0.05")
+    assert settings.weighting == ("uniform" if door == "command" else "examples")
     if door == "flower":
         assert (facts.names, facts.federation, facts.fleet) == (["p0", "p1"], "f00d", "flower")
+
+
+def test_local_epochs_leave_the_steps_to_the_data(tmp_path: Path) -> None:
+    system = {"N": 4, "S": 2, "T": 2, "epochs": 3}
+    run = summarise(write(tmp_path / "a.sqlite", config={**CONFIG, "system": system}))
+    settings = restored(run.facts.settings)
+    assert (settings.local_steps, settings.local_epochs) == (None, 3)
+    assert settings.system_for([8, 24]).K == 6
 
 
 def test_its_costs_and_scores(run: Summary) -> None:
@@ -190,4 +200,3 @@ def test_facts_of_another_shape_are_ignored(tmp_path: Path) -> None:
     run = summarise(write(tmp_path / "a.sqlite", **odd, label_counts=[[]]))
     assert (run.title, run.facts.steps, run.facts.data, run.facts.seed) == ("a", {}, "", None)
     assert run.facts.label_counts == []
-    assert summarise(write(tmp_path / "b.sqlite", train=5)).facts.door == "train"

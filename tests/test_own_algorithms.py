@@ -145,7 +145,7 @@ def test_options_and_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
     run = told(capsys, "run", "mine.toml", *TINY)
     assert run["steps"] == {"eta": 1.0}
     assert "own_methods_Mine-digits" in run["run"]
-    flags = ("--algorithm", "fedavg", "--set", "algorithm.eta=1", "--weighting", "examples")
+    flags = ("--algorithm", "fedavg", "--set", "option.eta=1", "--weighting", "examples")
     ours = told(capsys, "run", *TINY, *flags)
     theirs = Record.open(Path(run["run"])).history()[-1]["loss"]
     assert ours["loss"] == pytest.approx(theirs, rel=1e-4)
@@ -153,7 +153,7 @@ def test_options_and_a_toml_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_tuning_free_one_takes_its_steps_from_theory(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "run", *TINY, "--algorithm", "own_methods:Free")["steps"] == {"eta": 0.5}
-    flags = ("--algorithm", "own_methods:Free", "--set", "algorithm.eta=0.1")
+    flags = ("--algorithm", "own_methods:Free", "--set", "option.eta=0.1")
     assert main(["run", *TINY, *flags]) == 2
     assert "but Free takes no step size" in capsys.readouterr().err
     epochs = told(capsys, "run", *SMALL, "--algorithm", "own_methods:Free", "--local-epochs", "1")

@@ -34,10 +34,10 @@ from tunefree.record import Record
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
             {"algorithm": "padamfed", "eta": 0.1},
-            "omit it, or set explicit_steps=True to study what other steps would do",
+            "omit it, or give explicit_steps=true to study what other steps would do",
         ),
         ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
-        ({"schedule": "bufered"}, "schedule.name = 'bufered' is not known"),
+        ({"schedule": "bufered"}, "schedule = 'bufered' is not known"),
         ({"fleet": "cloud"}, "fleet = 'cloud' is not known"),
         ({"compressor": None}, "compressor = None must be text; omit it for the default"),
         ({"opening": "zero"}, "schedule=tunefree.Schedule(opening='zero')"),

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import config
 from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
 from tunefree.record import Record
 from tunefree.run.assemble import Run, prepare, resume_command
 from tunefree.schedule.membership import cohort
+from tunefree.settings import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 SIZES = (3, 8, 9, 20, 33, 50)
@@ -58,12 +58,12 @@ def test_k_is_the_mean_of_the_clients_own(tmp_path: Path) -> None:
     assert run.algo.sys.K == round(sum(steps) / 6) == 6
     facts = Record.open(tmp_path / "a.sqlite").facts()
     assert facts.system["K"] == 6
-    assert "K" not in facts.config["system"]  # seeds may split the data differently
-    assert facts.config["system"]["epochs"] == 2
+    assert facts.settings["local_steps"] is None  # seeds may split the data differently
+    assert facts.settings["local_epochs"] == 2
 
 
 def test_steps_and_epochs_cannot_be_combined(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="local_steps = 3 steps and local_epochs = 1 cannot be"):
+    with pytest.raises(ConfigError, match="local_steps = 3 and local_epochs = 1 cannot be"):
         fit(local_steps=3, local_epochs=1)
     assert main(["run", "--local-steps", "3", "--local-epochs", "1"]) == 2
     assert "give --local-steps or --local-epochs" in capsys.readouterr().err
@@ -88,23 +88,23 @@ def test_a_pool_has_the_bits_of_one_process(algorithm: str, schedule: tunefree.S
 
 
 KEYS: dict[str, Any] = {
-    **{"system.N": 8, "system.S": 3, "system.T": 7, "system.epochs": 1},
-    **{"system.sampling": "examples", "model.name": "logistic", "run.fleet": "serial"},
+    **{"clients": 8, "per_round": 3, "rounds": 7, "local_epochs": 1},
+    **{"sampling": "examples", "model": "logistic", "fleet": "serial"},
 }
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        {"algorithm.name": "polarfl"},
-        {"algorithm.name": "scaffold", "schedule.name": "buffered", "schedule.concurrency": 5},
-        {"algorithm.name": "fedprox", "algorithm.weighting": "examples"},
+        {"algorithm": "polarfl"},
+        {"algorithm": "scaffold", "schedule": "buffered", "concurrency": 5},
+        {"algorithm": "fedprox", "weighting": "examples"},
     ],
     ids=["polarfl", "late", "weighted"],
 )
 def test_a_stopped_run_resumes_bit_for_bit(more: dict[str, Any], tmp_path: Path) -> None:
     whole, cut = (
-        prepare(config.load(None, KEYS | more | {"run.out": str(tmp_path / name)}))
+        prepare(load(None, KEYS | more | {"out": str(tmp_path / name)}))
         for name in ("whole.sqlite", "cut.sqlite")
     )
     for _ in whole:
@@ -202,25 +202,19 @@ def test_compare_weights_every_method_or_says_which_cannot(
 
 
 def test_a_report_keeps_the_seeds_of_a_method_together(tmp_path: Path) -> None:
-    """Each seed splits the data differently, so K differs; older files have none of these keys."""
+    """Each seed splits the data differently, so K differs."""
     from tunefree.record import summarise
     from tunefree.report.methods import group
 
     for seed in (0, 1, 2):
         path = str(tmp_path / f"{seed}.sqlite")
-        own = {"run.out": path, "run.seed": seed, "data.partition": "quantity:0.5"}
-        own |= {"data.batch_size": 40, "system.epochs": 7, "system.T": 1}
-        for _ in prepare(config.load(None, KEYS | own)):
+        own = {"out": path, "seed": seed, "partition": "quantity:0.5"}
+        own |= {"batch_size": 40, "local_epochs": 7, "rounds": 1}
+        for _ in prepare(load(None, KEYS | own)):
             pass
     runs = [summarise(tmp_path / f"{seed}.sqlite") for seed in (0, 1, 2)]
     assert len({run.facts.system["K"] for run in runs}) > 1
     assert [method.label for method in group(runs)] == ["PolarFL"]
-    plain = prepare(config.load(None, {"run.out": str(tmp_path / "plain.sqlite")}))
-    kept = plain.record.facts().config
-    plain.record.close()
-    later = {"algorithm.decay", "algorithm.weighting", "system.epochs", "system.sampling"}
-    later |= {"model.start", "model.fingerprint", "model.lora"}
-    assert not later & {f"{section}.{key}" for section, own in kept.items() for key in own}
 
 
 def test_the_identity_of_a_run_has_its_epochs_and_odds(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from docs.making import changelog
-from tunefree import config
 from tunefree.cli import parser
+from tunefree.cli.flags import names_of as names_of_flags
+from tunefree.settings import FIELDS, TABLES, Deployment
 from tunefree.testing.cost import Entry, catalog
 
 ROOT = Path(__file__).parents[2]
@@ -198,60 +199,72 @@ def meaning(action: argparse.Action) -> str:
     return f"{text} (default {usual})"
 
 
+def section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of settings with its title, and what else there is to know."""
+    if not rows:
+        return []
+    more = ["", MORE[title]] if title in MORE else []
+    return ["", f"## {title}", "", *table(head, rows), *more]
+
+
 def settings() -> str:
     """Every setting with its name at every entry point."""
-    names = {key: name for name, key in config.argument_keys().items()}
     lines = [
         *WIDE,
         "# Settings",
         "",
-        "Every setting can be a key of a TOML file (`tunefree run FILE.toml`) and of `--set`, a "
-        "flag, an argument of `tunefree.train` or a key of Flower's run config.",
+        "Every setting has one name: in TOML files (`tunefree run FILE.toml`), for `--set`, in "
+        "Python and in Flower's run config. Its flag is this name with dashes.",
     ]
-    for section, cls in config.SECTIONS.items():
-        rows = []
-        for f in fields(cls):
-            key = f"{section}.{f.name}"
-            flag, name = f.metadata.get("flag", ""), names.get(key, "")
-            if f.name == "options":
-                continue
-            deployed = name.replace("_", "-") if key in config.DEPLOYED else ""
-            rows.append(
-                (
-                    *(f"`{key}`", f.metadata.get("help", "")),
-                    *(code(shown(f.default)), limits(f.metadata)),
-                    " ".join(f"`{each}`" for each in flag.split()),
-                    *(code(name if key not in COMMAND_ONLY else ""), code(deployed)),
-                )
+    head = ("name", "meaning", "default", "range", "flag", "in Python", "on Flower")
+    rows, title = list[tuple[str, ...]](), ""
+    for name, f in FIELDS.items():
+        if name in TITLES:
+            lines += section(title, head, rows)
+            rows, title = [], TITLES[name]
+        if name in TABLES:
+            continue
+        rows.append(
+            (
+                *(f"`{name}`", f.metadata["help"], code(shown(f.default)), limits(f.metadata)),
+                " ".join(f"`{flag}`" for flag in names_of_flags(name)),
+                "" if name in COMMAND_ONLY or not f.metadata["flag"] else "yes",
+                "yes" if f.metadata["deployed"] else "",
             )
-        head = ("key", "meaning", "default", "range", "flag", "in Python", "on Flower")
-        lines += ["", f"## {section.capitalize()}", "", *table(head, rows)]
-        if section in MORE:
-            lines += ["", MORE[section]]
+        )
+    lines += section(title, head, rows)
     own = [
         (
-            code(f.name.replace("_", "-")),
+            code(f.name),
             f.metadata["help"],
             code(shown(f.default)),
             limits(f.metadata),
         )
-        for f in fields(config.Deployment)
+        for f in fields(Deployment)
     ]
     lines += ["", "## Flower only", "", *table(("key", "meaning", "default", "range"), own)]
     return "\n".join([*lines, ""])
 
 
+TITLES = {  # the first setting below each title
+    "clients": "Federation",
+    "algorithm": "Method",
+    "data": "Data",
+    "model": "Model",
+    "schedule": "Schedule",
+    "seed": "Run",
+}
 COMMAND_ONLY = (
-    *("system.N", "data.name", "data.partition", "data.dir"),
-    *("model.name", "model.start", "model.lora"),
+    *("clients", "data", "partition", "data_dir"),
+    *("model", "start", "lora"),
 )
 MORE = {
-    "algorithm": "Further keys are the method's own options, such as `algorithm.eta`; its "
-    "[card](methods/index.md) names them. In Python they are keywords, on Flower `option.NAME`.",
-    "data": "Further keys are the data set's own options; see [your own data](data.md). In Python "
-    "data are passed directly.",
-    "model": "Further keys are arguments of the function that makes the model.",
-    "schedule": "In Python these are the fields of `tunefree.Schedule`.",
+    "Method": "A method's own options are `option.NAME`, such as `option.eta`: a table `[option]` "
+    "in a file. Its [card](methods/index.md) names them. In Python they are keywords.",
+    "Data": "A data set's own options are `data_option.NAME`; see [your own data](data.md). In "
+    "Python data are passed directly.",
+    "Model": "Arguments of the function that makes the model are `model_option.NAME`.",
+    "Schedule": "In Python these are the fields of `tunefree.Schedule`.",
 }
 
 

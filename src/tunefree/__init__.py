@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree.config import Schedule
     from tunefree.core import (
         About,
         Algorithm,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tunefree.run.assemble import Run, load, resume, train
     from tunefree.run.evaluate import spread
     from tunefree.search.in_python import compare
+    from tunefree.settings import Schedule
     from tunefree.testing.check import check_algorithm
 
     __version__: str
@@ -56,7 +56,7 @@ __all__ = [
 
 HOMES = {
     "tunefree.run.assemble": ("Run", "load", "resume", "train"),
-    "tunefree.config": ("Schedule",),
+    "tunefree.settings": ("Schedule",),
     "tunefree.testing.check": ("check_algorithm",),
     "tunefree.core": (
         *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),

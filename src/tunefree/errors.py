@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")  # of the command line, in a sentence
+NOTHING: Final = ...  # no value is given
+Spelling: TypeAlias = Callable[[str, object], str]  # of a setting, and of its value if given
 
 
 class TunefreeError(Exception):
@@ -32,11 +32,57 @@ class TunefreeError(Exception):
 class ConfigError(TunefreeError, ValueError):
     """A setting that cannot work: names the key, the value, what is allowed and what to do.
 
+    Args:
+        problem: What is wrong; about `setting`, if one is given, whose name precedes it.
+        remedy: What to do; both may name other settings in braces: "{per_round}".
+        setting: The setting's name, or an option's: "option.eta".
+        value: The value that it has.
+
     >>> import tunefree
     >>> tunefree.partition.iid([0, 1, 1], clients=4)
     Traceback (most recent call last):
-    tunefree.errors.ConfigError: 3 samples cannot be split across 4 clients; lower the number of ...
+    tunefree.errors.ConfigError: 3 samples cannot be split across 4 clients; lower clients to at ...
     """
+
+    def __init__(
+        self, problem: str, remedy: str = "", *, setting: str = "", value: object = NOTHING
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.problem, self.remedy, self.setting, self.value = problem, remedy, setting, value
+
+    def __str__(self) -> str:
+        return self.rendered(plain)
+
+    def rendered(self, spelled: Spelling) -> str:
+        """The sentence, with settings and their values spelled as where they were given.
+
+        >>> error = ConfigError("exceeds {clients} = 50", setting="per_round", value=60)
+        >>> error.rendered(lambda name, value: f"<{name}>")
+        '<per_round> exceeds <clients> = 50'
+        """
+        from tunefree.settings import Deployment, Settings
+
+        sentence = f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+        for f in (*fields(Settings), *fields(Deployment)):
+            sentence = sentence.replace(f"{{{f.name}}}", spelled(f.name, NOTHING))
+        return f"{spelled(self.setting, self.value)} {sentence}" if self.setting else sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (self.problem, self.remedy, self.setting, self.value)
+
+
+def restored(problem: str, remedy: str, setting: str, value: object) -> ConfigError:
+    """An error that came from another process."""
+    return ConfigError(problem, remedy, setting=setting, value=value)
+
+
+def plain(name: str, value: object) -> str:
+    """A setting as it is spelled in Python, in files and in run configs.
+
+    >>> plain("per_round", 60), plain("per_round", NOTHING)
+    ('per_round = 60', 'per_round')
+    """
+    return name if value is NOTHING else f"{name} = {value!r}"
 
 
 class WireError(TunefreeError, ValueError):
@@ -77,13 +123,27 @@ class RecordError(TunefreeError, RuntimeError):
     """
 
 
-def unknown(key: str, value: str, allowed: Iterable[str], more: str = "") -> ConfigError:
-    """The error for a name that does not exist, with the nearest one that does."""
+def unknown(setting: str, value: object, allowed: Iterable[str], more: str = "") -> ConfigError:
+    """The error for a setting's value that does not exist, with the nearest one that does."""
+    remedy = choices(str(value), allowed, more)
+    return ConfigError("is not known", remedy, setting=setting, value=value)
+
+
+def unknown_name(what: str, name: str, allowed: Iterable[str], more: str = "") -> ConfigError:
+    """The error for something else that does not exist, with the nearest one that does."""
+    return ConfigError(f"{what} = {name!r} is not known", choices(name, allowed, more))
+
+
+def choices(name: str, allowed: Iterable[str], more: str = "") -> str:
+    """What to choose from in place of this name.
+
+    >>> choices("fedavgg", ["fedavg", "polarfl"])
+    "did you mean 'fedavg'? choose from fedavg, polarfl"
+    """
     names = sorted(allowed)
-    near = nearest(value, names)
+    near = nearest(name, names)
     hint = f"did you mean {near!r}? " if near else ""
-    choices = ", ".join([*names, *([f"or {more}"] if more else [])])
-    return ConfigError(f"{key} = {value!r} is not known; {hint}choose from {choices}")
+    return f"{hint}choose from {', '.join([*names, *([f'or {more}'] if more else [])])}"
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
@@ -113,23 +173,13 @@ def failure_of(error: Exception) -> str:
     return f"{type(error).__name__}{f': {reason}' if reason else ''}{place}"
 
 
-@contextmanager
-def reworded(by: Callable[[str], str]) -> Iterator[None]:
-    """Errors name settings as the entry point does that was used, which `by` knows."""
-    try:
-        yield
-    except ConfigError as error:
-        error.args = (by(str(error)),)
-        raise
-
-
 def no_argument(
     function: str, key: str, known: Collection[str], what: str = "argument"
 ) -> ConfigError:
     """The error for a keyword that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.7) or [*known] * (len(known) == 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
-    return ConfigError(f"{function} has no {what} {key!r}; {hint}")
+    return ConfigError(f"{function} has no {what} {key!r}", hint)
 
 
 def refuses_unknown(function: Callable[P, R]) -> Callable[P, R]:

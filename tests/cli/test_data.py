@@ -81,7 +81,7 @@ def test_train_on_the_synthetic_quadratic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["run", "--data", "synthetic-quadratic", "--partition", "natural", "--clients", "20"]
-    dials = ["--set", "data.clients=20", "--set", "data.heterogeneity=3.0"]
+    dials = ["--set", "data_option.clients=20", "--set", "data_option.heterogeneity=3.0"]
     short = ["--rounds", "200", "--local-steps", "5", "--out", str(tmp_path / "run.sqlite")]
     assert main([*argv, *dials, *short, "--grad-norm", "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)

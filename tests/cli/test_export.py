@@ -114,7 +114,7 @@ def test_what_the_file_does_not_store_is_one_sentence(
     err = refused("--state-dict", "model.pt")
     assert "'bias' of the model was not trained" in err
     assert "tunefree.load('run.sqlite', model)" in err
-    assert "must end in .safetensors or .pt" in refused("--state-dict", "model.bin")
+    assert "must end in .safetensors or .pt" in refused("--state-dict", "model_option.bin")
     with closing(sqlite3.connect("run.sqlite")) as db:
         db.execute("DELETE FROM run WHERE key = 'tensors'")
         db.commit()

@@ -66,7 +66,16 @@ def test_a_table_is_partitioned_and_a_rerun_is_bit_identical(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write()
-    argv = ["run", "--data", "table.csv", "--target", "ill", "--set", "data.drop=hospital", *FEW]
+    argv = [
+        "run",
+        "--data",
+        "table.csv",
+        "--target",
+        "ill",
+        "--set",
+        "data_option.drop=hospital",
+        *FEW,
+    ]
     first, second = (result(capsys, *argv, "--clients", "5") for _ in range(2))
     assert (first["system"]["N"], first["partition"]) == (5, "dirichlet:0.1")
     assert first["theta_sha256"] == second["theta_sha256"]
@@ -75,12 +84,12 @@ def test_a_table_is_partitioned_and_a_rerun_is_bit_identical(
 
 def test_what_is_suggested_next_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     write("my table.csv")
-    argv = ["--data", "my table.csv", "--target", "ill", "--set", "data.drop=hospital"]
+    argv = ["--data", "my table.csv", "--target", "ill", "--set", "data_option.drop=hospital"]
     assert main(["run", *argv, *FEW, "--clients", "5"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.endswith(
         "--data 'my table.csv' --clients 5 --per-round 2 --local-steps 2 --rounds 4 "
-        "--target-column ill --set data.drop=hospital --eval-every 2"
+        "--target-column ill --set data_option.drop=hospital --eval-every 2"
     )
     typed = shlex.split(line)[1:]
     assert result(capsys, *typed)["system"] == {"N": 5, "S": 2, "K": 2, "T": 4}
@@ -88,7 +97,7 @@ def test_what_is_suggested_next_can_be_typed(capsys: pytest.CaptureFixture[str])
 
 def test_a_real_target_is_a_regression(capsys: pytest.CaptureFixture[str]) -> None:
     write(ill="number")
-    argv = [*TABLE, "--set", "data.drop=hospital", *FEW, "--rounds", "60", "--clients", "5"]
+    argv = [*TABLE, "--set", "data_option.drop=hospital", *FEW, "--rounds", "60", "--clients", "5"]
     done = result(capsys, "run", *argv)
     assert done["accuracy"] is None
     assert done["partition"] == "iid"
@@ -117,40 +126,48 @@ def test_labels_that_are_whole_numbers_are_classes_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "sentence"),
     [
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "column 'city' of"),
-        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "the text 'Paris' in line 2"),
-        ("a,y\n1,0\n,1\n", ["--target", "y"], "column 'a' of data.name = 'table.csv' has nothing"),
-        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in line 3"),
+        ("a,city,y\n1,Paris,0\n2,Rome,1\n", ["--target", "y"], "--data table.csv has the text"),
+        (
+            "a,city,y\n1,Paris,0\n2,Rome,1\n",
+            ["--target", "y"],
+            "the text 'Paris' in column 'city', line 2",
+        ),
+        ("a,y\n1,0\n,1\n", ["--target", "y"], "--data table.csv has nothing in column 'a'"),
+        ("a,y\n1,0\nnan,1\n", ["--target", "y"], "'nan' in column 'a', line 3"),
         (
             "a,y\n1,0\n,1\n",
             ["--target", "y"],
-            "in line 3, where a number is needed; fill it in, del",
+            "line 3, where a number is needed; fill it in, del",
         ),
-        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "'table.csv' has nothing in line 4; fill it in"),
-        ("a,y\n1,0\n2\n", ["--target", "y"], "line 3 has 1 cells, but there are 2 columns"),
+        ("a,y\n\n1,0\n2,\n", ["--target", "y"], "has nothing in column 'y', line 4; fill it in"),
+        ("a,y\n1,0\n2\n", ["--target", "y"], "has 1 cells in line 3, but there are 2 columns"),
         ("a,y\n1,0\n", [], "needs a target; name its column: --target-column y"),
         ("a,why\n1,0\n", ["--target", "y"], "did you mean 'why'?"),
         (
             "a,y\n1,0\n",
             ["--target", "y", "--client-column", "b"],
-            "data.client_column = 'b' is not",
+            "--client-column b is not known",
         ),
-        ("a,y\n1,0\n2,0\n", ["--target", "y"], "has only the value '0': nothing to learn"),
+        (
+            "a,y\n1,0\n2,0\n",
+            ["--target", "y"],
+            "the value '0' in column 'y': nothing to learn",
+        ),
         ("a,y\n", ["--target", "y"], "has no rows"),
         ("", ["--target", "y"], "must start with a line of two or more different column names"),
-        ("y,z\n1,0\n", ["--target", "y", "--set", "data.drop=z"], "no column to learn from"),
-        ("a,y\n1,0\n", ["--target", "y", "--set", "data.tset=0.1"], "did you mean 'test'?"),
-        ("a,y\n1,0\n", ["--target", "y", "--set", "data.test=2.0"], "between 0 and 1"),
+        ("y,z\n1,0\n", ["--target", "y", "--set", "data_option.drop=z"], "no column to learn from"),
+        ("a,y\n1,0\n", ["--target", "y", "--set", "data_option.tset=0.1"], "did you mean 'test'?"),
+        ("a,y\n1,0\n", ["--target", "y", "--set", "data_option.test=2.0"], "between 0 and 1"),
         (
             "a,y\n1,b\n2,c\n",
-            ["--target", "y", "--set", "data.task=regression"],
-            "'b', which is not",
+            ["--target", "y", "--set", "data_option.task=regression"],
+            "has 'b' in column 'y', which is not",
         ),
         ("a,y\n1,0\n", ["--target", "y", "--data-dir", "x"], "is for named data sets"),
         (
             "a,y\n" + "".join(f"1,{i}\n" for i in range(40)),
             ["--target", "y"],
-            "40 different values in 40 rows, too many for classes",
+            "40 different values in column 'y' of 40 rows, too many for classes",
         ),
     ],
 )
@@ -171,11 +188,11 @@ def test_a_missing_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_changed_table_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     write()
-    argv = [*TABLE, "--set", "data.drop=hospital", *FEW, "--clients", "4"]
+    argv = [*TABLE, "--set", "data_option.drop=hospital", *FEW, "--clients", "4"]
     result(capsys, "run", *argv, "--out", "run.sqlite")
     write(seed=1)
     err = refused(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")
-    assert "data.name = 'table.csv' has changed" in err
+    assert "--data table.csv has changed" in err
     write()
     assert result(capsys, "run", "--resume", "run.sqlite", "--rounds", "9")["rounds"] == 9
 
@@ -200,7 +217,7 @@ def test_compare_tune_and_sweep_on_a_table(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_regression_has_no_accuracy_to_tune_by(capsys: pytest.CaptureFixture[str]) -> None:
     write(ill="number")
-    argv = [*TABLE, "--set", "data.drop=hospital", *FEW]
+    argv = [*TABLE, "--set", "data_option.drop=hospital", *FEW]
     assert "no accuracy, which tune and sweep need" in refused(capsys, "tune", "fedavg", *argv)
 
 
@@ -271,10 +288,10 @@ def test_what_a_function_may_return(
 
 def test_options_of_a_function(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["run", "--data", f"{module}:clients", *FEW, "--set"]
-    assert result(capsys, *argv, "data.count=6")["system"]["N"] == 6
-    assert "did you mean 'count'?" in refused(capsys, *argv, "data.cout=6")
+    assert result(capsys, *argv, "data_option.count=6")["system"]["N"] == 6
+    assert "did you mean 'count'?" in refused(capsys, *argv, "data_option.cout=6")
     sentence = "'own_module:clients' has no option 'm'; choose from count, test\n"
-    assert sentence in refused(capsys, *argv, "data.m=6")
+    assert sentence in refused(capsys, *argv, "data_option.m=6")
     Path("no_python.py").write_text("def f(:\n")
     assert "could not be imported: SyntaxError" in refused(capsys, "run", "--data", "no_python:f")
 
@@ -307,7 +324,7 @@ def test_samples_that_differ_every_time_are_noticed(
 def test_settings_may_stand_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     write()
     Path("exp.toml").write_text(
-        '[data]\nname = "table.csv"\ntarget = "ill"\nclient_column = "hospital"\n'
-        "[system]\nS = 3\nK = 1\nT = 2\n"
+        'data = "table.csv"\nper_round = 3\nlocal_steps = 1\nrounds = 2\n'
+        '[data_option]\ntarget = "ill"\nclient_column = "hospital"\n'
     )
     assert result(capsys, "run", "exp.toml")["system"] == {"N": 3, "S": 3, "K": 1, "T": 2}

@@ -39,7 +39,7 @@ def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFi
     assert keys | {"seconds_per_round", "theta_sha256", "run"} <= result.keys()
     record = Record.open(Path(result["run"]))
     assert record.history()[-1]["accuracy"] == result["accuracy"]
-    assert record.facts().config["model"]["name"] == result["model"] == "mlp"
+    assert record.facts().settings["model"] == result["model"] == "mlp"
 
 
 def test_text_has_the_steps_and_their_formulas_then_the_costs(
@@ -66,21 +66,21 @@ def test_what_is_suggested_next_is_the_same_run_with_another_method(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     more = ["--partition", "iid", "--model", "logistic", "--local-epochs", "1", "--seed", "3"]
-    argv = ["run", "--clients", "6", "--rounds", "2", *more, "--set", "data.validation=0.1"]
+    argv = ["run", "--clients", "6", "--rounds", "2", *more, "--set", "validation=0.1"]
     assert main(argv) == 0
     out = capsys.readouterr().out
     assert "opening" not in out
     line = out.splitlines()[-1]
     assert line == (
-        "  tunefree run --algorithm fedavg --set algorithm.eta=0.1 --data digits --clients 6 "
-        "--per-round 6 --rounds 2 --local-epochs 1 --partition iid --set data.validation=0.1 "
+        "  tunefree run --algorithm fedavg --set option.eta=0.1 --data digits --clients 6 "
+        "--per-round 6 --rounds 2 --local-epochs 1 --partition iid --set validation=0.1 "
         "--model logistic --seed 3"
     )
     assert main(line.split()[1:]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-2:] == [
         "next: the same with nothing to tune:",
-        line.replace(" --algorithm fedavg --set algorithm.eta=0.1", ""),
+        line.replace(" --algorithm fedavg --set option.eta=0.1", ""),
     ]
 
 
@@ -97,11 +97,12 @@ def test_the_same_command_is_bit_identical_in_a_new_file(
 
 def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[str]) -> None:
     Path("exp.toml").write_text(
-        "[system]\nN = 7\nS = 3\nK = 2\nT = 5\n"
-        '[algorithm]\nname = "fedavg"\neta = 0.3\n[model]\nname = "mlp"\nhidden = 9\n'
+        "clients = 7\nper_round = 3\nlocal_steps = 2\nrounds = 5\n"
+        'algorithm = "fedavg"\nmodel = "mlp"\n[option]\neta = 0.3\n[model_option]\nhidden = 9\n'
     )
     assert (
-        main(["run", "exp.toml", "--rounds", "6", "--set", "system.K=1", "--format", "json"]) == 0
+        main(["run", "exp.toml", "--rounds", "6", "--set", "local_steps=1", "--format", "json"])
+        == 0
     )
     result = json.loads(capsys.readouterr().out)
     assert result["system"] == {"N": 7, "S": 3, "K": 1, "T": 6}
@@ -110,13 +111,13 @@ def test_settings_from_a_file_then_flags_then_set(capsys: pytest.CaptureFixture[
 
 
 def test_explicit_steps_for_a_study(capsys: pytest.CaptureFixture[str]) -> None:
-    study = ["--set", "algorithm.eta=0.01", "--set", "algorithm.explicit_steps=true"]
+    study = ["--set", "option.eta=0.01", "--set", "explicit_steps=true"]
     assert main([*SMALL, *study]) == 0
     assert "eta   = 0.01      given" in capsys.readouterr().out
 
 
 def test_a_step_is_given_or_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--algorithm", "fedavgm", "--set", "algorithm.eta=0.1"]) == 0
+    assert main([*SMALL, "--algorithm", "fedavgm", "--set", "option.eta=0.1"]) == 0
     out = capsys.readouterr().out
     assert "eta   = 0.1       given" in out
     assert "mu    = 0.9       default" in out
@@ -124,7 +125,7 @@ def test_a_step_is_given_or_its_default(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_constants_of_a_paper_have_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    study = ["--set", "algorithm.gamma=1", "--set", "algorithm.explicit_steps=true"]
+    study = ["--set", "option.gamma=1", "--set", "explicit_steps=true"]
     assert main([*SMALL, "--algorithm", "delta_sgd", *study, "--out", "mine.sqlite"]) == 0
     out = capsys.readouterr().out
     assert "gamma = 1         given" in out
@@ -182,34 +183,34 @@ def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -
         (["--algorithm", "padamfd"], "did you mean 'padamfed'?"),
         (["--data", "digit"], "did you mean 'digits'?"),
         (["--model", "cnn_mnst"], "did you mean 'cnn_mnist'?"),
-        (["--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
-        (["--local-steps", "0"], "system.K = 0 is too small"),
-        (["--rounds", "0"], "system.T = 0 is too small"),
-        (["--batch-size", "0"], "data.batch_size = 0 is too small"),
+        (["--per-round", "7"], "--per-round 7 exceeds --clients = 6"),
+        (["--local-steps", "0"], "--local-steps 0 is too small"),
+        (["--rounds", "0"], "--rounds 0 is too small"),
+        (["--batch-size", "0"], "--batch-size 0 is too small"),
         (["--clients", "5000"], "1438 samples cannot be split across 5000 clients"),
         (["--partition", "dirichlet:0"], "alpha"),
         (["--partition", "dirichlet:-1"], "alpha"),
         (["--partition", "diriclet:0.1"], "did you mean 'dirichlet'?"),
         (["--partition", "dirichlet"], "dirichlet"),
-        (["--set", "algorithm.eta=0.1"], "PAdaMFed takes no step size"),
+        (["--set", "option.eta=0.1"], "PAdaMFed takes no step size"),
         (
-            ["--algorithm", "delta_sgd", "--set", "algorithm.gamma=1"],
+            ["--algorithm", "delta_sgd", "--set", "option.gamma=1"],
             "Delta-SGD takes no step size: its gamma, delta, eta_0 are constants of its paper",
         ),
-        (["--set", "algorithm.lr=0.1"], "PAdaMFed takes no step size"),
+        (["--set", "option.lr=0.1"], "PAdaMFed takes no step size"),
         (["--set", "nonsense"], "must look like key=value"),
         (["--compressor", "top:0.1"], "PAdaMFed sends whole vectors"),
         (["--algorithm", "comparfrefl", "--compressor", "topp:0.1"], "did you mean 'top'?"),
         (["--algorithm", "scallion", "--compressor", "top:0.1"], "is not unbiased"),
         (["--concurrency", "4"], "belong to the buffered schedule"),
-        (["--schedule", "buffered", "--concurrency", "2"], "concurrency = 2 is out of range"),
+        (["--schedule", "buffered", "--concurrency", "2"], "--concurrency 2 is out of range"),
         (["--delays", "mildly"], "mild"),
         (["--fleet", "poll"], "did you mean 'pool'?"),
         (["--kernels", "batch-major"], "did you mean 'batch-minor'?"),
         (["--out", "/proc/nowhere/run.sqlite"], "cannot be written"),
         (["--out", "/proc/run.sqlite"], "'/proc/run.sqlite' cannot be written ("),
-        (["--out", "."], "run.out = '.' is a folder; give a file"),
-        (["--device", "warp"], "run.device = 'warp' cannot be used here"),
+        (["--out", "."], "--out . is a folder; give a file"),
+        (["--device", "warp"], "--device warp cannot be used here"),
         (["--model", "nowhere:build"], "could not be imported"),
     ],
 )
@@ -234,7 +235,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
         (["run", "--per-round", "ten"], "invalid int value: 'ten' (see"),
         (["rnu"], "invalid choice: 'rnu'"),
         (["rnu"], "did you mean run?"),
-        (["run", "--lr", "0.1"], "one takes it as --set algorithm.eta=0.1"),
+        (["run", "--lr", "0.1"], "one takes it as --set option.eta=0.1"),
         (["run", "--learning-rate=0.1"], "step sizes follow from --per-round and --local-steps"),
         (["compare", "fedavg", "--eta", "1"], "one takes it as in fedavg:eta=0.1"),
         (["flower", "up", "--tsl"], "did you mean --tls?"),
@@ -267,7 +268,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_diverged_baseline_is_reported_and_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["--algorithm", "fedavg", "--set", "algorithm.eta=1e30", "--out", "run.sqlite"]
+    argv = ["--algorithm", "fedavg", "--set", "option.eta=1e30", "--out", "run.sqlite"]
     assert main([*SMALL, *argv]) == 1
     out, err = capsys.readouterr()
     assert "test accuracy" not in out

@@ -19,34 +19,32 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 import tunefree
-from tunefree import config
 from tunefree.cli import main
 from tunefree.record import Facts, Line, Record
 from tunefree.run.assemble import prepare
+from tunefree.settings import Settings, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
-def settings(path: Path, **more: object) -> config.Config:
-    keys: dict[str, object] = {"system.N": 6, "system.S": 2, "system.K": 2, "system.T": 6}
-    keys |= {"run.out": str(path), "run.eval_every": 3, "model.name": "logistic"}
-    keys["algorithm.name"] = "padamfed"
-    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+def settings(path: Path, **more: object) -> Settings:
+    keys: dict[str, object] = {"clients": 6, "per_round": 2, "local_steps": 2, "rounds": 6}
+    keys |= {"out": str(path), "eval_every": 3, "model": "logistic"}
+    keys["algorithm"] = "padamfed"
+    return load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("runs")
-    for _ in prepare(settings(folder / "done.sqlite", run__seed=4)):
+    for _ in prepare(settings(folder / "done.sqlite", seed=4)):
         pass
     stopped = iter(prepare(settings(folder / "deep" / "stopped.sqlite")))
     for _ in islice(stopped, 3):
         pass
     stopped.close()
     with pytest.raises(ValueError, match="diverged"):
-        for _ in prepare(
-            settings(folder / "wild.sqlite", algorithm__name="fedavg", algorithm__eta=1e38)
-        ):
+        for _ in prepare(settings(folder / "wild.sqlite", algorithm="fedavg", option__eta=1e38)):
             pass
     (folder / "torn.sqlite").write_text("this was never a run" * 99)
     running = prepare(settings(folder / "now.sqlite"))

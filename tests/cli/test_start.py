@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import config
-from tunefree.cli import main, settings
+from tunefree import derive
+from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
 from tunefree.run.assemble import Run, prepare, resume_command
+from tunefree.settings import Settings, load
 
 FEW = ["--clients=6", "--per-round=3", "--local-steps=2", "--fleet=serial", "--format=json"]
 CLIENTS = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(3)]
@@ -59,10 +60,10 @@ def rows(path: str) -> list[dict[str, float]]:
         return record.history()
 
 
-def chosen(out: str, **more: Any) -> config.Config:
-    keys = {"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 5, "run.fleet": "serial"}
-    keys |= {"run.out": out, "model.start": "base.sqlite", "model.lora": 2}
-    return config.load(None, keys | more)
+def chosen(out: str, **more: Any) -> Settings:
+    keys = {"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 5, "fleet": "serial"}
+    keys |= {"out": out, "start": "base.sqlite", "lora": 2}
+    return load(None, keys | more)
 
 
 def whole(run: Run) -> str:
@@ -85,7 +86,7 @@ def test_a_run_starts_where_another_ended(lora: str, capsys: pytest.CaptureFixtu
 
 
 def test_adapters_depend_on_the_seed_only() -> None:
-    cases: list[dict[str, Any]] = [{}, {"model.start": ""}, {"run.seed": 1}]
+    cases: list[dict[str, Any]] = [{}, {"start": ""}, {"seed": 1}]
     one, other, later = (
         prepare(chosen(f"{i}.sqlite", **more)).objective.theta0 for i, more in enumerate(cases)
     )
@@ -122,17 +123,17 @@ def test_its_model_is_exported_with_all_weights(capsys: pytest.CaptureFixture[st
 def test_it_does_not_resume_from_other_weights(
     lora: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = iter(prepare(chosen("run.sqlite", **{"model.lora": lora})))
+    steps = iter(prepare(chosen("run.sqlite", **{"lora": lora})))
     next(steps), next(steps)
     steps.close()
     resume = ["run", "--resume", "run.sqlite"]
     assert main(["run", "--resume", "base.sqlite", "--rounds=4", "--fleet=serial"]) == 0
-    assert "model.start = 'base.sqlite' has changed: its weights had" in refused(capsys, *resume)
+    assert "--start base.sqlite has changed: its weights had" in refused(capsys, *resume)
     if lora:
         err = refused(capsys, "export", "run.sqlite", "--state-dict", "other.pt")
         assert "has changed" in err
     Path("base.sqlite").unlink()
-    assert "model.start = 'base.sqlite' does not exist; give a run" in refused(capsys, *resume)
+    assert "--start base.sqlite does not exist; give a run" in refused(capsys, *resume)
     assert len(rows("run.sqlite")) == 2
 
 
@@ -142,7 +143,7 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "base.sqlite", "--safetensors", "vectors.safetensors"]) == 0
     capsys.readouterr()
     for words, sentence in (
-        (["--start=gone.pt"], "model.start = 'gone.pt' does not exist"),
+        (["--start=gone.pt"], "--start gone.pt does not exist"),
         (["--start=vectors.safetensors"], "export the model with --state-dict"),
         (["--start=notes.txt"], "'notes.txt' is not a run file"),
         (
@@ -150,8 +151,11 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
             "does not fit the model: the model has no '3.weight'",
         ),
         (["--start=lora.sqlite"], "it has no '1.weight'"),
-        (["--start=base.pt", "--set=model.hidden=32"], r"'1.weight' has shape (64, 64) there"),
-        (["--lora=-1"], "model.lora = -1 is too small"),
+        (
+            ["--start=base.pt", "--set=model_option.hidden=32"],
+            r"'1.weight' has shape (64, 64) there",
+        ),
+        (["--lora=-1"], "--lora -1 is too small"),
         (
             ["--lora=2", "--data=synthetic-quadratic", "--clients=100", "--partition=natural"],
             "needs a model with",
@@ -163,12 +167,12 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_settings_depend_on_the_weights() -> None:
     """By this `compare`, `tune` and `sweep` know which runs are finished."""
-    given: dict[str, object] = {"model.start": "base.pt"}
-    first = settings.load(None, given)
-    assert first == settings.load(None, given)
+    given: dict[str, object] = {"start": "base.pt"}
+    first = derive.settings(None, given)
+    assert first == derive.settings(None, given)
     state = torch.load("base.pt", weights_only=True)
     torch.save({name: each + 0.5 for name, each in state.items()}, "base.pt")
-    assert settings.load(None, given).canonical() != first.canonical()
+    assert derive.settings(None, given).asdict() != first.asdict()
 
 
 def test_a_module_of_your_own_has_its_weights_already() -> None:

@@ -12,7 +12,6 @@ from torch import nn
 
 import tunefree
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic
-from tunefree.config import Schedule
 from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
@@ -28,6 +27,7 @@ from tunefree.methods.scaffold import Scaffold
 from tunefree.record import Record
 from tunefree.schedule.exchange import Absence
 from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import Schedule
 
 SYS = System(N=9, S=4, K=3, T=60)
 LATE = 2  # calls of work after which a late reply arrives

@@ -14,9 +14,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree import config
 from tunefree.cli import main
-from tunefree.config import from_arguments
 from tunefree.core import System, Vec
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
@@ -26,21 +24,22 @@ from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.record import Record
 from tunefree.run.assemble import Run, own_data, prepare, resume_command
+from tunefree.settings import Settings, load
 
-TINY = {"system.N": 8, "system.S": 3, "system.K": 2, "system.T": 7, "model.name": "logistic"}
-BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.dropout": 0.2}
+TINY = {"clients": 8, "per_round": 3, "local_steps": 2, "rounds": 7, "model": "logistic"}
+BUFFERED = {"schedule": "buffered", "concurrency": 6, "dropout": 0.2}
 ONE_TRIP = [name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
-def settings(path: Path, **more: Any) -> config.Config:
-    keys = {"run.out": str(path), "run.fleet": "serial", "run.eval_every": 3} | TINY
-    return config.load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
+def settings(path: Path, **more: Any) -> Settings:
+    keys = {"out": str(path), "fleet": "serial", "eval_every": 3} | TINY
+    return load(None, keys | {key.replace("__", "."): v for key, v in more.items()})
 
 
 def everyone(name: str) -> dict[str, Any]:
     """Local SGD-C works only if all clients take part."""
-    return {"system__S": 8} if name == "local_sgd_c" else {}
+    return {"per_round": 8} if name == "local_sgd_c" else {}
 
 
 def whole(run: Run) -> str:
@@ -82,7 +81,7 @@ def same_end(tmp_path: Path, stops: list[int], **more: Any) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_method_resumes(name: str, tmp_path: Path) -> None:
-    same_end(tmp_path, [3, 2], algorithm__name=name, **everyone(name))
+    same_end(tmp_path, [3, 2], algorithm=name, **everyone(name))
 
 
 @pytest.mark.parametrize("name", ONE_TRIP)
@@ -90,7 +89,7 @@ def test_every_buffered_method_resumes(name: str, tmp_path: Path) -> None:
     more = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
     if name == "local_sgd_c":
         pytest.skip("needs every client at every step")
-    same_end(tmp_path, [4, 1], algorithm__name=name, **more)
+    same_end(tmp_path, [4, 1], algorithm=name, **more)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8])
@@ -101,11 +100,11 @@ def test_before_the_opening_and_after_the_end(rows: int, tmp_path: Path) -> None
 @pytest.mark.parametrize("dispatch", ["immediate", "queue"])
 def test_other_dispatch_and_delays(dispatch: str, tmp_path: Path) -> None:
     more = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
-    same_end(tmp_path, [3, 3], **more, schedule__dispatch=dispatch, schedule__delays="large")
+    same_end(tmp_path, [3, 3], **more, dispatch=dispatch, delays="large")
 
 
 def test_the_virtual_clock_of_synchronous_rounds_resumes(tmp_path: Path) -> None:
-    same_end(tmp_path, [4], schedule__delays="mild")
+    same_end(tmp_path, [4], delays="mild")
 
 
 def test_the_pool_resumes_where_serial_stopped(tmp_path: Path) -> None:
@@ -117,12 +116,12 @@ def test_the_pool_resumes_where_serial_stopped(tmp_path: Path) -> None:
 
 
 def test_fewer_commits_lose_no_whole_step_when_stopped(tmp_path: Path) -> None:
-    same_end(tmp_path, [3, 2], run__commit_every=4)
+    same_end(tmp_path, [3, 2], commit_every=4)
 
 
 def test_commits_come_as_often_as_asked(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
-    run = prepare(settings(path, run__commit_every=3))
+    run = prepare(settings(path, commit_every=3))
     kept = []
     for _ in run:
         run.record.settle()
@@ -201,7 +200,8 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
     choices = {key: CHOICES[key] for key in ("rounds", "per_round", "local_steps", "batch_size")}
     choices |= {"algorithm": "scaffold", "seed": 5, "commit_every": 3, "fleet": "serial"}
     clients = federation_from(data())
-    settings = from_arguments(choices | {"out": str(path)}, len(clients), {"eta": 0.1})
+    choices |= {"out": str(path), "clients": len(clients), "option.eta": 0.1}
+    settings = load(None, choices)
     run = own_data(settings, model(), clients, None, None)
     start, calls = run._start, list[Any]()
 
@@ -251,7 +251,7 @@ def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
 def test_a_diverged_run_cannot_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     with pytest.raises(ValueError, match="diverged"):
-        whole(prepare(settings(path, algorithm__name="fedavg", algorithm__eta=1e38)))
+        whole(prepare(settings(path, algorithm="fedavg", option__eta=1e38)))
     with pytest.raises(ConfigError, match="has diverged and cannot be resumed"):
         resume_command(path)
 
@@ -272,8 +272,8 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     [
         ("--local-steps", "5"),
         ("--rounds", "5", "--seed", "1"),
-        ("--set", "algorithm.eta=1"),
-        ("--set", "system.T=9"),
+        ("--set", "option.eta=1"),
+        ("--set", "rounds=9"),
         ("a.toml",),
     ],
 )

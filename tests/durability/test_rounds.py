@@ -106,7 +106,7 @@ def test_its_file_has_the_new_rounds(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("rows", [0, 1, 4])
 def test_an_interrupted_run_continues(rows: int, tmp_path: Path) -> None:
     for name, T in (("whole", 9), ("a", 7)):
-        chosen = settings(tmp_path / f"{name}.sqlite", algorithm__name="scaffold", system__T=T)
+        chosen = settings(tmp_path / f"{name}.sqlite", algorithm="scaffold", rounds=T)
         if name == "whole":
             whole(prepare(chosen))
         else:
@@ -123,35 +123,31 @@ def test_an_interrupted_run_continues(rows: int, tmp_path: Path) -> None:
 
 def test_one_that_stops_before_its_first_new_round_keeps_the_new_end(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    whole(prepare(settings(path, algorithm__name="fedavg")))
+    whole(prepare(settings(path, algorithm="fedavg")))
     stop(resume_command(path, "serial", rounds=9), 0)
     whole(resume_command(path, "serial"))
     assert Record.open(path).last() == (8, 0)
 
 
 def test_the_pool_continues_to_more_rounds(tmp_path: Path) -> None:
-    expected = whole(
-        prepare(settings(tmp_path / "whole.sqlite", algorithm__name="scaffold", system__T=9))
-    )
+    expected = whole(prepare(settings(tmp_path / "whole.sqlite", algorithm="scaffold", rounds=9)))
     path = tmp_path / "a.sqlite"
-    whole(prepare(settings(path, algorithm__name="scaffold")))
+    whole(prepare(settings(path, algorithm="scaffold")))
     assert whole(resume_command(path, "pool", 2, rounds=9)) == expected
 
 
 def test_fewer_commits_lose_nothing(tmp_path: Path) -> None:
-    more = {"algorithm__name": "scaffold", "run__commit_every": 4}
-    expected = whole(prepare(settings(tmp_path / "whole.sqlite", **more, system__T=9)))
+    more = {"algorithm": "scaffold", "commit_every": 4}
+    expected = whole(prepare(settings(tmp_path / "whole.sqlite", **more, rounds=9)))
     path = tmp_path / "a.sqlite"
     whole(prepare(settings(path, **more)))
     assert whole(resume_command(path, "serial", rounds=9)) == expected
 
 
 def test_an_interrupted_run_may_end_earlier(tmp_path: Path) -> None:
-    expected = whole(
-        prepare(settings(tmp_path / "whole.sqlite", algorithm__name="fedavg", system__T=5))
-    )
+    expected = whole(prepare(settings(tmp_path / "whole.sqlite", algorithm="fedavg", rounds=5)))
     path = tmp_path / "a.sqlite"
-    stop(prepare(settings(path, algorithm__name="fedavg")), 4)
+    stop(prepare(settings(path, algorithm="fedavg")), 4)
     assert whole(resume_command(path, "serial", rounds=5)) == expected
     assert scores(path) == scores(tmp_path / "whole.sqlite")
     assert Record.open(path).summary().planned_rounds == 5
@@ -169,7 +165,7 @@ def test_an_interrupted_run_may_end_earlier(tmp_path: Path) -> None:
             "3",
             "rounds = 3 is too small: 'a.sqlite' has finished 4 of its 4 rounds already",
         ),
-        ("fedavg", "0", "system.T = 0 is too small; it must be at least 1"),
+        ("fedavg", "0", "rounds = 0 is too small; it must be at least 1"),
     ],
 )
 def test_wrong_rounds_are_refused_and_the_file_stays_unchanged(
@@ -187,7 +183,7 @@ def test_wrong_rounds_are_refused_and_the_file_stays_unchanged(
 
 def test_rounds_that_are_done_are_too_few_for_an_interrupted_run(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    stop(prepare(settings(path, algorithm__name="fedavg")), 4)
+    stop(prepare(settings(path, algorithm="fedavg")), 4)
     for rounds in (2, 3):
         with pytest.raises(ConfigError, match="has finished 3 of its 7 rounds already; give more"):
             resume_command(path, rounds=rounds)
@@ -202,8 +198,8 @@ def test_the_same_rounds_change_nothing(algorithm: str, capsys: pytest.CaptureFi
 
 
 def test_steps_given_by_hand_do_not_depend_on_rounds() -> None:
-    steps = [f"--set=algorithm.{name}=0.1" for name in ("eta", "gamma", "beta")]
-    words = (*steps, "--set=algorithm.explicit_steps=true")
+    steps = [f"--set=option.{name}=0.1" for name in ("eta", "gamma", "beta")]
+    words = (*steps, "--set=explicit_steps=true")
     run("whole.sqlite", 9, *words, algorithm="padamfed")
     run("a.sqlite", 6, *words, algorithm="padamfed")
     assert resume("a.sqlite", "--rounds", "9") == 0
@@ -228,7 +224,7 @@ def test_train_continues_to_more_rounds(
     assert longer.theta_sha256 == expected.theta_sha256
     assert len(longer.history) == 15
     facts = longer.record.facts()
-    assert (facts.system["T"], facts.config["system"]["T"], facts.door) == (14, 14, "train")
+    assert (facts.system["T"], facts.settings["rounds"], facts.door) == (14, 14, "train")
     again = tunefree.resume(path, model(), data(), progress=False, **made)
     assert again.theta_sha256 == expected.theta_sha256
 
@@ -271,7 +267,7 @@ def test_an_older_file_of_train_continues_to_more_rounds(tmp_path: Path) -> None
 
 
 def test_a_batch_does_not_take_a_longer_run_for_its_own(tmp_path: Path) -> None:
-    planned = plan(tmp_path, "fedavg", settings(Path("unused"), algorithm__name="fedavg"))
+    planned = plan(tmp_path, "fedavg", settings(Path("unused"), algorithm="fedavg"))
     run_all([planned], workers=1)
     whole(resume_command(planned.path, "serial", rounds=9))
     with pytest.raises(ConfigError, match="contains another run"):

@@ -14,13 +14,13 @@ import torch
 pytest.importorskip("ray")
 
 from tests.problem import Problem, QuadraticOracle, quadratic, simulate
-from tunefree.config import load
 from tunefree.core import Oracle, System
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Job
 from tunefree.fleet.ray import Ray
 from tunefree.methods.registry import build
 from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import load
 
 pytestmark = [
     pytest.mark.slow,  # a cluster takes seconds to start
@@ -89,8 +89,8 @@ def test_a_run_on_ray_has_the_bits_of_a_serial_one(tmp_path: Path) -> None:
 
     prints = set()
     for fleet in ("ray", "serial"):
-        settings = {"system.N": 6, "system.S": 3, "system.T": 40, "run.workers": 2}
-        settings |= {"run.fleet": fleet, "run.out": str(tmp_path / f"{fleet}.sqlite")}  # type: ignore[dict-item]
+        settings = {"clients": 6, "per_round": 3, "rounds": 40, "workers": 2}
+        settings |= {"fleet": fleet, "out": str(tmp_path / f"{fleet}.sqlite")}  # type: ignore[dict-item]
         run = prepare(load(None, settings))
         for _ in run:
             pass

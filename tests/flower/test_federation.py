@@ -178,7 +178,7 @@ def test_a_run_resumes_for_more_rounds(first: int | None, tmp_path: Path) -> Non
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[field], theirs[field]) for field in ours)
     facts = longer.record.facts()
-    assert (facts.system["T"], facts.config["system"]["T"], facts.state) == (8, 8, "done")
+    assert (facts.system["T"], facts.settings["rounds"], facts.state) == (8, 8, "done")
     _, rows = trained(rounds_of(tmp_path / "b", 8))
     assert rows == []
 

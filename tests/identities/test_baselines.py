@@ -110,7 +110,7 @@ def test_fednova_with_equal_work_is_what_its_clients_do(sys: System) -> None:
 def test_fednova_takes_momentum_or_the_proximal_term() -> None:
     with pytest.raises(ConfigError, match="cannot be combined"):
         build("fednova", PARTIAL, {"rho": 0.5, "mu": 0.5})
-    with pytest.raises(ConfigError, match="algorithm.rho = 1.0 is out of range"):
+    with pytest.raises(ConfigError, match="option.rho = 1.0 is out of range"):
         build("fednova", PARTIAL, {"rho": 1.0})
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tunefree.config import load
 from tunefree.core import System
 from tunefree.methods.registry import REGISTRY, configure, note_no_momentum
+from tunefree.settings import load
 
 WITH_THEORY = [name for name, cls in REGISTRY.items() if cls.about.steps]
 
@@ -26,11 +26,11 @@ def systems(draw: st.DrawFn) -> System:
 
 def theory(name: str, sys: System) -> tuple[Any, list[str]]:
     """The algorithm, and what is printed about it."""
-    constants = {f"system.{letter}": value for letter, value in sys._asdict().items()}
-    settings = load(None, {"algorithm.name": name, **constants})
+    names = ("clients", "per_round", "local_steps", "rounds")
+    settings = load(None, {"algorithm": name, **dict(zip(names, sys, strict=True))})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        algo = configure(settings, ((5,),))
+        algo = configure(settings, settings.system, ((5,),))
         note_no_momentum(algo)
     return algo, [str(warning.message) for warning in caught]
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from tunefree.config import Kernels
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models import build
 from tunefree.models.kernels import Conv, WideConv, chain_of
 from tunefree.models.objective import Objective
+from tunefree.settings import Kernels
 
 IMAGE = (1, 28, 28)
 
@@ -110,7 +110,7 @@ def test_who_convolves(name: str, image: tuple[int, ...], kinds: list[type]) -> 
 )
 def test_what_is_no_chain_is_left_to_torch(module: nn.Module) -> None:
     assert chain_of(module) is None
-    with pytest.raises(ConfigError, match="run.kernels = 'batch-minor' needs a Sequential"):
+    with pytest.raises(ConfigError, match="kernels = 'batch-minor' needs a Sequential"):
         Objective(module, kernels="batch-minor")
 
 

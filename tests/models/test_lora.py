@@ -102,5 +102,5 @@ def test_what_has_no_adapter_stays_as_it_is() -> None:
     assert isinstance(adapted, nn.Sequential)
     assert adapted[0] is grouped
     assert objective.d == 4 + 2
-    with pytest.raises(ConfigError, match="model.lora = 2 needs a model with linear or conv"):
+    with pytest.raises(ConfigError, match="lora = 2 needs a model with linear or conv"):
         with_adapters(build("quadratic", (2, 5), None), rank=2)

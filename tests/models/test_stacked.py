@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.func import functional_call, grad, vmap
 
-from tunefree.config import Kernels
 from tunefree.models import build
 from tunefree.models.objective import Objective
+from tunefree.settings import Kernels
 
 CLIENTS, BATCH = 3, 5
 

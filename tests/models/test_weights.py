@@ -38,7 +38,7 @@ def test_both_kinds_of_files_have_the_same_content(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_named(state: dict[str, torch.Tensor], sentence: str) -> None:
     model = nn.Linear(3, 2)
     before = model.weight.clone()
-    with pytest.raises(ConfigError, match=f"model.start = 'a.pt' does not fit .*{sentence}"):
+    with pytest.raises(ConfigError, match=f"start = 'a.pt' does not fit .*{sentence}"):
         weights.put(model, state, "a.pt")
     assert torch.equal(model.weight, before)
 

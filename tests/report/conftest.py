@@ -11,25 +11,25 @@ import pytest
 import torch
 
 import tunefree
-from tunefree import config
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
 from tunefree.run.assemble import Run, prepare
+from tunefree.settings import load
 
 SMALL: dict[str, object] = {
-    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8, "run.eval_every": 2},
-    "algorithm.name": "padamfed",
+    **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8, "eval_every": 2},
+    "algorithm": "padamfed",
 }
 FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}
 SEARCH = {"trials": 3, "rounds": 24, "samples": 999, "bits_up": 10, "bits_down": 20}
-BUFFERED = {"schedule.name": "buffered", "schedule.concurrency": 6, "schedule.delays": "large"}
+BUFFERED = {"schedule": "buffered", "concurrency": 6, "delays": "large"}
 
 
 def planned(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> Run:
-    """A tiny run, not yet started; `algorithm__eta` stands for `algorithm.eta`."""
+    """A tiny run, not yet started; `option__eta` stands for `option.eta`."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    always = {"run.out": str(out), "run.commit_every": 1}  # readers see every step at once
-    return prepare(config.load(None, SMALL | always | dotted), facts)
+    always = {"out": str(out), "commit_every": 1}  # readers see every step at once
+    return prepare(load(None, SMALL | always | dotted), facts)
 
 
 def run(out: Path, facts: Mapping[str, object] = {}, **settings: object) -> None:
@@ -42,16 +42,18 @@ def made(name: str, rows: Sequence[Mapping[str, float]] = (), /, **facts: Any) -
     return Summary(Path(f"{name}.sqlite"), Facts.read(facts), rows)
 
 
-def configured(seed: int | None = None, **dotted: object) -> dict[str, Any]:
-    """Settings as a run file stores them; unknown keys of a method are its options."""
-    tree: dict[str, Any] = {"algorithm": {"name": "fedavg", "options": {}}, "run": {}}
+def configured(seed: int | None = None, **settings: object) -> dict[str, Any]:
+    """Settings as a run file stores them; `option__eta` is an option."""
+    found: dict[str, Any] = {"algorithm": "fedavg", "option": {}}
     if seed is not None:
-        tree["run"]["seed"] = seed
-    for key, value in dotted.items():
-        section, _, name = key.partition("__")
-        inside = tree.setdefault(section, {})
-        (inside["options"] if section == "algorithm" else inside)[name] = value
-    return tree
+        found["seed"] = seed
+    for name, value in settings.items():
+        table, _, key = name.partition("__")
+        if key:
+            found.setdefault(table, {})[key] = value
+        else:
+            found[name] = value
+    return found
 
 
 def scores(*accuracies: float, **more: float) -> list[dict[str, float]]:
@@ -62,28 +64,28 @@ def scores(*accuracies: float, **more: float) -> list[dict[str, float]]:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    fedavg: dict[str, Any] = {"algorithm__name": "fedavg"}
+    fedavg: dict[str, Any] = {"algorithm": "fedavg"}
     for seed in (1, 2):
-        one = {"run__seed": seed}
+        one = {"seed": seed}
         free = FREE | {"title": "PAdaMFed", "label_counts": [[3, 0, 2]] * 6}
         run(folder / f"padamfed-{seed}.sqlite", free, **one)
         tuned = {"label": "FedAvg, tuned", "role": "method", "tuning": SEARCH}
-        run(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, algorithm__eta=0.1)
-    compressed = {"algorithm__name": "comparfrefl"}
+        run(folder / f"fedavg-{seed}.sqlite", tuned, **fedavg, **one, option__eta=0.1)
+    compressed = {"algorithm": "comparfrefl"}
     run(folder / "compressed.sqlite", FREE | {"title": "ComParFreFL"}, **compressed)
     buffered = {key.replace(".", "__"): value for key, value in BUFFERED.items()}
-    run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm__name="adamasfl")
+    run(folder / "late.sqlite", {"title": "Late"}, **buffered, algorithm="adamasfl")
     for eta in (0.01, 1.0):
         sweep = {"role": "sweep", "label": f"fedavg:eta={eta}", "title": "FedAvg"}
-        run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, algorithm__eta=eta)
+        run(folder / f"sweep-{eta}.sqlite", sweep, **fedavg, option__eta=eta)
     trial = {"role": "trial", "label": "scaffold:eta=0.1", "title": "SCAFFOLD"}
-    run(folder / "trial.sqlite", trial, algorithm__name="scaffold", algorithm__eta=0.1)
+    run(folder / "trial.sqlite", trial, algorithm="scaffold", option__eta=0.1)
     for name, facts in (
         ("diverged", {"label": "Too far"}),
         ("sweep-huge", {"role": "sweep", "title": "FedAvg"}),
     ):
         with pytest.raises(WireError):
-            run(folder / f"{name}.sqlite", facts, **fedavg, algorithm__eta=1e30)
+            run(folder / f"{name}.sqlite", facts, **fedavg, option__eta=1e30)
     return folder
 
 

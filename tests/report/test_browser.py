@@ -87,16 +87,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page with long names, many settings and large numbers."""
     many = []
     for n, name in enumerate(("comparfrefl", "scaffold_m", "defedavg_niid")):
-        options: dict[str, Any] = {
-            "algorithm__compressor": f"any:top:0.0{n + 1}|top:0.05|top:0.2|sign"
-        }
-        options |= {"system__T": 10**n, "schedule__concurrency": 7 * n, "data__batch_size": n}
+        options: dict[str, Any] = {"compressor": f"any:top:0.0{n + 1}|top:0.05|top:0.2|sign"}
+        options |= {"rounds": 10**n, "concurrency": 7 * n, "batch_size": n}
         for seed, state in ((0, "done"), (1, "diverged")):
             rounds = 3 if state == "done" else 2
             bits = {"bits_up": 123_456_789_012, "bits_down": 223_456_789_012, "samples": 10**7}
             values = {f"value_{key}": count - 1 for key, count in bits.items() if key != "samples"}
             more = {"loss": 1.5, "train_loss": 1.25, "seconds": 3.5, **bits, **values}
-            label = f"{name}@tuned:{options['algorithm__compressor']},explicit_steps=True"
+            label = f"{name}@tuned:{options['compressor']},explicit_steps=True"
             facts: dict[str, Any] = {
                 "label": label,
                 "state": state,
@@ -427,7 +425,7 @@ def test_figures_are_saved_as_svg_png_and_csv(page: Browser) -> None:
 
 
 def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path: Path) -> None:
-    rows = iter(planned(tmp_path / "a.sqlite", system__T=40))
+    rows = iter(planned(tmp_path / "a.sqlite", rounds=40))
     for _ in range(3):
         next(rows)
     asked = Asked(tmp_path)

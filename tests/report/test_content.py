@@ -138,7 +138,7 @@ def test_steps_come_with_their_formulas(workload: dict[str, Any]) -> None:
     ]
     assert method(workload, "PAdaMFed")["tuning_free"]
     assert not method(workload, "FedAvg, tuned")["tuning_free"]
-    hand = made("a", formulas={"eta": "1 / K"}, config={"algorithm": {"options": {"eta": 0.5}}})
+    hand = made("a", formulas={"eta": "1 / K"}, settings={"option": {"eta": 0.5}})
     assert not hand.facts.tuning_free
 
 
@@ -163,14 +163,14 @@ def test_a_file_without_facts(tmp_path: Path) -> None:
 
 
 def test_facts_of_another_shape_are_ignored() -> None:
-    odd = made("odd", config=3, tuning="x", steps=[1], label_counts=[[]], versions=None, sweep=1)
-    report = content([odd, made("odd", config=None, role="sweep"), made("odd", role="trial")])
+    odd = made("odd", settings=3, tuning="x", steps=[1], label_counts=[[]], versions=None, sweep=1)
+    report = content([odd, made("odd", settings=None, role="sweep"), made("odd", role="trial")])
     assert report["workloads"][0]["picture"] == {}
 
 
 def test_options_separate_methods_of_any_name() -> None:
     def fedavg(eta: float, N: int = 5, **facts: object) -> Summary:
-        return made("x", config=configured(algorithm__eta=eta, system__N=N), **facts)
+        return made("x", settings=configured(option__eta=eta, clients=N), **facts)
 
     def labels(*runs: Summary) -> list[str]:
         return [method.label for method in group(runs)]
@@ -181,15 +181,15 @@ def test_options_separate_methods_of_any_name() -> None:
     assert tuned == ["fedavg@tuned, eta = 0.1", "fedavg@tuned, eta = 0.2"]
     assert labels(fedavg(1, label="best"), fedavg(1.0, label="best")) == ["best"]
     apart = labels(fedavg(0.1, label="best"), fedavg(0.1, N=9, label="best"))
-    assert apart == ["best, N = 5", "best, N = 9"]
-    called = [made("x", title="FedAvg", train={"options": {"eta": eta}}) for eta in (0.1, 0.2)]
+    assert apart == ["best, clients = 5", "best, clients = 9"]
+    called = [made("x", title="FedAvg", settings={"option": {"eta": eta}}) for eta in (0.1, 0.2)]
     assert labels(*called) == ["FedAvg, eta = 0.1", "FedAvg, eta = 0.2"]
 
 
 def test_a_seed_counts_once_however_often_it_was_run() -> None:
     def run(name: str, state: str, *accuracies: float, seed: int | None = 1) -> Summary:
-        settings = configured(seed, algorithm__eta=0.1, run__out=name)
-        return made(name, scores(*accuracies), label="x", state=state, config=settings)
+        settings = configured(seed, option__eta=0.1, out=name)
+        return made(name, scores(*accuracies), label="x", state=state, settings=settings)
 
     half, whole = run("half", "interrupted", 0.1, 0.2, 0.3), run("whole", "done", 0.5, 0.6)
     other = run("other", "done", 0.7, 0.8, seed=2)
@@ -207,7 +207,7 @@ def test_a_seed_counts_once_however_often_it_was_run() -> None:
     no_seed = [run(name, "done", 0.5, seed=None) for name in "ab"]
     assert content(no_seed)["workloads"][0]["methods"][0]["seeds"] == 2
     assert "repeat" not in content(no_seed)["lead"]
-    trials = [made(n, role="trial", config=configured(1, algorithm__eta=0.1)) for n in "ab"]
+    trials = [made(n, role="trial", settings=configured(1, option__eta=0.1)) for n in "ab"]
     assert content(trials)["workloads"][0]["bill"][0]["search"]["trials"] == 2
 
 
@@ -219,10 +219,10 @@ def test_numbers_can_be_drawn() -> None:
 
 def test_where_each_step_size_came_from() -> None:
     facts = {"formulas": {"beta": "1 / T"}, "steps": {"eta": 0.3, "beta": 0.01, "gamma": 1.0}}
-    settings = configured(algorithm__eta=0.3, algorithm__s=2, algorithm__nesterov=True)
+    settings = configured(option__eta=0.3, option__s=2, option__nesterov=True)
 
     def origins(**more: object) -> dict[str, tuple[float, str]]:
-        lines = made("a", config=settings, **facts, **more).facts.step_sizes
+        lines = made("a", settings=settings, **facts, **more).facts.step_sizes
         return {name: (value, origin) for name, value, origin in lines}
 
     assert origins(tuning={**SEARCH, "chosen": {"eta": 0.3}}) == {
@@ -235,10 +235,10 @@ def test_where_each_step_size_came_from() -> None:
 
 
 def test_only_what_was_searched_counts_as_tuned() -> None:
-    settings = configured(1, algorithm__eta=0.3, algorithm__s=2.0)
+    settings = configured(1, option__eta=0.3, option__s=2.0)
 
     def tuned(tuning: object) -> tuple[object, object]:
-        (only,) = content([made("a", label="x", config=settings, tuning=tuning)])["workloads"]
+        (only,) = content([made("a", label="x", settings=settings, tuning=tuning)])["workloads"]
         return only["methods"][0]["searched"], only["bill"][0]["found"]
 
     assert tuned({**SEARCH, "chosen": {"eta": 0.3}}) == (["eta"], [{"eta": 0.3}])
@@ -247,9 +247,9 @@ def test_only_what_was_searched_counts_as_tuned() -> None:
 
 def test_validation_scores_are_named_and_separate() -> None:
     def run(name: str, validation: float, **facts: object) -> Summary:
-        settings = configured(1, algorithm__eta=0.1, data__name="digits")
-        settings["data"]["validation"] = validation
-        return made(name, scores(0.5, loss=1.0), config=settings, state="done", **facts)
+        settings = configured(1, option__eta=0.1, data="digits")
+        settings["validation"] = validation
+        return made(name, scores(0.5, loss=1.0), settings=settings, state="done", **facts)
 
     report = content([run("a", 0.0), run("b", 0.1), run("c", 0.1, role="trial")])
     test, validation = report["workloads"]
@@ -266,7 +266,7 @@ def test_validation_scores_are_named_and_separate() -> None:
 def test_a_mean_cost_is_of_full_trainings() -> None:
     def run(seed: int, state: str, *bits: int) -> Summary:
         rows = [{"t": t, "samples": 1, "bits_up": b, "bits_down": b} for t, b in enumerate(bits)]
-        settings, uploads = configured(seed, algorithm__eta=0.1), {0: len(bits)}
+        settings, uploads = configured(seed, option__eta=0.1), {0: len(bits)}
         facts = {"label": "x", "state": state, "config": settings, "tuning": SEARCH}
         return Summary(Path(f"{seed}.sqlite"), Facts.read(facts), rows, uploads=uploads)
 
@@ -398,7 +398,7 @@ def test_steps_of_an_own_algorithm_separate_its_runs(called: Any) -> None:
 def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
     def run(file: str, seed: int, model: str, **facts: object) -> Summary:
         identity = {"first model": model, "clients' data": "d", "inputs": "i"}
-        given = {"door": "train", "identity": identity, "config": configured(seed), **facts}
+        given = {"door": "train", "identity": identity, "settings": configured(seed), **facts}
         return made(file, scores(0.5), state="done", **given)
 
     def labels(*runs: Summary) -> list[str]:
@@ -409,7 +409,7 @@ def test_runs_of_one_name_may_make_their_model_by_their_seed() -> None:
     assert (
         len(labels(run("a", 0, "x"), run("b", 1, "y"))) == 2
     )  # no label says that they belong together
-    old = [made(n, scores(0.5), door="train", config=configured(0)) for n in "ab"]
+    old = [made(n, scores(0.5), door="train", settings=configured(0)) for n in "ab"]
     assert labels(*old) == ["fedavg"]  # older files without an identity
     assert content(old)["workloads"][0]["methods"][0]["seeds"] == 2
 
@@ -429,7 +429,7 @@ def test_own_measures_are_drawn_like_ours() -> None:
 
 def test_an_older_file_of_a_command_repeats_a_newer_one() -> None:
     identity = {"first model": "m", "clients' data": "d"}
-    facts = {"state": "done", "config": configured(1)}
+    facts = {"state": "done", "settings": configured(1)}
     old, new = (
         made("old", scores(0.5), **facts),
         made("new", scores(0.5), identity=identity, **facts),

@@ -14,15 +14,15 @@ from tunefree.report.content import content
 def swept(
     eta: float, accuracy: float, seed: int = 1, state: str = "done", T: int = 9, **facts: object
 ) -> Summary:
-    settings = configured(seed, algorithm__eta=eta, system__T=T)
+    settings = configured(seed, option__eta=eta, rounds=T)
     noted = {"role": "sweep", "title": "FedAvg", "sweep": {"over": "eta"}, "state": state}
     name = f"{eta}-{seed}-{T}"
-    return made(name, scores(accuracy), config=settings, **{**noted, **facts})
+    return made(name, scores(accuracy), settings=settings, **{**noted, **facts})
 
 
 def free(T: int, **settings: object) -> Summary:
     facts = {"title": "PAdaMFed", "formulas": {"gamma": "1 / T"}, "state": "done"}
-    return made(f"free-{T}", scores(0.7), config=configured(1, system__T=T, **settings), **facts)
+    return made(f"free-{T}", scores(0.7), settings=configured(1, rounds=T, **settings), **facts)
 
 
 def figures(*runs: Summary) -> list[dict[str, Any]]:
@@ -43,9 +43,9 @@ def test_a_diverged_seed_has_accuracy_0() -> None:
 
 def test_a_diverged_loss_is_excluded() -> None:
     def run(eta: float, seed: int, loss: float, state: str = "done") -> Summary:
-        settings = configured(seed, algorithm__eta=eta)
+        settings = configured(seed, option__eta=eta)
         rows = [{"t": 0, "loss": loss}]
-        return made(f"{eta}-{seed}", rows, config=settings, role="sweep", state=state)
+        return made(f"{eta}-{seed}", rows, settings=settings, role="sweep", state=state)
 
     (figure,) = figures(run(0.1, 1, 2.0), run(0.1, 2, 9e9, "diverged"), run(0.2, 1, 3.0))
     assert [point["mean"] for point in figure["lines"][0]["points"]] == [2.0, 3.0]
@@ -78,8 +78,8 @@ def test_no_width_where_nothing_works_or_the_sweep_is_running() -> None:
 def test_level_lines_are_of_the_same_setting() -> None:
     sweep = [swept(0.1, 0.8), swept(1.0, 0.3)]
     (figure,) = figures(*sweep, free(9), free(99))
-    assert [level["label"] for level in figure["level"]] == ["PAdaMFed, T = 9"]
-    (figure,) = figures(*sweep, free(9, schedule__name="buffered"))
+    assert [level["label"] for level in figure["level"]] == ["PAdaMFed, rounds = 9"]
+    (figure,) = figures(*sweep, free(9, schedule="buffered"))
     assert figure["level"] == []
 
 
@@ -87,7 +87,7 @@ def test_a_sweep_in_two_settings_is_two_figures() -> None:
     both = [swept(eta, 0.5, T=T) for T in (9, 99) for eta in (0.1, 1.0)]
     drawn = figures(*both, free(99))
     assert [(f["id"], f["title"], len(f["level"])) for f in drawn] == [
-        *(("eta", "eta, T = 9", 0), ("eta-2", "eta, T = 99", 1)),
+        *(("eta", "eta, rounds = 9", 0), ("eta-2", "eta, rounds = 99", 1)),
     ]
 
 
@@ -106,8 +106,8 @@ def test_a_swept_value_counts_a_seed_once() -> None:
 
 def test_a_sweep_is_drawn_by_every_score() -> None:
     def run(eta: float, recall: float) -> Summary:
-        settings = configured(1, algorithm__eta=eta)
-        facts = {"role": "sweep", "sweep": {"over": "eta"}, "state": "done", "config": settings}
+        settings = configured(1, option__eta=eta)
+        facts = {"role": "sweep", "sweep": {"over": "eta"}, "state": "done", "settings": settings}
         counts = [[5] * 4]
         return made(f"{eta}", scores(0.9, recall=recall), label_counts=counts, **facts)
 

@@ -14,7 +14,6 @@ import torch
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic, simulate_buffered
 from tests.schedule.naive import eager
 from tests.testing.variants import every_algorithm
-from tunefree.config import Schedule
 from tunefree.core import Algorithm, Exchange, System, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job
@@ -27,6 +26,7 @@ from tunefree.methods.padamfed import PAdaMFed
 from tunefree.schedule.delays import LAWS, Trace
 from tunefree.schedule.exchange import Absence, Step
 from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import Schedule
 
 SYS = System(N=9, S=3, K=2, T=25)
 MILD = LAWS["mild"]
@@ -196,10 +196,10 @@ def test_two_exchanges_a_round_are_refused() -> None:
             {"concurrency": 8, "dispatch": "immediate"},
             "concurrency = 8 is out of range; .* from S = 3 to N - S \\+ 1 = 7$",
         ),
-        ({"dropout": 1.0}, "schedule.dropout = 1.0 is too large; it must be below 1$"),
-        ({"dropout": -0.1}, "schedule.dropout = -0.1 is too small; it must be at least 0$"),
-        ({"timeout": -1.0}, "schedule.timeout = -1.0 is too small"),
-        ({"timeout": float("inf")}, "schedule.timeout = inf is too large"),
+        ({"dropout": 1.0}, "dropout = 1.0 is too large; it must be below 1$"),
+        ({"dropout": -0.1}, "dropout = -0.1 is too small; it must be at least 0$"),
+        ({"timeout": -1.0}, "timeout = -1.0 is too small"),
+        ({"timeout": float("inf")}, "timeout = inf is too large"),
         ({"timeout": 0.5}, "1000 jobs in a row got no reply with dropout = 0 and timeout = 0.5"),
     ],
 )

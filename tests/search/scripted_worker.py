@@ -10,12 +10,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tunefree.config import Config
+from tunefree.errors import ConfigError
 from tunefree.record import Facts, Record
+from tunefree.settings import Settings
 
 
-def act(config: Config, facts: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(config.run.out), facts["label"]
+def act(config: Settings, facts: dict[str, Any], pipe: Connection) -> None:
+    path, how = Path(config.out), facts["label"]
     tries = path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))
@@ -27,10 +28,14 @@ def act(config: Config, facts: dict[str, Any], pipe: Connection) -> None:
         pipe.send({"row": {"t": 0, "seconds": 0.1}})
         time.sleep(60)
     pipe.send({"note": "beta is 1"})
-    if how in ("refused", "failed"):
-        pipe.send({"end": how, "reason": f"{how} because"})
+    if how == "failed":
+        pipe.send({"end": how, "reason": "failed because"})
         return
-    Record.create(path, Facts.read({**facts, "state": "done", "config": config.asdict()})).close()
+    if how == "refused":
+        pipe.send({"end": how, "error": ConfigError("refused because", setting="seed", value=1)})
+        return
+    known = {**facts, "state": "done", "settings": config.asdict()}
+    Record.create(path, Facts.read(known)).close()
     pipe.send({"end": "done", "reason": ""})
 
 

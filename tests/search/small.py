@@ -6,15 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tunefree import config
-from tunefree.config import Config
 from tunefree.record import Record, Row
 from tunefree.search import worker
 from tunefree.search.batch import PlannedRun, Result, saved_result
+from tunefree.settings import Settings, load
 
 SIZES = {
-    **{"system.N": 6, "system.S": 3, "system.K": 2, "system.T": 8},
-    "run.eval_every": 2,
+    **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8},
+    "eval_every": 2,
 }
 FLAGS = (
     *("--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
@@ -22,10 +21,10 @@ FLAGS = (
 )
 
 
-def settings(name: str = "padamfed", **more: object) -> Config:
-    """`algorithm__eta=0.1` sets algorithm.eta."""
+def settings(name: str = "padamfed", **more: object) -> Settings:
+    """`option__eta=0.1` sets option.eta."""
     given = {key.replace("__", "."): value for key, value in more.items()}
-    return config.load(None, {**SIZES, "algorithm.name": name, **given})
+    return load(None, {**SIZES, "algorithm": name, **given})
 
 
 def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
@@ -35,7 +34,7 @@ def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
         result = saved_result(run)
         if result is None:
             messages: list[dict[str, object]] = []
-            worker.run_job(run.config, run.facts, run.floors, messages.append)
+            worker.run_job(run.settings, run.facts, run.floors, messages.append)
             if messages[-1]["end"] in ("refused", "failed"):
                 raise AssertionError(messages[-1])
             result = saved_result(run)
@@ -45,7 +44,7 @@ def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
 
 
 def run_scripted(
-    curve: Callable[[Config], Sequence[float] | None],
+    curve: Callable[[Settings], Sequence[float] | None],
 ) -> Callable[[Sequence[PlannedRun], int], list[Result]]:
     """A `run_all` that trains nothing: `curve` gives the accuracies, None is divergence."""
 
@@ -53,7 +52,7 @@ def run_scripted(
         return [scripted(run) for run in runs]
 
     def scripted(run: PlannedRun) -> Result:
-        accuracies, history = curve(run.config), [row(-1, 0.1)]
+        accuracies, history = curve(run.settings), [row(-1, 0.1)]
         if accuracies is None:
             return Result(run, "diverged", history, "as scripted")
         for t, accuracy in enumerate(accuracies):

@@ -32,9 +32,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     """Two good runs and one that diverges, from a real worker process."""
     folder = tmp_path_factory.mktemp("batch") / "new"
     configs = {
-        "first": settings(run__seed=3),
-        "second": settings("comparfrefl", algorithm__compressor="top:0.1", model__hidden=5),
-        "bad": settings("fedavg", algorithm__eta=1e30),
+        "first": settings(seed=3),
+        "second": settings("comparfrefl", compressor="top:0.1", model_option__hidden=5),
+        "bad": settings("fedavg", option__eta=1e30),
     }
     return run_all(
         [
@@ -54,7 +54,7 @@ def test_results_come_in_the_order_asked_for(results: list[Result]) -> None:
 
 def test_bit_identical_to_a_single_run(results: list[Result], tmp_path: Path) -> None:
     for result in results[:2]:
-        alone = prepare(plan(tmp_path, "alone", result.run.config).config)
+        alone = prepare(plan(tmp_path, "alone", result.run.settings).settings)
         for _ in alone:
             pass
         assert theta_sha256(result.run.path) == alone.theta_sha256
@@ -72,8 +72,8 @@ def test_the_run_file_says_what_it_is(results: list[Result]) -> None:
         "serial",
     )
     assert facts.sweep == {"over": "eta"}
-    assert facts.config["model"]["options"] == {"hidden": 5}
-    assert facts.config["algorithm"]["compressor"] == "top:0.1"
+    assert facts.settings["model_option"] == {"hidden": 5}
+    assert facts.settings["compressor"] == "top:0.1"
 
 
 def test_a_finished_run_is_not_run_again(
@@ -90,15 +90,15 @@ def test_a_finished_run_is_not_run_again(
 
 CHANGES: list[Mapping[str, object]] = [
     {},
-    {"system__T": 9},
-    {"run__seed": 1},
-    {"algorithm__eta": 0.1},
-    {"algorithm__eta": 0.2},
-    {"model__hidden": 3},
-    {"data__partition": "iid"},
-    {"data__validation": 0.1},
-    {"schedule__opening": "zero"},
-    {"run__grad_norm": True},
+    {"rounds": 9},
+    {"seed": 1},
+    {"option__eta": 0.1},
+    {"option__eta": 0.2},
+    {"model_option__hidden": 3},
+    {"partition": "iid"},
+    {"validation": 0.1},
+    {"opening": "zero"},
+    {"grad_norm": True},
 ]
 
 
@@ -111,14 +111,14 @@ def test_runs_share_a_file_only_if_all_settings_agree(
 
 
 def test_where_clients_run_does_not_make_another_run() -> None:
-    one = plan(Path("a"), "method", settings(run__fleet="pool", run__workers=3, run__out="b"))
+    one = plan(Path("a"), "method", settings(fleet="pool", workers=3, out="b"))
     assert one == plan(Path("a"), "method", settings())
     assert one.path != plan(Path("a"), "method", settings(), floors={3: 0.5}).path
 
 
 def test_a_file_with_another_run_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, "method", settings())
-    Record.create(run.path, Facts(settings="other", state="done")).close()
+    Record.create(run.path, Facts(plan="other", state="done")).close()
     with pytest.raises(ConfigError, match="contains another run; choose another folder"):
         run_all([run])
 
@@ -151,7 +151,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def labelled(folder: Path, *labels: str) -> list[PlannedRun]:
-    return [plan(folder, label, settings(run__seed=i)) for i, label in enumerate(labels)]
+    return [plan(folder, label, settings(seed=i)) for i, label in enumerate(labels)]
 
 
 @pytest.mark.usefixtures("scripted")
@@ -176,7 +176,7 @@ def test_a_dead_process_is_replaced_and_its_run_tried_once_more(
 
 @pytest.mark.usefixtures("scripted")
 def test_a_refused_setting_ends_the_batch(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="refused because"):
+    with pytest.raises(ConfigError, match="seed = 1 refused because"):
         run_all(labelled(tmp_path, "good", "refused", "good too"), workers=1)
 
 
@@ -294,7 +294,7 @@ def test_a_killed_command_resumes_where_it_was(how: signal.Signals, tmp_path: Pa
     assert {p: p.stat().st_mtime_ns for p in finished} == finished
     whole = run_here(
         [
-            plan(tmp_path, name, settings(name, system__T=rounds, run__eval_every=5, run__seed=s))
+            plan(tmp_path, name, settings(name, rounds=rounds, eval_every=5, seed=s))
             for name in ("padamfed", "fedavg")
             for s in (0, 1)
         ]

@@ -79,7 +79,7 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg:name=scaffold"], "name cannot be changed"),
         (["fedavg:eta=1,eta=2"], "eta is given twice"),
         (["fedavg:etta=1"], "did you mean 'eta'?"),
-        (["fedavg:eta=-1"], "algorithm.eta = -1 is out of range"),
+        (["fedavg:eta=-1"], "fedavg:eta=-1 is out of range"),
         (["padamfed:eta=0.1"], "PAdaMFed takes no step size"),
         (["fedavg", "fedavg"], "method fedavg is given 2 times"),
         (["fedavg", "--seeds", "1", "1"], "seed 1 is given 2 times"),
@@ -90,11 +90,11 @@ BUFFERED = ["--schedule", "buffered", "--concurrency", "6", "--delays", "large"]
         (["fedavg@text.json"], "was not written by `tunefree tune`"),
         (["fedavg@list.json"], "was not written by `tunefree tune`"),
         (["fedavg@other.json"], "contains tuned settings of scaffold, not of fedavg"),
-        (["fedavg", "--set", "algorithm.eta=0.1"], "give it to one method, as in fedavg:eta=..."),
-        (["fedavg", "--set", "run.seed=1"], "--set run.seed cannot be used here"),
+        (["fedavg", "--set", "option.eta=0.1"], "give it to one method, as in fedavg:eta=..."),
+        (["fedavg", "--set", "seed=1"], "--set seed cannot be used here"),
         (["fedavg:schedule=buffered"], "schedule = 'buffered' of a method must be 'synchronous'"),
         (["fedavg:schedule=sync", *BUFFERED], "schedule = 'sync' of a method"),
-        (["fedavg", "--per-round", "7"], "system.S = 7 exceeds system.N = 6"),
+        (["fedavg", "--per-round", "7"], "--per-round 7 exceeds --clients = 6"),
         (["fedavg", "--compressor", "top:2"], ""),
     ],
 )
@@ -106,7 +106,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
     other = {"algorithm": "scaffold", "options": {}, "bill": {}, "settings": {}}
     Path("other.json").write_text(json.dumps(other))
     if not sentence:  # a compressor is only for those that compress
-        assert configure(parse_method(argv[0]), settings(algorithm__compressor="top:0.5"))[0]
+        assert configure(parse_method(argv[0]), settings(compressor="top:0.5"))[0]
         return
     assert main(["compare", *FLAGS, *argv]) == 2
     out, err = capsys.readouterr()
@@ -116,7 +116,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 
 def test_all_methods_share_all_but_the_method() -> None:
-    base = settings(system__T=20, data__partition="iid", algorithm__compressor="top:0.5")
+    base = settings(rounds=20, partition="iid", compressor="top:0.5")
     groups = compare.plan_methods(
         [
             MethodSpec("fedavg"),
@@ -125,21 +125,21 @@ def test_all_methods_share_all_but_the_method() -> None:
         ],
         *(base, [4, 5], Path("x")),
     )
-    assert [[run.config.run.seed for run in runs] for runs in groups] == [[4, 5]] * 3
-    compressors = [runs[0].config.algorithm.compressor for runs in groups]
+    assert [[run.settings.seed for run in runs] for runs in groups] == [[4, 5]] * 3
+    compressors = [runs[0].settings.compressor for runs in groups]
     assert compressors == ["", "top:0.5", "sign"]
     for runs in groups:
         for section in ("system", "data", "model", "schedule"):
-            assert getattr(runs[0].config, section) == getattr(base, section)
+            assert getattr(runs[0].settings, section) == getattr(base, section)
 
 
 def test_a_method_may_run_synchronous_rounds_on_the_same_clock() -> None:
-    base = settings(schedule__name="buffered", schedule__concurrency=5, schedule__delays="large")
+    base = settings(schedule="buffered", concurrency=5, delays="large")
     same, _ = configure(parse_method("adamasfl"), base)
     assert same.schedule == base.schedule
     other, _ = configure(parse_method("padamfed:schedule=synchronous"), base)
-    assert (other.schedule.name, other.schedule.delays) == ("synchronous", "large")
-    assert (other.schedule.concurrency, other.algorithm.options) == (0, {})
+    assert (other.schedule, other.delays) == ("synchronous", "large")
+    assert (other.concurrency, other.option) == (0, {})
 
 
 def test_the_table_and_the_json(here: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +210,7 @@ def test_a_tuned_method_has_its_tuning_bill(
     (path,) = Path().rglob("*.sqlite")
     facts = Record.open(path).facts()
     assert (facts.tuning, facts.role) == (bill, "method")
-    assert facts.config["algorithm"]["options"] == {"eta": 0.2}
+    assert facts.settings["option"] == {"eta": 0.2}
 
 
 def test_a_decay_that_a_search_found_is_named(
@@ -245,11 +245,11 @@ def test_settings_tuned_for_another_task_give_a_warning() -> None:
     tuned = {"algorithm": "fedavg", "options": {}, "bill": {}, "settings": settings().asdict()}
     Path("tuned.json").write_text(json.dumps(tuned))
     method = parse_method("fedavg@tuned.json")
-    with pytest.warns(UserWarning, match="fedavg was tuned with system.T = 8, data.partition"):
-        methods.configure(method, settings(system__T=9, data__partition="iid"))
-    with pytest.warns(UserWarning, match="fedavg was tuned with model.options = "):
-        methods.configure(method, settings(model__hidden=4))
-    methods.configure(method, settings(data__validation=0.2, data__dir="elsewhere"))
+    with pytest.warns(UserWarning, match="fedavg was tuned with rounds = 8, partition"):
+        methods.configure(method, settings(rounds=9, partition="iid"))
+    with pytest.warns(UserWarning, match="fedavg was tuned with model_option = "):
+        methods.configure(method, settings(model_option__hidden=4))
+    methods.configure(method, settings(validation=0.2, data_dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -336,6 +336,6 @@ def test_a_search_beyond_the_declared_grid_is_printed_too(
 def test_scores_on_held_out_samples_are_called_validation(
     here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["compare", "padamfed", *FLAGS, "--seeds", "0", "--set", "data.validation=0.3"]
+    argv = ["compare", "padamfed", *FLAGS, "--seeds", "0", "--set", "validation=0.3"]
     assert main(argv) == 0
     assert "validation accuracy" in capsys.readouterr().out

@@ -114,8 +114,8 @@ def test_a_tuning_free_method_is_swept_through_explicit_steps(
             facts = record.facts()
             assert facts.role == "sweep"
             assert (facts.sweep["over"], facts.sweep["value"]) == ("gamma", point["value"])
-            assert facts.config["algorithm"]["explicit_steps"] is True
-            assert facts.config["algorithm"]["options"] == {"gamma": point["value"]}
+            assert facts.settings["explicit_steps"] is True
+            assert facts.settings["option"] == {"gamma": point["value"]}
             accuracies.append(record.history()[-1]["accuracy"])
         assert point["accuracy"] == pytest.approx(sum(accuracies) / 2)
     assert result["width"]["best"] == 0.3
@@ -127,9 +127,7 @@ def test_a_tuning_free_method_is_swept_through_explicit_steps(
 
 
 def test_a_diverged_run_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted = run_scripted(
-        lambda c: None if c.algorithm.options["eta"] == 1 and c.run.seed else [0.5, 0.8]
-    )
+    scripted = run_scripted(lambda c: None if c.option["eta"] == 1 and c.seed else [0.5, 0.8])
     monkeypatch.setattr(batch, "run_all", scripted)
     done = sweep(settings("fedavg"), "eta", [1, 0.1], [0, 1], Path("x"))
     assert [point[:2] for point in done.points] == [(0.1, 0.8), (1, 0.4)]
@@ -145,7 +143,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
     def run_all(runs: list[object], workers: int = 0) -> list[Result]:
         return [
             r._replace(state="failed", reason="no memory")
-            if r.run.config.algorithm.options["eta"] in failing
+            if r.run.settings.option["eta"] in failing
             else r
             for r in scripted(runs, 0)  # type: ignore[arg-type]
         ]
@@ -168,7 +166,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
         (["fedavg:eta=0.5", "--over", "eta"], "fixes eta, which --over varies; remove it"),
         (["fedavg", "--over", "eta", "--values", "0.1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "1", "1"], "two or more different step sizes"),
-        (["fedavg", "--over", "eta", "--values", "-1", "1"], "algorithm.eta = -1.0 is out of"),
+        (["fedavg", "--over", "eta", "--values", "-1", "1"], "option.eta=-1.0 is out of"),
         (["fedavg", "--over", "eta", "--data", "synthetic-quadratic"], "has no classes"),
     ],
 )

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.search.small import FLAGS, run_here, run_scripted, settings
 from tunefree.cli import main
-from tunefree.config import Config
 from tunefree.data import sources
 from tunefree.data.samples import Partition, Samples
 from tunefree.data.validation import held_out
@@ -38,6 +37,7 @@ from tunefree.search.tune import (
     search_all,
     tune,
 )
+from tunefree.settings import Settings
 
 GRID = {"eta": (0.01, 0.03, 0.1, 0.3)}
 
@@ -47,7 +47,7 @@ def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-Script = Callable[[Callable[[Config], Sequence[float] | None]], None]
+Script = Callable[[Callable[[Settings], Sequence[float] | None]], None]
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return lambda curve: monkeypatch.setattr(batch, "run_all", run_scripted(curve))
 
 
-def eta(config: Config) -> float:
-    value = config.algorithm.options["eta"]
+def eta(config: Settings) -> float:
+    value = config.option["eta"]
     assert isinstance(value, float)
     return value
 
 
-def best_at(peak: float) -> Callable[[Config], Sequence[float]]:
+def best_at(peak: float) -> Callable[[Settings], Sequence[float]]:
     """Curves that are flat, and the higher the nearer eta is to the peak."""
     return lambda c: [0.9 - 0.1 * abs(math.log10(eta(c) / peak))] * 8
 
@@ -81,7 +81,7 @@ def eta_of(trial: Trial) -> float:
 
 def test_searches_side_by_side_find_what_each_finds_alone(script: Script) -> None:
     peaks = {"fedavg": 0.1, "scaffold": 3.0}  # the second is beyond its grid
-    script(lambda c: best_at(peaks[c.algorithm.name])(c))
+    script(lambda c: best_at(peaks[c.algorithm])(c))
     searches = {name: Search(on_held_out(settings(name)), GRID, Path("together")) for name in peaks}
     search_all(list(searches.values()), [1000], budget=6)
     for name, search in searches.items():
@@ -93,7 +93,7 @@ def test_searches_side_by_side_find_what_each_finds_alone(script: Script) -> Non
 
 
 def test_a_choice_may_be_searched_beside_numbers(script: Script) -> None:
-    script(lambda c: [(0.5 if c.algorithm.decay == "none" else 0.6) - abs(eta(c) - 0.1)] * 8)
+    script(lambda c: [(0.5 if c.decay == "none" else 0.6) - abs(eta(c) - 0.1)] * 8)
     result = tuned({"eta": (0.03, 0.1, 0.3), "decay": ("none", "linear")})
     assert result.options == {"eta": 0.1, "decay": "linear"}
     assert len(result.trials) == 6
@@ -131,8 +131,8 @@ def test_every_client_holds_out_a_share_and_no_sample_is_in_both(
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])
 def test_an_impossible_share(share: float) -> None:
-    with pytest.raises(ConfigError, match="data.validation"):
-        prepare(settings(data__validation=share))
+    with pytest.raises(ConfigError, match="validation"):
+        prepare(settings(validation=share))
 
 
 def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +141,12 @@ def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "load", lambda *_, **__: dataset._replace(test=poison))
     with pytest.raises(ConfigError, match="test sample 0 has label"):
         prepare(settings())
-    run = prepare(settings(data__validation=0.2))
+    run = prepare(settings(validation=0.2))
     federation = run._evaluate._federation  # type: ignore[attr-defined]
     aside = federation.test
     assert len(aside) + len(federation.parts.order) == 1438
     assert len(aside) == pytest.approx(0.2 * 1438, abs=6)
-    assert run.record.facts().config["data"]["validation"] == 0.2
+    assert run.record.facts().settings["validation"] == 0.2
     scores = [row["accuracy"] for row in run if "accuracy" in row]
     assert scores[-1] > scores[0]
 
@@ -165,7 +165,7 @@ def test_the_best_of_the_grid(script: Script) -> None:
 
 def test_the_score_is_the_mean_over_the_last_tenth_of_the_rounds(script: Script) -> None:
     script(lambda c: [0.1] * 17 + ([0.9, 0.5, 0.6] if eta(c) == 0.1 else [0.1, 0.54, 0.54]))
-    result = tune(settings("fedavg", system__T=20), GRID, [0], Path("x"), pruning=False)
+    result = tune(settings("fedavg", rounds=20), GRID, [0], Path("x"), pruning=False)
     assert result.options == {"eta": 0.1}
     assert result.score == pytest.approx(0.55)
 
@@ -230,7 +230,7 @@ def test_a_best_value_at_the_edge_extends_the_grid(
 
 
 def test_each_parameter_extends_by_itself(script: Script) -> None:
-    script(lambda c: [0.5 + 0.1 * math.log10(eta(c)) - 0.1 * c.algorithm.options["s"]] * 8)  # type: ignore[operator]
+    script(lambda c: [0.5 + 0.1 * math.log10(eta(c)) - 0.1 * c.option["s"]] * 8)  # type: ignore[operator]
     result = tuned({"eta": (0.1, 1.0), "s": (0.5, 1.0)})
     assert result.options == {"eta": 100.0, "s": 0.12}
     assert result.grid == {"eta": (0.1, 1.0, 10.0, 100.0), "s": (0.12, 0.25, 0.5, 1.0)}
@@ -238,7 +238,7 @@ def test_each_parameter_extends_by_itself(script: Script) -> None:
 
 
 def test_a_weight_does_not_extend_above_one(script: Script) -> None:
-    script(lambda c: [0.5 + 0.4 * float(c.algorithm.options["mu"])] * 8)  # type: ignore[arg-type]
+    script(lambda c: [0.5 + 0.4 * float(c.option["mu"])] * 8)  # type: ignore[arg-type]
     result = tuned({"mu": (0.3, 0.9)}, "fedprox")
     assert result.grid == {"mu": (0.3, 0.9)}
     assert result.edges == ["the best mu = 0.9 is the largest that was tried"]
@@ -272,9 +272,9 @@ def test_an_edge_of_what_was_tried_is_reported_even_inside_the_grid(script: Scri
 
 def test_a_trial_pruned_with_its_first_seed_is_not_run_with_the_others(script: Script) -> None:
     grid = {"eta": tuple(float(i) for i in range(1, 13))}
-    script(lambda c: [eta(c) / 20 if c.run.seed == 5 else 0.5] * 8)
+    script(lambda c: [eta(c) / 20 if c.seed == 5 else 0.5] * 8)
     result = tune(settings("fedavg"), grid, [5, 6], Path("x"), extend=False)
-    seeds = {trial.state: [r.run.config.run.seed for r in trial.results] for trial in result.trials}
+    seeds = {trial.state: [r.run.settings.seed for r in trial.results] for trial in result.trials}
     assert seeds == {"done": [5, 6], "pruned": [5]}
     assert result.options == {"eta": 12.0}
 
@@ -288,7 +288,7 @@ def test_a_failed_trial_exits_with_1(
     def run_all(runs: Any, workers: int = 0) -> Any:
         return [
             r._replace(state="failed", reason="its process died")
-            if eta(r.run.config) in lost
+            if eta(r.run.settings) in lost
             else r
             for r in scripted(runs, 0)
         ]
@@ -309,7 +309,7 @@ def test_hopeless_trials_are_pruned_by_the_median_of_those_run_in_full(script: S
     script(lambda c: [eta(c) / 20] * 8)
     result = tuned(grid, extend=False)
     whole = result.trials[:3]
-    median = statistics.median(eta(t.results[0].run.config) for t in whole)
+    median = statistics.median(eta(t.results[0].run.settings) for t in whole)
     for trial in result.trials[3:]:
         value = eta_of(trial)
         assert trial.state == ("pruned" if value < median else "done")
@@ -334,7 +334,7 @@ def test_diverged_trials_are_counted_but_not_chosen(script: Script) -> None:
 
 
 def test_all_seeds_count(script: Script) -> None:
-    script(lambda c: [0.9 if (eta(c) == 0.1) == (c.run.seed == 1) else 0.2] * 8)
+    script(lambda c: [0.9 if (eta(c) == 0.1) == (c.seed == 1) else 0.2] * 8)
     result = tune(settings("fedavg"), GRID, [1, 2, 3], Path("x"), pruning=False, extend=False)
     assert result.options == {"eta": 0.03}
     assert result.score == pytest.approx((0.2 + 0.9 + 0.9) / 3)
@@ -379,8 +379,8 @@ def test_the_tuning_bill_is_the_sum_of_the_trial_files(
     assert result["bill"]["seconds"] == pytest.approx(sum(row["seconds"] for row in ends))
     for record in records:
         facts = record.facts()
-        assert (facts.role, facts.config["data"]["validation"]) == ("trial", 0.1)
-        assert facts.config["run"]["seed"] == 1000
+        assert (facts.role, facts.settings["validation"]) == ("trial", 0.1)
+        assert facts.settings["seed"] == 1000
     assert result["options"] == result["bill"]["chosen"] == {"eta": 0.3}
     states = {trial["options"]["eta"]: trial["state"] for trial in result["trials"]}
     assert states[1e30] == "diverged"
@@ -482,9 +482,9 @@ def test_fixed_options_are_not_searched(script: Script) -> None:
         (["fedavg", "--grid", "eta=1,1"], "--grid eta has the same value twice"),
         (["fedavg", "--grid", "eta=1", "--grid", "eta=2"], "--grid eta is given twice"),
         (["fedavg", "--grid", "etta=1,2"], "did you mean 'eta'?"),
-        (["fedavg", "--grid", "eta=-1,1"], "algorithm.eta = -1.0 is out of range"),
+        (["fedavg", "--grid", "eta=-1,1"], "option.eta=-1.0 is out of range"),
         (["fedavg", "--data", "synthetic-quadratic"], "has no classes and so no accuracy"),
-        (["fedavg", "--set", "data.validation=-0.5"], "data.validation = -0.5 is too small"),
+        (["fedavg", "--set", "validation=-0.5"], "--set validation=-0.5 is too small"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

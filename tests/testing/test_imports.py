@@ -164,7 +164,7 @@ def test_matplotlib_is_used_by_plots_alone() -> None:
 def test_imports_are_seen_in_every_form() -> None:
     source = """
 import numpy as np, tunefree.fleet.serial
-from tunefree import config
+
 from tunefree.wire.message import bits
 def later():
     from tunefree.run.engine import Run

@@ -14,7 +14,6 @@ from tests.twins.fadas import fadas
 from tests.twins.fedbuff import fedbuff
 from tests.twins.masfl import masfl
 from tests.twins.test_twins import STARTS, agree, problem_of, theory
-from tunefree.config import Opening
 from tunefree.core import Algorithm, System
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.ca2fl import CA2FL
@@ -23,6 +22,7 @@ from tunefree.methods.fadas import FADAS
 from tunefree.methods.fedbuff import FedBuff
 from tunefree.methods.masfl import MasFL
 from tunefree.schedule.delays import LAWS
+from tunefree.settings import Opening
 
 PARTIAL = System(N=9, S=3, K=4, T=30)
 SETTINGS: list[Any] = [

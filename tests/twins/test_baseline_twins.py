@@ -24,7 +24,6 @@ from tests.twins.fedsps import fedsps
 from tests.twins.mime import mime, mime_lite
 from tests.twins.slowmo import slowmo
 from tests.twins.test_twins import agree, all_systems, both_starts, problem_of
-from tunefree.config import Opening
 from tunefree.core import Reply, System
 from tunefree.methods.delta_sgd import DeltaSGD
 from tunefree.methods.fafed import FAFED
@@ -40,6 +39,7 @@ from tunefree.methods.fedprox import FedProx
 from tunefree.methods.fedsps import FedSPS
 from tunefree.methods.mime import Mime, MimeLite
 from tunefree.methods.slowmo import SlowMo
+from tunefree.settings import Opening
 
 
 @pytest.mark.parametrize("momentum", ["heavy-ball", "nesterov"])

@@ -15,7 +15,6 @@ from tests.twins.local_sgd_c import local_sgd_c
 from tests.twins.scafcom import scafcom
 from tests.twins.scallion import scallion
 from tests.twins.test_twins import STARTS, SYSTEMS, agree, problem_of, theory
-from tunefree.config import Opening
 from tunefree.core import System
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.fed_ef_ams import FedEFAMS
@@ -23,6 +22,7 @@ from tunefree.methods.fed_ef_sgd import FedEFSGD
 from tunefree.methods.local_sgd_c import LocalSGDC
 from tunefree.methods.scafcom import Scafcom
 from tunefree.methods.scallion import Scallion
+from tunefree.settings import Opening
 from tunefree.wire import from_spec
 
 SIZES = (3, 2)

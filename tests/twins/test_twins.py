@@ -18,7 +18,6 @@ from tests.twins.scaffold import scaffold
 from tests.twins.scaffold_m import scaffold_m
 from tests.twins.scaffold_m_vr import scaffold_m_vr
 from tests.twins.scaffold_norm import scaffold_norm
-from tunefree.config import Opening
 from tunefree.core import System, Vec
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
@@ -31,6 +30,7 @@ from tunefree.methods.scaffold_m import ScaffoldM
 from tunefree.methods.scaffold_m_vr import ScaffoldMVR
 from tunefree.methods.scaffold_norm import ScaffoldNorm
 from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import Opening
 
 SYSTEMS = [
     pytest.param(System(N=3, S=3, K=2, T=20), id="full"),

@@ -75,9 +75,9 @@ def test_any_takes_each_with_its_own_layout() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("topp:0.05", "algorithm.compressor = 'topp' is not known; did you mean 'top'?"),
+        ("topp:0.05", "compressor = 'topp' is not known; did you mean 'top'?"),
         ("Top:0.05", "did you mean 'top'?"),
-        ("", "algorithm.compressor = '' is not known"),
+        ("", "compressor = '' is not known"),
         ("TOP:0.05", "did you mean 'top'?"),
         ("top", "'top' needs the share of elements to keep, a number above"),
         ("top:0", "'top:0' needs the share of elements to keep"),
@@ -86,7 +86,7 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("top:nan", "above 0 and at most 1"),
         ("top:5%", "above 0 and at most 1"),
         ("rand:five", "'rand:five' needs the share of elements to keep"),
-        ("top:0.05@layer", "algorithm.compressor layout = 'layer' is not known"),
+        ("top:0.05@layer", "compressor layout = 'layer' is not known"),
         ("sign:4", "'sign:4' takes no number; write 'sign'"),
         ("identity:1", "write 'identity'"),
         ("qsgd", "'qsgd' needs a whole number of levels from 1 to 65535"),
@@ -110,7 +110,7 @@ def test_any_takes_each_with_its_own_layout() -> None:
         ("any:top:0.1|", "'any:top:0.1|' contains ''"),
         ("any:any:top:0.1", "contains 'any:top:0.1'"),
         ("any:top:0.1|sing", "did you mean 'sign'?"),
-        (0.05, "algorithm.compressor = 0.05 is not a compressor; write it like 'top:0.05'"),
+        (0.05, "compressor = 0.05 is not a compressor; write it like 'top:0.05'"),
     ],
 )
 def test_refusals(spec: object, message: str) -> None:
@@ -167,7 +167,7 @@ def test_other_options_go_with_a_compressor() -> None:
 @pytest.mark.parametrize("option", ["C", "compresor"])
 def test_the_option_has_one_name(option: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"algorithm.{option} = 'sign' is not an option of ComParFreFL"
+        ConfigError, match=f"option.{option} = 'sign' is not an option of ComParFreFL"
     ):
         build("comparfrefl", SYS, {option: "sign"})
 
@@ -176,7 +176,7 @@ def test_the_option_has_one_name(option: str) -> None:
     ("name", "option"), [("scallion", "alpha"), ("fed_ef_ams", "beta1"), ("fed_ef_ams", "beta2")]
 )
 def test_weights_lie_between_0_and_1(name: str, option: str) -> None:
-    with pytest.raises(ConfigError, match=f"algorithm.{option} = 1.5 is out of range"):
+    with pytest.raises(ConfigError, match=f"option.{option} = 1.5 is out of range"):
         build(name, SYS, {option: 1.5})
 
 

@@ -47,7 +47,7 @@ def test_the_suite_is_as_large_as_it_says() -> None:
 
 def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> None:
     def pair(task: Task) -> tuple[object, object]:
-        return task.settings["data.name"], task.settings["model.name"]
+        return task.settings["data"], task.settings["model"]
 
     seen = {pair(task) for task in TASKS if not task.held_out}
     assert not seen & {pair(task) for task in TASKS if task.held_out}
@@ -57,8 +57,8 @@ def test_no_held_out_task_shares_data_and_network_with_a_development_task() -> N
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_method_can_run_every_task_of_its_kind(task: Task, scale: tasks.Scale) -> None:
     base = configure(task, scale)
-    assert base.data.name in SOURCES
-    assert base.model.name in MODELS
+    assert base.data in SOURCES
+    assert base.model in MODELS
     for entry in ENTRIES[task.kind]:
         assert why_not(entry, base) == ""
 

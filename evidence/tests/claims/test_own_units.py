@@ -19,9 +19,9 @@ from evidence.tests.claims.test_reproduce import FLAT, SMOKE, SPREAD, everywhere
 from tunefree.cli import main
 from tunefree.core import System
 from tunefree.data import sources
+from tunefree.derive import named_objective
 from tunefree.methods import registry
 from tunefree.methods.padamfed import PAdaMFed
-from tunefree.run.assemble import named_objective
 from tunefree.search.batch import PlannedRun
 
 LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
@@ -40,15 +40,15 @@ def test_a_twin_has_its_formulas_steps_times_the_norm_of_its_own_first_model(
     first, second = units(tmp_path, 10, scale="smoke").twins("emnist-iid", "padamfed")
     theory = PAdaMFed.theory(System(N=10, S=2, K=2, T=20))
     for run in (first, second):
-        r = float(named_objective(run.config, data).theta0.norm())
-        twin = registry.configure(run.config, None)
+        r = float(named_objective(run.settings, data).theta0.norm())
+        twin = registry.configure(run.settings, run.settings.system, None)
         assert isinstance(twin, PAdaMFed)
         assert (twin.eta / theory.eta, twin.gamma / theory.gamma) == pytest.approx((r, r), 1e-5)
         assert twin.beta == theory.beta
-        assert run.config.algorithm.explicit_steps
+        assert run.settings.explicit_steps
         assert run.label == "padamfed, own units"
-    assert first.config.algorithm.options != second.config.algorithm.options
-    assert (first.config.run.seed, second.config.run.seed) == (0, 1)
+    assert first.settings.option != second.settings.option
+    assert (first.settings.seed, second.settings.seed) == (0, 1)
 
 
 def test_only_steps_from_theorems_have_a_unit_to_be_given() -> None:

@@ -266,10 +266,10 @@ def test_claims_are_chosen_by_number_range_figure_and_study() -> None:
 def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path: Path) -> None:
     plans = Plans(Order([], scale, tmp_path), union(CLAIMS))
     assert len(plans.unfinished()) > 100
-    assert {run.config.run.seed for run in plans.trials()}.isdisjoint(plans.order.run_seeds)
+    assert {run.settings.seed for run in plans.trials()}.isdisjoint(plans.order.run_seeds)
     assert all(plans.search(*key).points for key in plans.searches)
-    assert plans.configure("late-1", "defedavg_niid").schedule.dispatch == "queue"
-    assert plans.configure("late-1", "fedbuff").schedule.dispatch == "flush"
+    assert plans.configure("late-1", "defedavg_niid").dispatch == "queue"
+    assert plans.configure("late-1", "fedbuff").dispatch == "flush"
 
 
 def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_sizes_are_described_from_the_settings(monkeypatch: pytest.MonkeyPatch) 
         "16,384 rounds on synthetic problems; seeds 7, 8"
     )
     assert "imdb (length 60), " in describe("imdb", "small")
-    monkeypatch.setitem(recipes.SMOKE, "system.T", 21)
+    monkeypatch.setitem(recipes.SMOKE, "rounds", 21)
     assert all("21 rounds" in describe(s, "smoke") for s in STUDIES if s not in ("wire", "theory"))
     assert all(describe(study, scale) for study in STUDIES for scale in SCALES)
 
@@ -469,7 +469,7 @@ def test_laws_along_the_same_constant_share_a_panel() -> None:
 def test_a_study_that_fails_is_reported_and_the_others_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(recipes.SMOKE, "data.batch_size", 0)
+    monkeypatch.setitem(recipes.SMOKE, "batch_size", 0)
     (tmp_path / "smoke").mkdir()
     asked = [*SMOKE, "24", "40", "--out", str(tmp_path)]
     assert main(asked) == 1

@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         named = [re.split("[=:/]", word)[0] for word in message.split() if word.startswith("--")]
         wrong = [word for word in named[:1] if word not in flags]
         if wrong and wrong[0].replace("_", "-") in STEP_FLAGS and "--set" in flags:
-            example = "--set algorithm.eta=0.1" if "--algorithm" in flags else "in fedavg:eta=0.1"
+            example = "--set option.eta=0.1" if "--algorithm" in flags else "in fedavg:eta=0.1"
             return (
                 "; step sizes follow from --per-round and --local-steps, and a method that needs "
                 f"one takes it as {example}"
@@ -140,6 +140,7 @@ def command(argv: Sequence[str] | None) -> int:
 
 def act(args: argparse.Namespace) -> int:
     """Do what the command says; every error is one sentence."""
+    from tunefree.cli.flags import typed
     from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
@@ -147,7 +148,7 @@ def act(args: argparse.Namespace) -> int:
         code: int = args.act(args)
         return code
     except ConfigError as error:
-        print(f"tunefree: {error}", file=sys.stderr)
+        print(f"tunefree: {error.rendered(typed)}", file=sys.stderr)
         return 2
     except (WireError, FleetError, RecordError) as error:
         print(f"tunefree: {error}", file=sys.stderr)

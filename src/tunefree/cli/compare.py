@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tunefree.cli import settings
+from tunefree.cli import flags
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 from tunefree.record.summary import size
@@ -29,7 +29,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--target", type=accuracy, metavar="X", help="also count rounds until this accuracy"
     )
-    settings.add_to(command, SEEDS)
+    flags.add_to(command, SEEDS)
     command.set_defaults(act=compare_command)
 
 
@@ -44,22 +44,22 @@ def accuracy(text: str) -> float:
 
 
 def compare_command(args: argparse.Namespace) -> int:
-    base = settings.settings_of(args)
+    base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.compare import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
     choices = [methods.parse_method(text) for text in args.methods]
-    folder = settings.folder_of(args, "compare", [args.methods, args.seeds, base.canonical()])
+    folder = flags.folder_of(args, "compare", [args.methods, args.seeds, base.asdict()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
     except KeyboardInterrupt:
-        return settings.interrupted(folder)
+        return flags.interrupted(folder)
     if args.format == "json":
         print(json.dumps({"folder": str(folder), "methods": [each._asdict() for each in outcomes]}))
     else:
-        show(outcomes, args.target, "validation" if base.data.validation else "final")
+        show(outcomes, args.target, "validation" if base.validation else "final")
         print(f"next: all curves and costs on one page:\n  tunefree report {folder} -o report.html")
     return 1 if any(run["state"] == "failed" for each in outcomes for run in each.runs) else 0
 

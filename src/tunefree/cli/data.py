@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tunefree import config
-from tunefree.cli import settings
+from tunefree.cli import flags
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree.settings import Settings, parse_assignment
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -31,11 +31,15 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--clients",
         type=int,
         metavar="X",
-        help=f"in the partition (default {config.SystemSettings.N}, or those in the data)",
+        help=f"in the partition (default {Settings.clients}, or those in the data)",
     )
-    settings.add_table_flags(command)
+    flags.add_table_flags(command)
     command.add_argument(
-        "--set", action="append", default=[], metavar="data.KEY=VALUE", help="an option of the data"
+        "--set",
+        action="append",
+        default=[],
+        metavar="data_option.KEY=VALUE",
+        help="an option of the data",
     )
     command.add_argument(
         "--seed", type=int, default=0, metavar="X", help="of the partition (default 0)"
@@ -56,7 +60,7 @@ def data_command(args: argparse.Namespace) -> int:
     for flag, value, least in (("--clients", args.clients, 1), ("--seed", args.seed, 0)):
         if value is not None and value < least:
             raise ConfigError(f"{flag} {value} is too small; it must be at least {least}")
-    settings.check_out(args.out)
+    flags.check_out(args.out)
     if args.name is None:
         raise ConfigError(f"`tunefree data {args.what}` needs a NAME; see `tunefree data list`")
     return get_data(args) if args.what == "get" else show_data(args)
@@ -92,12 +96,14 @@ def list_data(args: argparse.Namespace) -> int:
 
 def options_of(args: argparse.Namespace) -> dict[str, Any]:
     """The options of the data set that the user gave."""
-    flags = {key: value for key in settings.OF_TABLES if (value := getattr(args, key)) is not None}
-    given = flags | dict(config.parse_assignment(each) for each in args.set)
+    given = {key: value for key in flags.OF_TABLES if (value := getattr(args, key)) is not None}
+    given |= dict(parse_assignment(each) for each in args.set)
     for key in given:
-        if not key.startswith("data."):
-            raise ConfigError(f"--set {key} is not an option of the data; use data.KEY=VALUE")
-    return {key.removeprefix("data."): value for key, value in given.items()}
+        if not key.startswith("data_option."):
+            raise ConfigError(
+                f"--set {key} is not an option of the data; use data_option.KEY=VALUE"
+            )
+    return {key.removeprefix("data_option."): value for key, value in given.items()}
 
 
 def get_data(args: argparse.Namespace) -> int:
@@ -123,9 +129,7 @@ def show_data(args: argparse.Namespace) -> int:
     source = SOURCES.get(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
-    clients = (
-        args.clients or (args.partition == "natural" and own_clients) or config.SystemSettings.N
-    )
+    clients = args.clients or (args.partition == "natural" and own_clients) or Settings.clients
     facts: dict[str, Any] = {
         "name": data.name,
         "about": source.about if source else "your own data",

@@ -106,7 +106,7 @@ def write_state_dict(record: Record, path: Path) -> int:
     """The model's tensors by name and shape, as `model.load_state_dict` takes them."""
     if path.suffix not in (".safetensors", ".pt"):
         raise ConfigError(f"--state-dict = '{path}' must end in .safetensors or .pt")
-    from tunefree.run.assemble import state_dict
+    from tunefree.derive import state_dict
 
     state = state_dict(record)
     if path.suffix == ".pt":

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunefree import config
-from tunefree.cli import settings
-from tunefree.errors import ConfigError
+from tunefree.cli import flags
+from tunefree.errors import NOTHING, ConfigError
 from tunefree.record.rows import BITS
 from tunefree.record.summary import size
+from tunefree.settings import parse_assignment
 
 if TYPE_CHECKING:
     from tunefree.record import Facts, Summary
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="a settings file")
-    settings.add_flags(command)
+    flags.add_flags(command)
     command.add_argument(
         "--resume",
         type=Path,
@@ -32,19 +32,20 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def run_command(args: argparse.Namespace) -> int:
+    from tunefree import derive
     from tunefree.errors import WireError
     from tunefree.run.assemble import prepare, resume_command
     from tunefree.run.progress import Stop, show_progress
     from tunefree.run.text import introduction
 
-    given = settings.flags_given(args)
+    given = flags.flags_given(args)
     if args.resume is None:
-        more = dict(config.parse_assignment(each) for each in args.set)
-        run = prepare(settings.load(args.file, given | more))
+        more = dict(parse_assignment(each) for each in args.set)
+        run = prepare(derive.settings(args.file, given | more))
     else:
         refuse_settings(given, bool(args.set or args.file))
-        fleet, workers = given.get("run.fleet", "auto"), given.get("run.workers", 0)
-        run = resume_command(args.resume, fleet, workers, given.get("system.T"))
+        fleet, workers = given.get("fleet", "auto"), given.get("workers", 0)
+        run = resume_command(args.resume, fleet, workers, given.get("rounds"))
     if args.format == "text":
         print(introduction(run))
         if run.step is not None:
@@ -75,9 +76,10 @@ def run_command(args: argparse.Namespace) -> int:
 
 def refuse_settings(given: dict[str, object], more: bool) -> None:
     """A resumed run keeps its settings, except the rounds and where its clients run."""
-    wrong = sorted(set(given) - {"run.fleet", "run.workers", "system.T"})
+    wrong = sorted(set(given) - {"fleet", "workers", "rounds"})
     if wrong or more:
-        what = f"{', '.join(wrong)} cannot be given" if wrong else "no settings can be given"
+        words = ", ".join(flags.typed(name, NOTHING) for name in wrong)
+        what = f"{words} cannot be given" if wrong else "no settings can be given"
         raise ConfigError(
             f"{what} with --resume: a run resumes with the settings it started with; remove them, "
             "or start a new run"
@@ -123,13 +125,13 @@ def closing(run: Summary, theta_sha256: str) -> str:
 
 def suggestion(facts: Facts) -> list[str]:
     """What to type next: the same run with a method of the other kind."""
-    same = settings.flags_of(facts)
+    same = flags.flags_of(facts)
     if not facts.tuning_free:
         return ["next: the same with nothing to tune:", f"  tunefree run {same}"]
     tuned = "fedbuff" if "--schedule buffered" in same else "fedavg"
     return [
         "next: the same with a method that needs tuning, at a step size of your choice:",
-        f"  tunefree run --algorithm {tuned} --set algorithm.eta=0.1 {same}",
+        f"  tunefree run --algorithm {tuned} --set option.eta=0.1 {same}",
     ]
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from tunefree.cli import settings
+from tunefree.cli import flags
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 from tunefree.report.width import WITHIN, Width
@@ -31,12 +31,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
         metavar="X",
         help="step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)",
     )
-    settings.add_to(command, SEEDS)
+    flags.add_to(command, SEEDS)
     command.set_defaults(act=sweep_command)
 
 
 def sweep_command(args: argparse.Namespace) -> int:
-    base = settings.settings_of(args)
+    base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
 
@@ -45,12 +45,12 @@ def sweep_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
     config, _ = methods.configure(method, base)
-    what = [args.over, values, args.seeds, config.canonical()]
-    folder = settings.folder_of(args, f"sweep-{method.name}-{args.over}", what)
+    what = [args.over, values, args.seeds, config.asdict()]
+    folder = flags.folder_of(args, f"sweep-{method.name}-{args.over}", what)
     try:
         done = sweep(config, args.over, values, args.seeds, folder, args.workers)
     except KeyboardInterrupt:
-        return settings.interrupted(folder)
+        return flags.interrupted(folder)
     if args.format == "json":
         print(json.dumps({"folder": str(folder), **as_dict(done, method.name)}))
     else:

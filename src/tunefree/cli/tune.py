@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tunefree.cli import settings
+from tunefree.cli import flags
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 from tunefree.record.summary import size
@@ -37,12 +37,12 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--no-extend", action="store_true", help="do not search beyond the edges of the grid"
     )
-    settings.add_to(command, SEEDS)
+    flags.add_to(command, SEEDS)
     command.set_defaults(act=tune_command)
 
 
 def tune_command(args: argparse.Namespace) -> int:
-    base = settings.settings_of(args)
+    base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.tune import declared_grid, save, tune
 
@@ -66,9 +66,7 @@ def tune_command(args: argparse.Namespace) -> int:
             "eta=0.01,0.1"
         )
     how = [args.budget, args.no_pruning, args.no_extend]
-    folder = settings.folder_of(
-        args, f"tune-{method.name}", [grid, args.seeds, config.canonical(), how]
-    )
+    folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
     try:
         tuned = tune(
             *(config, grid, args.seeds, folder),
@@ -78,7 +76,7 @@ def tune_command(args: argparse.Namespace) -> int:
             workers=args.workers,
         )
     except KeyboardInterrupt:
-        return settings.interrupted(folder)
+        return flags.interrupted(folder)
     path = save(tuned, config, args.seeds, folder)
     if args.format == "json":
         print(path.read_text(encoding="utf-8"))

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.config import import_name
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples
 from tunefree.errors import ConfigError, failure_of, no_argument, unknown
+from tunefree.importing import import_name
 
 SHARE = 0.2  # of the samples become the test set, if none is given
 MODEL = "mlp"
@@ -57,14 +57,18 @@ def load(name: str, **options: Any) -> Dataset:
     wanted, share = options.pop("fingerprint", ""), options.pop("test", SHARE)
     if isinstance(share, bool) or not isinstance(share, float) or not 0 < share < 1:
         raise ConfigError(
-            f"data.test = {share!r} must be the share of samples to test on, between 0 and 1"
+            "must be the share of samples to test on, between 0 and 1",
+            setting="data_option.test",
+            value=share,
         )
     data = from_table(name, share, options) if is_table(name) else called(name, share, options)
     if wanted and (found := fingerprint(data)) != wanted:
         same = "" if is_table(name) else ", by a function that returns the same samples every time"
         raise ConfigError(
-            f"data.name = {name!r} has changed: its samples had the fingerprint {wanted}, and now "
-            f"it is {found}; give them as they were{same}, or start a new run"
+            f"has changed: its samples had the fingerprint {wanted}, and now it is {found}",
+            f"give them as they were{same}, or start a new run",
+            setting="data",
+            value=name,
         )
     return data
 
@@ -93,13 +97,15 @@ def tensors(x: Any) -> Sequence[torch.Tensor]:
 
 def called(name: str, share: float, options: dict[str, Any]) -> Dataset:
     """What the function returns, as a data set."""
-    function = import_name("data.name", name)
+    function = import_name("data", name)
     if not callable(function):
-        raise ConfigError(f"data.name = {name!r} is not a function; give one that returns data")
+        raise ConfigError(
+            "is not a function", "give one that returns data", setting="data", value=name
+        )
     accepted = list(inspect.signature(function).parameters)
     for key in options:
         if key not in accepted:
-            raise no_argument(f"data.name = {name!r}", key, [*accepted, "test"], "option")
+            raise no_argument(f"data = {name!r}", key, [*accepted, "test"], "option")
     try:
         given = given_by(function, tuple(sorted(options.items())))
     except ConfigError:
@@ -136,7 +142,9 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
     test = federation.test
     if test is None:
         if not isinstance(train.x, torch.Tensor):
-            raise ConfigError(f"data.name = {name!r} must also return a test set: (data, test)")
+            raise ConfigError(
+                "must also return a test set: (data, test)", setting="data", value=name
+            )
         left, aside = split(len(train), groups, share)
         test, train = chosen(train, aside), chosen(train, left)
         groups = None if groups is None else groups[left]
@@ -192,8 +200,10 @@ def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
     aside = rank < np.repeat(most, count)
     if not aside.any():
         raise ConfigError(
-            f"data.test = {share} leaves nothing to test on, as clients have so few samples; give "
-            "a larger share"
+            "leaves nothing to test on, as clients have so few samples",
+            "give a larger share",
+            setting="data_option.test",
+            value=share,
         )
     return np.sort(mixed[~aside]), np.sort(mixed[aside])
 
@@ -206,14 +216,14 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
     allowed = ("target", "client_column", "drop", "task")
     for key, value in options.items():
         if key not in allowed:
-            raise no_argument(f"data.name = {name!r}", key, [*allowed, "test"], "option")
+            raise no_argument(f"data = {name!r}", key, [*allowed, "test"], "option")
         if not isinstance(value, str):
-            raise ConfigError(f"data.{key} = {value!r} must be text")
+            raise ConfigError("must be text", setting=f"data_option.{key}", value=value)
     try:
         about = Path(name).stat()
     except OSError as error:
         raise ConfigError(
-            f"data.name = {name!r} cannot be read ({error.strerror}); check the path"
+            f"cannot be read ({error.strerror})", "check the path", setting="data", value=name
         ) from error
     table = read_table(
         *(name, *(options.get(key, "") for key in allowed)), about.st_mtime_ns, about.st_size
@@ -237,25 +247,29 @@ def read_table(
 ) -> Table:
     """The columns of the file, cached while its time stamp and size stay the same."""
     if task and task not in TASKS:
-        raise unknown("data.task", task, TASKS)
+        raise unknown("data_option.task", task, TASKS)
     head, between = header(name)
     if not target:
         raise ConfigError(
-            f"data.name = {name!r} needs a target; name its column: --target-column "
-            f"{head[-1]} (columns: {', '.join(head)})"
+            "needs a target",
+            f"name its column: --target-column {head[-1]} (columns: {', '.join(head)})",
+            setting="data",
+            value=name,
         )
     left_out = [word.strip() for word in drop.split(",") if word.strip()]
-    wanted = {"data.target": target, "data.client_column": client_column}
-    for key, column in (*wanted.items(), *(("data.drop", each) for each in left_out)):
+    wanted = {"data_option.target": target, "data_option.client_column": client_column}
+    for key, column in (*wanted.items(), *(("data_option.drop", each) for each in left_out)):
         if column and column not in head:
             raise unknown(key, column, head)
     inputs = [i for i, c in enumerate(head) if c not in (target, client_column, *left_out)]
     if not inputs:
-        raise ConfigError(f"data.name = {name!r} has no column to learn from beside {target!r}")
+        raise ConfigError(
+            f"has no column to learn from beside {target!r}", setting="data", value=name
+        )
     places = [head.index(column) for column in (target, client_column) if column]
     cells = [(line, *(row[i] for i in places)) for line, row in rows(name, head)]
     if not cells:
-        raise ConfigError(f"data.name = {name!r} has no rows below its header; add some")
+        raise ConfigError("has no rows below its header", "add some", setting="data", value=name)
     try:
         x = np.loadtxt(
             name,
@@ -270,11 +284,11 @@ def read_table(
         )
     except ValueError as error:
         raise bad_cell(name, head, inputs) or ConfigError(
-            f"data.name = {name!r} cannot be read: {error}"
+            f"cannot be read: {error}", setting="data", value=name
         ) from error
     if not np.isfinite(x).all():
         raise bad_cell(name, head, inputs) or ConfigError(
-            f"data.name = {name!r} has a number that is too large"
+            "has a number that is too large", setting="data", value=name
         )
     lines, *texts = zip(*cells, strict=True)
     y, names = targets(name, target, texts[0], lines, task)
@@ -289,14 +303,16 @@ def header(name: str) -> tuple[list[str], str]:
             first = file.readline()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"data.name = {name!r} cannot be read ({error}); check the file"
+            f"cannot be read ({error})", "check the file", setting="data", value=name
         ) from error
     between = max(",;\t", key=first.count)
     head = [column.strip() for column in next(csv.reader([first], delimiter=between), [])]
     if len(head) < 2 or len(set(head)) < len(head) or "" in head:
         raise ConfigError(
-            f"data.name = {name!r} must start with a line of two or more different column names; "
-            f"it starts with {first.strip()[:60]!r}"
+            "must start with a line of two or more different column names",
+            f"it starts with {first.strip()[:60]!r}",
+            setting="data",
+            value=name,
         )
     return head, between
 
@@ -310,8 +326,11 @@ def rows(name: str, head: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         for row in reader:
             if row and len(row) != len(head):
                 raise ConfigError(
-                    f"data.name = {name!r}, line {reader.line_num} has {len(row)} cells, but there "
-                    f"are {len(head)} columns; fix that line"
+                    f"has {len(row)} cells in line {reader.line_num}, but there are "
+                    f"{len(head)} columns",
+                    "fix that line",
+                    setting="data",
+                    value=name,
                 )
             if row:
                 yield reader.line_num, row
@@ -326,8 +345,10 @@ def bad_cell(name: str, head: Sequence[str], inputs: Sequence[int]) -> ConfigErr
                 what = f"the text {row[i]!r}" if text else "nothing"
                 fix = "turn it into numbers" if text else "fill it in, delete the line"
                 return ConfigError(
-                    f"column {head[i]!r} of data.name = {name!r} has {what} in line {line}, where "
-                    f"a number is needed; {fix}, or exclude the column: --set data.drop={head[i]}"
+                    f"has {what} in column {head[i]!r}, line {line}, where a number is needed",
+                    f"{fix}, or exclude the column: --set data_option.drop={head[i]}",
+                    setting="data",
+                    value=name,
                 )
     return None
 
@@ -347,8 +368,10 @@ def targets(
     empty = next((text for text in distinct if not text.strip()), None)
     if empty is not None:
         raise ConfigError(
-            f"column {column!r} of data.name = {name!r} has nothing in line "
-            f"{lines[texts.index(empty)]}; fill it in or delete the line"
+            f"has nothing in column {column!r}, line {lines[texts.index(empty)]}",
+            "fill it in or delete the line",
+            setting="data",
+            value=name,
         )
     numbers = all(is_finite(text) for text in distinct)
     if not task:
@@ -356,23 +379,30 @@ def targets(
         task = "regression" if numbers and not whole else "classification"
         if task == "classification" and len(distinct) > max(20, len(texts) / 2):
             raise ConfigError(
-                f"column {column!r} of data.name = {name!r} has {len(distinct):,} different values "
-                f"in {len(texts):,} rows, too many for classes; choose: "
-                "--set data.task=regression, or classification"
+                f"has {len(distinct):,} different values in column {column!r} of "
+                f"{len(texts):,} rows, too many for classes",
+                "choose: --set data_option.task=regression, or classification",
+                setting="data",
+                value=name,
             )
     if task == "regression":
         if not numbers:
             word = next(text for text in texts if not is_finite(text))
             raise ConfigError(
-                f"column {column!r} of data.name = {name!r} has {word!r}, which is not a number, "
-                "as data.task = 'regression' needs; fix it, or use classification"
+                f"has {word!r} in column {column!r}, which is not a number, as "
+                "data_option.task = 'regression' needs",
+                "fix it, or use classification",
+                setting="data",
+                value=name,
             )
         return np.array(texts, dtype=np.float32).reshape(-1, 1), ()
     names = sorted(distinct, key=float if numbers else str)
     if len(names) < 2:
         raise ConfigError(
-            f"column {column!r} of data.name = {name!r} has only the value {names[0]!r}: "
-            "nothing to learn; choose another target"
+            f"has only the value {names[0]!r} in column {column!r}: nothing to learn",
+            "choose another target",
+            setting="data",
+            value=name,
         )
     code = {text: i for i, text in enumerate(names)}
     return np.array([code[text] for text in texts], dtype=np.int64), tuple(names)

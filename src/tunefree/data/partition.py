@@ -163,8 +163,10 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
             return assign(labels, np.stack([size - first, first], axis=1), rng)
         size -= 1
     raise ConfigError(
-        f"data.partition = 'beta-literal:{a:g},{b:g}' leaves {clients} clients without a sample; "
-        "lower the number of clients or use 'beta'"
+        f"leaves {clients} clients without a sample",
+        "lower {clients} or use 'beta'",
+        setting="partition",
+        value=f"beta-literal:{a:g},{b:g}",
     )
 
 
@@ -240,15 +242,18 @@ def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Part
     """
     if per_client < 1 or per_client != int(per_client):
         raise ConfigError(
-            f"data.partition = 'shards:{per_client:g}' must be a whole number of shards per "
-            "client, such as 'shards:2'"
+            "must be a whole number of shards per client, such as 'shards:2'",
+            setting="partition",
+            value=f"shards:{per_client:g}",
         )
     total = clients * int(per_client)
     labels, _ = classes_for("shards", y, clients)
     if total > len(labels):
         raise ConfigError(
-            f"data.partition = 'shards:{per_client:g}' needs {total} shards for {clients} clients, "
-            f"but there are {len(labels)} samples; lower the number of shards or clients"
+            f"needs {total} shards for {clients} clients, but there are {len(labels)} samples",
+            "lower the number of shards or {clients}",
+            setting="partition",
+            value=f"shards:{per_client:g}",
         )
     rng = stream(seed, "partition")
     shuffled = rng.permutation(len(labels))
@@ -274,8 +279,10 @@ def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     names, owner = np.unique(np.asarray(groups), return_inverse=True)
     if len(names) != clients:
         raise ConfigError(
-            f"data.partition = 'natural' has {len(names)} clients in this data, but {clients} are "
-            f"asked for; set the number of clients to {len(names)}"
+            f"has {len(names)} clients in this data, but {{clients}} = {clients}",
+            f"set {{clients}} to {len(names)}",
+            setting="partition",
+            value="natural",
         )
     return Partition.by_owner(owner.astype(np.int64), clients)
 
@@ -375,8 +382,10 @@ def binary_draw(
     labels, totals = classes_for(rule, y, clients)
     if len(totals) != 2:
         raise ConfigError(
-            f"data.partition = {rule!r} needs data with two classes, but these have {len(totals)}; "
-            "use 'dirichlet' or 'dirichlet-equal'"
+            f"needs data with two classes, but these have {len(totals)}",
+            "use 'dirichlet' or 'dirichlet-equal'",
+            setting="partition",
+            value=rule,
         )
     rng = stream(seed, "partition")
     draws = np.clip(rng.beta(a, b, (classes, clients)), 1e-9, 1 - 1e-9)
@@ -388,8 +397,10 @@ def classes_for(rule: str, y: ArrayLike, clients: int) -> tuple[Index, Index]:
     labels = np.asarray(y)
     if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
         raise ConfigError(
-            f"data.partition = {rule!r} splits by class, but these targets are not class labels; "
-            "use 'iid', 'quantity' or 'natural'"
+            "splits by class, but these targets are not class labels",
+            "use 'iid', 'quantity' or 'natural'",
+            setting="partition",
+            value=rule,
         )
     enough_for(y, clients)
     _, numbered = np.unique(labels, return_inverse=True)
@@ -400,11 +411,11 @@ def enough_for(y: ArrayLike, clients: int) -> int:
     """The number of samples; refuse fewer samples than clients."""
     n = len(np.asarray(y))
     if clients < 1:
-        raise ConfigError(f"clients = {clients} must be at least 1")
+        raise ConfigError("must be at least 1", setting="clients", value=clients)
     if n < clients:
         raise ConfigError(
-            f"{n} samples cannot be split across {clients} clients; lower the number of clients "
-            "(--clients) to at most one per sample"
+            f"{n} samples cannot be split across {clients} clients",
+            "lower {clients} to at most one per sample",
         )
     return n
 
@@ -450,24 +461,31 @@ def from_spec(
     """
     name, _, tail = spec.partition(":")
     if name not in RULES:
-        raise unknown("data.partition", name, RULES)
+        raise unknown("partition", name, RULES)
     rule = RULES[name]
     try:
         numbers = [float(number) for number in tail.split(",")] if tail else []
     except ValueError:
         raise ConfigError(
-            f"data.partition = {spec!r} contains something that is not a number; write it like "
-            f"{rule.example!r}"
+            "contains something that is not a number",
+            f"write it like {rule.example!r}",
+            setting="partition",
+            value=spec,
         ) from None
     if len(numbers) != rule.numbers:
         raise ConfigError(
-            f"data.partition = {spec!r} has {len(numbers)} numbers; write it like {rule.example!r}"
+            f"has {len(numbers)} numbers",
+            f"write it like {rule.example!r}",
+            setting="partition",
+            value=spec,
         )
     if name != "natural":
         return rule.split(y, clients, *numbers, seed=seed)
     if groups is None:
         raise ConfigError(
-            "data.partition = 'natural' needs data that names its clients, and this data set does "
-            "not; use another rule, such as 'dirichlet:0.1'"
+            "needs data that names its clients, and this data set does not",
+            "use another rule, such as 'dirichlet:0.1'",
+            setting="partition",
+            value="natural",
         )
     return natural(groups, clients)

@@ -16,7 +16,7 @@ from tunefree.data import own
 from tunefree.data.named import cache, official, synthetic, text
 from tunefree.data.named.cache import FileSet
 from tunefree.data.samples import Dataset, Images, Samples
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, choices, unknown_name
 
 __all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "classes_of", "load", "options"]
 
@@ -294,16 +294,23 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
     if own.is_own(name):
         if data_dir:
             raise ConfigError(
-                f"data.dir = {str(data_dir)!r} is for named data sets; omit it, and give the "
-                "full path of your own as data.name"
+                "is for named data sets",
+                "omit it, and give the full path of your own as data",
+                setting="data_dir",
+                value=str(data_dir),
             )
         return own.load(name, **chosen)
     source, allowed = source_of(name), options(name)
     for key in chosen:
         if not allowed:
-            raise ConfigError(f"data.{key} = {chosen[key]!r}: {name} takes no options; omit it")
+            raise ConfigError(
+                f"was given, but {name} takes no options",
+                "omit it",
+                setting=f"data_option.{key}",
+                value=chosen[key],
+            )
         if key not in allowed:
-            raise unknown(f"option of {name}", key, allowed)
+            raise unknown_name(f"option of {name}", key, allowed)
     if source.files is None:
         return source.build(**chosen)
     return source.build(data_dir=data_dir, **chosen)
@@ -319,7 +326,10 @@ def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) 
 def source_of(name: str) -> Source:
     if name not in SOURCES:
         raise ConfigError(
-            f"{unknown('data.name', name, SOURCES)}, or give your own: a file that ends in .csv, "
-            "or package.module:function"
+            "is not known",
+            f"{choices(name, SOURCES)}, or give your own: a file that ends in .csv, or "
+            "package.module:function",
+            setting="data",
+            value=name,
         )
     return SOURCES[name]

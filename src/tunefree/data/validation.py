@@ -18,7 +18,9 @@ def held_out(
     and the clients stay as heterogeneous as they are without it. All keep at least one.
     """
     if not 0 < share < 1:
-        raise ConfigError(f"data.validation = {share} must be between 0 and 1; 0.1 is usual")
+        raise ConfigError(
+            "must be between 0 and 1", "0.1 is usual", setting="validation", value=share
+        )
     left, aside = [], []
     for client, part in enumerate(parts):
         mixed: Index = stream(seed, "validation", client).permutation(part)
@@ -28,7 +30,9 @@ def held_out(
     index = np.sort(np.concatenate(aside))
     if not len(index):
         raise ConfigError(
-            f"data.validation = {share} holds out nothing, as every client has a single sample; "
-            "use fewer clients"
+            "holds out nothing, as every client has a single sample",
+            "use fewer clients",
+            setting="validation",
+            value=share,
         )
     return Partition(left), Samples(train.x[index], train.y[index], train.prepare)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tunefree.config import FleetName
 from tunefree.core import Algorithm, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet, Job
@@ -14,6 +13,7 @@ from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.models.threads import one_thread
+from tunefree.settings import FleetName
 
 START_SECONDS = 3.0  # until a pool's processes are ready
 JOB_SECONDS = 1e-3  # to send a job and receive its reply
@@ -30,7 +30,9 @@ def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
     if name == "ray":
         ray_fleet()
     if name != "serial" and device.type != "cpu":
-        raise ConfigError(f"run.fleet = {name!r} runs on the cpu, not on {device}; use 'serial'")
+        raise ConfigError(
+            f"runs on the cpu, not on {device}", "use 'serial'", setting="fleet", value=name
+        )
     return name
 
 
@@ -52,7 +54,7 @@ def ray_fleet() -> Callable[..., Fleet]:
         from tunefree.fleet.ray import Ray
     except ImportError as error:
         raise ConfigError(
-            f"run.fleet = 'ray' needs Ray ({error}); install it: pip install 'tunefree[ray]'"
+            f"fleet = 'ray' needs Ray ({error}); install it: pip install 'tunefree[ray]'"
         ) from error
     return Ray
 

@@ -63,7 +63,9 @@ class Pool:
         states: States | None = None,
     ) -> None:
         if workers is not None and workers < 1:
-            raise ConfigError(f"run.workers = {workers} must be at least 1, or 0 for one per core")
+            raise ConfigError(
+                "must be at least 1, or 0 for one per core", setting="workers", value=workers
+            )
         self.states = states or States(algo.client(theta0))
         self._common = Arena.create()
         try:
@@ -71,8 +73,11 @@ class Pool:
         except Exception as error:  # anything that a user's object raises when pickled
             os.close(self._common.fd)
             raise ConfigError(
-                "run.fleet = 'pool' cannot send model, data and algorithm to its workers "
-                f"({str(error).splitlines()[0]}); open files in __getitem__, or use 'serial'"
+                "cannot send model, data and algorithm to its workers "
+                f"({str(error).splitlines()[0]})",
+                "open files in __getitem__, or use 'serial'",
+                setting="fleet",
+                value="pool",
             ) from error
         self._workers = [self._start_worker() for _ in range(workers or cores())]
         keep_memory()

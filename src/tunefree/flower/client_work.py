@@ -9,7 +9,6 @@ from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.config import Config
 from tunefree.core import Algorithm, OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
@@ -17,7 +16,7 @@ from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
-from tunefree.flower.settings import Builder, Settings, settings_from
+from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective
@@ -26,6 +25,7 @@ from tunefree.models.targets import Loss, task_of
 from tunefree.models.threads import one_thread
 from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.evaluate import scores_on
+from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
 SERVER = "the server"
@@ -47,13 +47,13 @@ class ClientSide:
         self.algorithm = lru_cache(maxsize=1)(self._algorithm)  # by N and K, which rarely change
 
     @cached_property
-    def settings(self) -> Settings:
+    def given(self) -> RunConfig:
         return settings_from(self._context.run_config)
 
     @cached_property
-    def config(self) -> Config:
-        """The settings; N, and with epochs K, come with each job."""
-        return self.settings.first()
+    def settings(self) -> Settings:
+        """The settings; the number of clients, and with epochs K, come with each job."""
+        return self.given.first()
 
     @cached_property
     def data(self) -> Federation:
@@ -63,20 +63,21 @@ class ClientSide:
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        module = seeded(self._build_model, self.config.run.seed)
+        module = seeded(self._build_model, self.settings.seed)
         task = task_of(module, self.data.train, self._loss)
         data = task.of(self.data)
-        objective = Objective(module, task.loss, "cpu", self.config.run.kernels)
+        objective = Objective(module, task.loss, "cpu", self.settings.kernels)
         objective.check(data.train)
         return objective, data
 
     def _algorithm(self, N: int, K: int) -> Algorithm:
-        return registry.configure(self.settings.at(N, K), self.objective[0].shapes, self._make)
+        now = self.given.at(N)
+        return registry.configure(now, now.system_of(K), self.objective[0].shapes, self._make)
 
     def oracle_of(self, job: Job) -> DataOracle:
-        (objective, data), config = self.objective, self.config
-        rng = stream(config.run.seed, "client", *job.key)
-        batch_size, epochs = config.data.batch_size, config.system.epochs
+        (objective, data), settings = self.objective, self.settings
+        rng = stream(settings.seed, "client", *job.key)
+        batch_size, epochs = settings.batch_size, settings.local_epochs
         return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
 
     def states(self, run: str) -> ClientState:

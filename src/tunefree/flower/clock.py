@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tunefree.config import Deployment
 from tunefree.core import Message, stream
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
@@ -13,6 +12,7 @@ from tunefree.flower.membership import Members, mixed
 from tunefree.flower.pace import Pace
 from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence
+from tunefree.settings import Deployment
 
 
 class LiveClock:

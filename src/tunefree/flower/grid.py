@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from flwr.app import Message, MessageType
 
-from tunefree.config import Deployment
 from tunefree.core import OpeningDown, Vec
 from tunefree.errors import FleetError, WireError
 from tunefree.fleet.job import Done, Job, exchanges
@@ -19,6 +18,7 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.nodes import Nodes, last_line
 from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
+from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
 
 DEADLINES = 3  # how many to wait for, if there are too few replies for a step after one

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tunefree.config import Opening, SystemSettings, probabilities
 from tunefree.core import Algorithm, Generator, Server, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
-from tunefree.schedule.membership import Odds, cohort, draw
+from tunefree.schedule.membership import Odds, cohort, draw, probabilities
+from tunefree.settings import Settings
 
 SHOWN = 5  # reasons, and clients of each, in an error
 
@@ -23,15 +23,12 @@ class Members:
     def __init__(
         self,
         fleet: GridFleet,
-        seed: int,
-        opening: Opening,
-        system: SystemSettings,
+        settings: Settings,
         describe: Callable[[Algorithm], Mapping[str, object]],
     ) -> None:
         """`describe` returns the facts that depend on how many clients there are."""
         self._fleet, self._nodes, self._ledger = fleet, fleet.nodes, fleet.states
-        self._seed, self._opening, self._system = seed, opening, system
-        self._describe = describe
+        self._settings, self._describe = settings, describe
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
         self._noted: Mapping[str, object] = {}
 
@@ -42,9 +39,11 @@ class Members:
     def cohort(self, t: int) -> list[int]:
         """As in a simulation, but clients that are not connected are replaced by others."""
         there, odds = set(self.idle(())), self.odds
-        drawn = cohort(self._seed, t, self.algo.sys, odds)
+        drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
-        spare = mixed(stream(self._seed, "substitute", t), sorted(there - set(chosen)), odds)
+        spare = mixed(
+            stream(self._settings.seed, "substitute", t), sorted(there - set(chosen)), odds
+        )
         for client in [each for each in chosen if each not in there]:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
@@ -53,9 +52,9 @@ class Members:
     @property
     def odds(self) -> Odds:
         """How likely each client is drawn."""
-        if self._system.sampling == "uniform":
+        if self._settings.sampling == "uniform":
             return None
-        return probabilities(self._system.sampling, self._nodes.sizes(self._ledger.N))
+        return probabilities(self._settings.sampling, self._nodes.sizes(self._ledger.N))
 
     def idle(self, busy: Collection[int]) -> list[int]:
         """The clients that could be asked now, except the busy ones."""
@@ -65,7 +64,7 @@ class Members:
     def joining(self, server: Server, t: int) -> list[Job]:
         self._nodes.number_newcomers()
         new = range(self._ledger.N, len(self._nodes.names))
-        openings = self.algo.opening() if self._opening == "gradients" else ()
+        openings = self.algo.opening() if self._settings.opening == "gradients" else ()
         down = openings[0].down(server) if openings else None
         ready = {*new, *self._ledger.lost} & self._nodes.connected().keys()
         ready -= {*self._joining, *self._fleet.late}
@@ -99,7 +98,7 @@ class Members:
 
     def facts(self) -> Mapping[str, object]:
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
-        if self._system.epochs or self._system.sampling != "uniform":
+        if self._settings.local_epochs or self._settings.sampling != "uniform":
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         changed = {key: value for key, value in now.items() if self._noted.get(key) != value}
         self._noted = now

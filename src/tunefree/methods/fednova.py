@@ -60,11 +60,15 @@ class FedNova:
     def __post_init__(self) -> None:
         if self.rho and self.mu:
             raise ConfigError(
-                f"algorithm.rho = {self.rho} and algorithm.mu = {self.mu} cannot be combined in "
-                "FedNova; choose local momentum or the proximal term"
+                f"and option.mu = {self.mu} cannot be combined in FedNova",
+                "choose local momentum or the proximal term",
+                setting="option.rho",
+                value=self.rho,
             )
         if not 0 <= self.rho < 1:
-            raise ConfigError(f"algorithm.rho = {self.rho} is out of range; give one below 1")
+            raise ConfigError(
+                "is out of range", "give one below 1", setting="option.rho", value=self.rho
+            )
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0)

@@ -23,7 +23,7 @@ def checked_maker(path: str, found: Any) -> Maker:
     if not callable(found):
         complaint = f"it is a {type(found).__name__}; name a class, or a function of the System"
     if complaint:
-        raise ConfigError(f"algorithm.name = {path!r} is not an algorithm: {complaint}")
+        raise ConfigError(f"is not an algorithm: {complaint}", setting="algorithm", value=path)
     maker: Maker = found
     return maker
 

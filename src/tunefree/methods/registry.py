@@ -8,20 +8,10 @@ from dataclasses import fields, replace
 from math import prod
 from typing import Any, cast
 
-from tunefree.config import (
-    AlgorithmSettings,
-    Config,
-    Decay,
-    Weighting,
-    argument_keys,
-    check_option,
-    check_own_option,
-    checked,
-    import_name,
-)
 from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of, unwrapped
 from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.geometry import Shapes
+from tunefree.importing import import_name
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.ca2fl import CA2FL
 from tunefree.methods.comparfrefl import ComParFreFL
@@ -60,6 +50,15 @@ from tunefree.methods.scaffold_norm import ScaffoldNorm
 from tunefree.methods.scallion import Scallion
 from tunefree.methods.slowmo import SlowMo
 from tunefree.methods.weighting import Weighted
+from tunefree.settings import (
+    FIELDS,
+    Decay,
+    Settings,
+    Weighting,
+    check_option,
+    check_own_option,
+    checked,
+)
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import AnyOf, PerTensor
 
@@ -116,9 +115,9 @@ def find(name: str) -> Maker:
     'FedAvg'
     """
     if ":" in name:
-        return checked_maker(name, import_name("algorithm.name", name))
+        return checked_maker(name, import_name("algorithm", name))
     if name not in REGISTRY:
-        raise unknown("algorithm.name", name, REGISTRY, more="package.module:Name for your own")
+        raise unknown("algorithm", name, REGISTRY, more="package.module:Name for your own")
     return REGISTRY[name]
 
 
@@ -155,19 +154,19 @@ def build(
     return Weighted(algo) if weighs else algo
 
 
-def options_of(chosen: AlgorithmSettings) -> dict[str, object]:
-    """An algorithm's options, including those that many methods share."""
-    usual = AlgorithmSettings()
-    many = {key: getattr(chosen, key) for key in WRAPPED}
-    given = {key: value for key, value in many.items() if value != getattr(usual, key)}
-    return {**chosen.options, **given}
+def options_of(settings: Settings) -> dict[str, object]:
+    """A method's options, including those that many methods share."""
+    given = {key: getattr(settings, key) for key in WRAPPED}
+    many = {key: value for key, value in given.items() if value != getattr(Settings, key)}
+    return {**settings.option, **many}
 
 
-def configure(settings: Config, shapes: Shapes, make: Maker | None = None) -> Algorithm:
+def configure(
+    settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None
+) -> Algorithm:
     """The algorithm of these settings, or the one that a user's own class or function makes."""
-    chosen, sys = settings.algorithm, settings.constants
-    method = chosen.name if make is None else make
-    return build(method, sys, options_of(chosen), chosen.explicit_steps, shapes)
+    method = settings.algorithm if make is None else make
+    return build(method, sys, options_of(settings), settings.explicit_steps, shapes)
 
 
 def note_no_momentum(algo: Algorithm) -> None:
@@ -234,11 +233,13 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
     for key, value in options.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
-            study = ", or set algorithm.explicit_steps = true to study what other steps would do"
+            study = ", or give {explicit_steps}=true to study what other steps would do"
             raise ConfigError(
-                f"algorithm.{key} = {value!r} was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} {said.origin}; omit it"
-                f"{study if key in allowed else ''}"
+                f"was given, but {said.title} takes no step size: its "
+                f"{', '.join(said.steps)} {said.origin}",
+                f"omit it{study if key in allowed else ''}",
+                setting=f"option.{key}",
+                value=value,
             )
         if key == "compressor":
             check_compressor(said.title, value, allowed)
@@ -248,56 +249,67 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             check_weighting(said, value)
         elif not isinstance(maker, type):
             raise ConfigError(
-                f"algorithm.{key} = {value!r} was given, but {said.title} is a function of N, S, K "
-                "and T and has no options; set it in the function, or give the class"
+                f"was given, but {said.title} is a function of N, S, K and T and has no options",
+                "set it in the function, or give the class",
+                setting=f"option.{key}",
+                value=value,
             )
         elif key not in allowed:
             raise no_option(said.title, key, value, allowed)
         elif ours:
-            check_option(f"algorithm.{key}", value, hints[key])
+            check_option(f"option.{key}", value, hints[key])
         else:
-            check_own_option(f"algorithm.{key}", value, hints[key])
+            check_own_option(f"option.{key}", value, hints[key])
 
 
 def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> ConfigError:
     """The error for an option that neither the method nor the settings have."""
-    near, listed = nearest(key, [*allowed, *argument_keys()]), ", ".join(allowed) or "none"
+    near, listed = nearest(key, [*allowed, *FIELDS]), ", ".join(allowed) or "none"
     hint = f"did you mean {near!r}? " if near else ""
     return ConfigError(
-        f"algorithm.{key} = {value!r} is not an option of {title}; {hint}it takes {listed}"
+        f"is not an option of {title}",
+        f"{hint}it takes {listed}",
+        setting=f"option.{key}",
+        value=value,
     )
 
 
 def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
     if "compressor" not in allowed:
         raise ConfigError(
-            f"algorithm.compressor = {value!r} was given, but {title} sends whole vectors; omit "
-            f"it, or choose from {', '.join(sorted(COMPRESSING))}"
+            f"was given, but {title} sends whole vectors",
+            f"omit it, or choose from {', '.join(sorted(COMPRESSING))}",
+            setting="compressor",
+            value=value,
         )
     from_spec(value)
 
 
 def check_decay(said: About, value: object) -> None:
-    checked("algorithm.decay", value, Decay)
+    checked("decay", value, Decay)
     if value != "none" and not said.grid:
         raise nothing_decays(said, value)
 
 
 def nothing_decays(said: About, value: object) -> ConfigError:
     return ConfigError(
-        f"algorithm.decay = {value!r} was given, but {said.title} has no step of its own to decay; "
-        "omit it"
+        f"was given, but {said.title} has no step of its own to decay",
+        "omit it",
+        setting="decay",
+        value=value,
     )
 
 
 def check_weighting(said: About, value: object) -> None:
-    checked("algorithm.weighting", value, Weighting)
+    checked("weighting", value, Weighting)
     if value == "uniform" or said.weights:
         return
     why = "its server does not only average uploads, or does not declare it"
     for mean, of_clients in said.means.items():
         why = f"its {mean} is the mean of all clients' {of_clients}, which weights would break"
     raise ConfigError(
-        f"algorithm.weighting = {value!r} was given, but {said.title} cannot weight clients: "
-        f"{why}; omit it, or sample clients by their examples: --sampling examples"
+        f"was given, but {said.title} cannot weight clients: {why}",
+        "omit it, or sample clients by their examples: {sampling}=examples",
+        setting="weighting",
+        value=value,
     )

@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from tunefree.config import import_name
 from tunefree.core import stream
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown, unknown_name
+from tunefree.importing import import_name
 from tunefree.models import networks
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -39,31 +39,36 @@ def build(
     >>> sum(p.numel() for p in build("cnn_mnist", (1, 28, 28), 10).parameters())
     21840
     """
-    builder = import_name("model.name", name) if ":" in name else MODELS.get(name)
+    builder = import_name("model", name) if ":" in name else MODELS.get(name)
     if builder is None:
-        raise unknown("model.name", name, MODELS)
+        raise unknown("model", name, MODELS)
     if not callable(builder):
         raise ConfigError(
-            f"model.name = {name!r} is not a function; give one that returns a module"
+            "is not a function", "give one that returns a module", setting="model", value=name
         )
     given = {"input_shape": input_shape, "classes": classes}
     accepted = inspect.signature(builder).parameters
     choices = [key for key in accepted if key not in given]
     for key in options:
         if key not in choices:
-            raise unknown(f"model ({name}) option", key, choices)
+            raise unknown_name(f"option of {name}", key, choices)
     arguments = {key: value for key, value in given.items() if key in accepted}
     try:
         module = seeded(partial(builder, **arguments, **options), seed)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise ConfigError(
-            f"model.name = {name!r} cannot be built for inputs of shape {input_shape} and "
-            f"{classes} classes: {str(error).splitlines()[0]}; choose another model"
+            f"cannot be built for inputs of shape {input_shape} and {classes} "
+            f"classes: {str(error).splitlines()[0]}",
+            "choose another model",
+            setting="model",
+            value=name,
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"model.name = {name!r} returned {type(module).__name__}; it must return a torch "
-            "nn.Module"
+            f"returned {type(module).__name__}",
+            "it must return a torch nn.Module",
+            setting="model",
+            value=name,
         )
     return module
 

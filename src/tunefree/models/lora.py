@@ -44,8 +44,11 @@ def with_adapters(module: nn.Module, rank: int) -> nn.Module:
             found[layer] = adapter
     if not found:
         raise ConfigError(
-            f"model.lora = {rank} needs a model with linear or convolutional layers, and this "
-            f"{type(module).__name__} has none; choose another model, or omit --lora"
+            "needs a model with linear or convolutional layers, and this "
+            f"{type(module).__name__} has none",
+            "choose another model, or omit {lora}",
+            setting="lora",
+            value=rank,
         )
     for parent in list(module.modules()):
         for name, child in parent._modules.items():

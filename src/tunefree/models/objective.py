@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from tunefree.config import Kernels
 from tunefree.core import Vec
 from tunefree.data.samples import Inputs, Samples, each
 from tunefree.errors import ConfigError
@@ -25,6 +24,7 @@ from tunefree.models.answers import (
 )
 from tunefree.models.kernels import Chain, chain_of
 from tunefree.models.targets import HALVES, Loss
+from tunefree.settings import Kernels
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
 
@@ -82,8 +82,11 @@ class Objective:
         if wanted == "batch-minor":
             if chain is None:
                 raise ConfigError(
-                    "run.kernels = 'batch-minor' needs a Sequential of convolutions with stride 1, "
-                    "max pooling, ReLU and dense layers, cross-entropy and the cpu; use 'auto'"
+                    "needs a Sequential of convolutions with stride 1, max pooling, ReLU and "
+                    "dense layers, cross-entropy and the cpu",
+                    "use 'auto'",
+                    setting="kernels",
+                    value=wanted,
                 )
             self._chain = chain
         return wanted

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tunefree.config import local_steps
 from tunefree.core import Generator, Vec, mean
 from tunefree.data.samples import Index, Inputs, Samples, split
 from tunefree.models.objective import EVALUATION_BATCH, Objective
+from tunefree.settings import local_steps
 
 AHEAD = 2**19  # numbers prepared for the network at a time
 

@@ -25,15 +25,19 @@ def read(path: Path) -> State:
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"model.start = '{path}' cannot be read as {path.suffix} ({reason}); save it with "
-            "`tunefree export --state-dict`, or torch.save(model.state_dict(), path)"
+            f"cannot be read as {path.suffix} ({reason})",
+            "save it with `tunefree export --state-dict`, or torch.save(model.state_dict(), path)",
+            setting="start",
+            value=str(path),
         ) from error
     if not isinstance(state, Mapping) or not all(
         isinstance(each, torch.Tensor) for each in state.values()
     ):
         raise ConfigError(
-            f"model.start = '{path}' contains no state dict (a dict of tensors by name); save "
-            "it with torch.save(model.state_dict(), path)"
+            "contains no state dict (a dict of tensors by name)",
+            "save it with torch.save(model.state_dict(), path)",
+            setting="start",
+            value=str(path),
         )
     return state
 
@@ -47,7 +51,10 @@ def read_safetensors(path: Path) -> Any:
         from safetensors.torch import load_file
     except ImportError as error:
         raise ConfigError(
-            f"model.start = '{path}' needs safetensors; install it: pip install 'tunefree[export]'"
+            "needs safetensors",
+            "install it: pip install 'tunefree[export]'",
+            setting="start",
+            value=str(path),
         ) from error
     return load_file(path)
 
@@ -64,13 +71,17 @@ def put(module: nn.Module, state: State, path: str) -> None:
     ]
     if "theta" in state and "theta" not in own:
         raise ConfigError(
-            f"model.start = '{path}' has a server's vectors, as `tunefree export --safetensors` "
-            "writes them; export the model with --state-dict"
+            "has a server's vectors, as `tunefree export --safetensors` writes them",
+            "export the model with --state-dict",
+            setting="start",
+            value=str(path),
         )
     if wrong:
         raise ConfigError(
-            f"model.start = '{path}' does not fit the model: {wrong[0]}; give weights of the same "
-            "model, or choose their model (--model)"
+            f"does not fit the model: {wrong[0]}",
+            "give weights of the same model, or choose their model ({model})",
+            setting="start",
+            value=str(path),
         )
     module.load_state_dict(state)
 

@@ -117,12 +117,17 @@ class Record:
         """A new run file; without a path a record in memory that stores no states."""
         if path is not None and path.is_dir():
             raise ConfigError(
-                f"run.out = '{path}' is a folder; give a file, such as {path}/a.sqlite"
+                "is a folder",
+                f"give a file, such as {path}/a.sqlite",
+                setting="out",
+                value=str(path),
             )
         if path is not None and path.exists():
             raise ConfigError(
-                f"run.out = '{path}' exists already and is not overwritten; choose another path, "
-                f"or resume it: {facts.how_to_resume(path)}"
+                "exists already and is not overwritten",
+                f"choose another path, or resume it: {facts.how_to_resume(path)}",
+                setting="out",
+                value=str(path),
             )
         lock = None
         try:

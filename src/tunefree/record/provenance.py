@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.config import Sampling, Schedule, SystemSettings
 from tunefree.core import Algorithm, about, text_of, unwrapped
 from tunefree.data.samples import Federation, Samples
 from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
+from tunefree.settings import Sampling, Settings
 
 LOOKED_AT = 100_000  # labels in the fingerprint of a data set
 BYTES = 2**24  # of inputs in that fingerprint
@@ -28,21 +28,15 @@ def identify(
     algo: Algorithm,
     objective: Objective,
     federation: Federation,
-    batch_size: int,
-    seed: int,
-    schedule: Schedule,
-    system: SystemSettings,
+    settings: Settings,
 ) -> dict[str, str]:
-    """What a resumed run must have in common with its start.
-
-    Settings added later are included only if not at their default, so that older files resume.
-    """
-    epochs = f" for {system.epochs} epochs" if system.epochs else ""
+    """What a resumed run must have in common with its start."""
+    epochs = f" for {settings.local_epochs} epochs" if settings.local_epochs else ""
     return {
         "algorithm": f"{text_of(algo)}{epochs}",
-        "schedule": f"{schedule!r}{drawn(system.sampling)}",
-        "seed": str(seed),
-        "batch size": str(batch_size),
+        "schedule": f"{settings.scheduling!r}{drawn(settings.sampling)}",
+        "seed": str(settings.seed),
+        "batch size": str(settings.batch_size),
         "kernels": objective.kernels,
         "first model": fingerprint(objective.theta0.cpu().numpy()),
         **identify_frozen(objective),

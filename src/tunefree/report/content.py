@@ -17,7 +17,7 @@ PICTURE_CLIENTS = 100
 SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 NAMED_FILES = 5  # at most, of the unreadable ones
 RUN_KEYS = ("method", "role", "seed", "state", "reason", "rounds", "accuracy", "loss", "scored_on")
-HIDDEN = {"run.seed", "run.out", "run.fleet", "run.workers", "run.kernels", "data.dir"}
+HIDDEN = {"seed", "out", "fleet", "workers", "kernels", "data_dir"}
 
 
 def content(
@@ -115,7 +115,7 @@ def picture(runs: Sequence[Summary]) -> Content:
 
 def settings_table(runs: Sequence[Summary]) -> Content:
     """The settings that all methods share, and those in which they differ."""
-    flat = {method.label: flatten(method.runs[0].facts.config) for method in group(runs)}
+    flat = {method.label: flatten(method.runs[0].facts.settings) for method in group(runs)}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     keys = [key for key in keys if key not in HIDDEN]
     shared = [key for key in keys if len({own.get(key) for own in flat.values()}) == 1]

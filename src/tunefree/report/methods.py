@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tunefree.record import Summary
-from tunefree.record.facts import Tree
 
 MEASURES = {
     "accuracy": "{} accuracy",
@@ -26,6 +25,10 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
+NO_EFFECT = (  # settings that do not change a result, and those that the name and the seed show
+    *("algorithm", "data_dir", "seed", "eval_every", "grad_norm", "device", "fleet", "workers"),
+    *("kernels", "commit_every", "out"),
+)
 POINTS = 400  # of a curve; more cannot be distinguished on paper
 Content: TypeAlias = dict[str, Any]
 
@@ -218,33 +221,34 @@ def together(
 def relevant(run: Summary) -> dict[str, Hashable]:
     """The settings that can change a result, without the seed."""
     return {
-        key: value
-        for key, value in flatten(run.facts.config).items()
-        if not key.startswith("run.") and key not in ("data.dir", "algorithm.name")
+        key: value for key, value in flatten(run.facts.settings).items() if key not in NO_EFFECT
     }
 
 
-def flatten(settings: Tree) -> dict[str, Hashable]:
-    """`section.key` -> value; options are keys of their section.
+def flatten(settings: Mapping[str, object]) -> dict[str, Hashable]:
+    """Settings by name, and options by table and name.
 
-    >>> flatten({"algorithm": {"name": "fedavg", "options": {"eta": 0.1}}})
-    {'algorithm.name': 'fedavg', 'algorithm.eta': 0.1}
+    >>> flatten({"algorithm": "fedavg", "option": {"eta": 0.1}})
+    {'algorithm': 'fedavg', 'option.eta': 0.1}
     """
     flat: dict[str, Hashable] = {}
-    for section, values in settings.items():
-        options = values.get("options")
-        inside = {**values, **(options if isinstance(options, Mapping) else {})}
-        for key, value in inside.items():
-            if key != "options":
-                simple = isinstance(value, str | int | float | bool)
-                flat[f"{section}.{key}"] = value if simple else str(value)
+    for name, value in settings.items():
+        inside = {name: value}
+        if isinstance(value, Mapping):
+            inside = {f"{name}.{key}": each for key, each in value.items()}
+        for key, each in inside.items():
+            if each is not None:
+                flat[key] = each if isinstance(each, str | int | float | bool) else str(each)
     return flat
 
 
 def shown_key(key: str) -> str:
-    """The last part of a key, which is enough for a reader."""
-    section, _, name = key.partition(".")
-    return section if name in ("name", "") else name
+    """The last part of a key, which is enough for a reader.
+
+    >>> shown_key("option.eta"), shown_key("per_round")
+    ('eta', 'per_round')
+    """
+    return key.rpartition(".")[2]
 
 
 def thin(rounds: Sequence[int]) -> list[int]:

@@ -12,6 +12,8 @@ from tunefree.record.facts import is_number
 from tunefree.report.methods import Content, Method, flatten, relevant, together
 from tunefree.report.width import WITHIN, width
 
+OF_METHOD = ("compressor", "decay", "weighting", "explicit_steps")  # settings, beside its options
+
 
 def sensitivity(
     sweep: Sequence[Summary], methods: Sequence[Method], measures: Iterable[str]
@@ -78,16 +80,16 @@ def chance(run: Summary) -> float:
 def swept_key(sweep: Sequence[Summary]) -> str | None:
     """The option that varies, for files that do not record which one was swept."""
     varied = [
-        key.removeprefix("algorithm.")
-        for key in dict.fromkeys(key for run in sweep for key in flatten(run.facts.config))
-        if key.startswith("algorithm.")
+        key.removeprefix("option.")
+        for key in dict.fromkeys(key for run in sweep for key in flatten(run.facts.settings))
+        if key.startswith("option.")
         and len({value for run in sweep if is_number(value := step(run, key))}) > 1
     ]
     return "eta" if "eta" in varied else next(iter(varied), None)
 
 
 def step(run: Summary, key: str) -> Hashable:
-    return flatten(run.facts.config).get(f"algorithm.{key.removeprefix('algorithm.')}")
+    return flatten(run.facts.settings).get(f"option.{key.removeprefix('option.')}")
 
 
 def setting(run: Summary) -> dict[str, Hashable]:
@@ -96,13 +98,13 @@ def setting(run: Summary) -> dict[str, Hashable]:
 
 
 def of_method(key: str) -> bool:
-    return key.startswith("algorithm.")
+    return key in OF_METHOD or key.startswith("option.")
 
 
 def swept_lines(key: str, runs: Sequence[Summary], measure: str, style: int) -> list[Content]:
     """One line for each method with its other options."""
     others = [
-        {k: v for k, v in relevant(run).items() if of_method(k) and k != f"algorithm.{key}"}
+        {k: v for k, v in relevant(run).items() if of_method(k) and k != f"option.{key}"}
         for run in runs
     ]
     lines = together(runs, [run.title for run in runs], others)

@@ -1,23 +1,21 @@
-"""The Python API: its arguments as users write them, and errors that name these arguments."""
+"""The Python API: its arguments as users write them."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from tunefree.config import SECTIONS, Schedule, argument_keys, build
-from tunefree.errors import FLAG, ConfigError, no_argument, reworded
+from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.own import Maker, about_of, options_in
 from tunefree.methods.registry import LEARNING_RATES, WRAPPED, find
+from tunefree.settings import Schedule, Settings, load
 
-KEY = re.compile(r"(?<![\w./'\"-])(system|algorithm|data|model|run)\.([A-Za-z_]\w*)")
 SCHEDULE = tuple(f.name for f in fields(Schedule) if f.name != "name")
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -33,9 +31,20 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, torch.device | Path) else value
 
 
-def schedule_of(given: Schedule | str) -> Schedule:
-    """A schedule, also where only its name was given."""
-    return given if isinstance(given, Schedule) else build("schedule", {"name": given})
+def settings_of(
+    given: Mapping[str, object], schedule: Schedule | str, options: Mapping[str, object] = {}
+) -> Settings:
+    """The settings given by keywords; None counts as not given.
+
+    >>> settings_of({"rounds": np.int64(20), "per_round": None}, "synchronous").rounds
+    20
+    """
+    chosen = schedule if isinstance(schedule, Schedule) else Schedule(cast("Any", schedule))
+    shared = (*WRAPPED, "explicit_steps")
+    own = {key if key in shared else f"option.{key}": value for key, value in options.items()}
+    known = {key: value for key, value in given.items() if value is not None}
+    named = {**known, **chosen.as_settings(), **own}
+    return load(None, {key: plain(value) for key, value in named.items()})
 
 
 def check_options(
@@ -62,30 +71,3 @@ def check_options(
             raise no_argument("train", key, ["eta"])
         if isinstance(maker, type) or difflib.get_close_matches(key, arguments, n=1):
             raise no_argument("train", key, [*arguments, *choice])
-
-
-def named() -> AbstractContextManager[None]:
-    """Errors name Python arguments instead of settings keys and command-line flags."""
-    return reworded(in_python)
-
-
-def in_python(sentence: str) -> str:
-    """
-    >>> in_python("system.T = 0 is too small; raise it (--rounds)")
-    'rounds = 0 is too small; raise it (rounds)'
-    >>> in_python("set algorithm.explicit_steps = true; see 'run.out'")
-    "set explicit_steps=True; see 'run.out'"
-    """
-    names = {key: name for name, key in argument_keys().items()}
-    keys = {f"{section}.{f.name}" for section, cls in SECTIONS.items() for f in fields(cls)}
-
-    def argument(match: re.Match[str]) -> str:
-        known = match[0] in keys or match[1] == "algorithm"
-        return names.get(match[0], match[2]) if known else match[0]
-
-    def flag(match: re.Match[str]) -> str:
-        name = match[1].replace("-", "_")
-        return name if name in argument_keys() else match[0]
-
-    sentence = sentence.replace("algorithm.explicit_steps = true", "explicit_steps=True")
-    return FLAG.sub(flag, KEY.sub(argument, sentence))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import secrets
 import signal
@@ -16,51 +15,30 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-import tunefree.models
-from tunefree.config import (
-    AlgorithmSettings,
-    Config,
-    DataSettings,
-    FleetName,
-    Kernels,
-    ModelSettings,
-    RunSettings,
-    Sampling,
-    Schedule,
-    SystemSettings,
-    config_from,
-    from_arguments,
-    probabilities,
-    with_rounds,
-    with_sizes,
-)
 from tunefree.core import Algorithm, System
-from tunefree.data import partition, sources
 from tunefree.data.clients import federation_from
-from tunefree.data.samples import Dataset, Federation, check_federation
-from tunefree.data.validation import held_out
+from tunefree.data.samples import Federation, check_federation
+from tunefree.derive import named_data, named_objective, usable, with_start
 from tunefree.errors import ConfigError, refuses_unknown
 from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
-from tunefree.models import weights
-from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
-from tunefree.models.targets import Loss, default_loss, task_of
+from tunefree.models.targets import Loss, task_of
 from tunefree.record import Facts, Record, Row
-from tunefree.record.provenance import describe, fingerprint, identify
+from tunefree.record.provenance import describe, identify
 from tunefree.record.summary import own_measures
 from tunefree.run import arguments, evaluate
 from tunefree.run.engine import Training, open_record
 from tunefree.run.evaluate import Evaluator, Measure
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
-from tunefree.schedule.membership import Everybody
+from tunefree.schedule.membership import Everybody, probabilities
 from tunefree.schedule.simulate import check, simulate
+from tunefree.settings import FleetName, Kernels, Sampling, Schedule, Settings, restored
 
 MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a user's own: a class, or a function
 P = ParamSpec("P")
@@ -113,117 +91,120 @@ class Run(Training):
         clients: Any,
         test: Any = None,
         *,
-        algorithm: str | MakeAlgorithm = AlgorithmSettings.name,
-        rounds: int = SystemSettings.T,
+        algorithm: str | MakeAlgorithm = Settings.algorithm,
+        rounds: int = Settings.rounds,
         per_round: int | None = None,
         local_steps: int | None = None,
         local_epochs: int | None = None,
-        sampling: Sampling | Sequence[float] = SystemSettings.sampling,
-        batch_size: int = DataSettings.batch_size,
-        seed: int | None = RunSettings.seed,
-        eval_every: int = RunSettings.eval_every,
+        sampling: Sampling | Sequence[float] = Settings.sampling,
+        batch_size: int = Settings.batch_size,
+        seed: int | None = Settings.seed,
+        eval_every: int = Settings.eval_every,
         evaluate: Measure | None = None,
         loss: Loss | None = None,
         schedule: Schedule | str = Schedule(),
-        grad_norm: bool = RunSettings.grad_norm,
-        device: str | torch.device = RunSettings.device,
-        fleet: FleetName = RunSettings.fleet,
-        workers: int = RunSettings.workers,
-        kernels: Kernels = RunSettings.kernels,
-        commit_every: int = RunSettings.commit_every,
+        grad_norm: bool = Settings.grad_norm,
+        device: str | torch.device = Settings.device,
+        fleet: FleetName = Settings.fleet,
+        workers: int = Settings.workers,
+        kernels: Kernels = Settings.kernels,
+        commit_every: int = Settings.commit_every,
         name: str = "",
         out: str | Path | None = None,
         progress: bool = True,
         **options: object,
     ) -> None:
-        given = {
-            **{"algorithm": algorithm if isinstance(algorithm, str) else "", "rounds": rounds},
-            **{"per_round": per_round, "local_steps": local_steps, "local_epochs": local_epochs},
-            **{"sampling": sampling, "batch_size": batch_size},
-            **{"seed": secrets.randbits(31) if seed is None else seed, "eval_every": eval_every},
-            **{"grad_norm": grad_norm, "device": device, "fleet": fleet, "workers": workers},
-            **{"kernels": kernels, "commit_every": commit_every, "out": out or ""},
-            **{"data": "", "partition": ""},
+        arguments.check_options(options, algorithm, inspect.signature(Run).parameters)
+        federation = federation_from(clients, test)
+        named = isinstance(algorithm, str)
+        given: dict[str, object] = {
+            "clients": len(federation),
+            "data": "",
+            "partition": "",
+            "algorithm": algorithm if named else "",
+            "rounds": rounds,
+            "per_round": per_round,
+            "local_steps": local_steps,
+            "local_epochs": local_epochs,
+            "sampling": sampling,
+            "batch_size": batch_size,
+            "seed": secrets.randbits(31) if seed is None else seed,
+            "eval_every": eval_every,
+            "grad_norm": grad_norm,
+            "device": device,
+            "fleet": fleet,
+            "workers": workers,
+            "kernels": kernels,
+            "commit_every": commit_every,
+            "out": out or "",
         }
-        with arguments.named():
-            arguments.check_options(options, algorithm, inspect.signature(Run).parameters)
-            federation = federation_from(clients, test)
-            given, options = (
-                {key: arguments.plain(value) for key, value in each.items()}
-                for each in (given, options)
-            )
-            settings = from_arguments(given, len(federation), options)
-            settings = replace(settings, schedule=arguments.schedule_of(schedule))
-            make = None if isinstance(algorithm, str) else algorithm
-            self._own(settings, model, federation, make, loss, None, evaluate, {"label": str(name)})
+        settings = arguments.settings_of(given, schedule, options)
+        make = None if isinstance(algorithm, str) else algorithm
+        self._own(settings, model, federation, make, loss, None, evaluate, {"label": str(name)})
         self._progress = progress
 
     def _own(
         self,
-        settings: Config,
+        settings: Settings,
         model: nn.Module,
         federation: Federation,
         make: MakeAlgorithm | None,
         loss: Loss | None,
-        earlier: Config | None,
+        earlier: Settings | None,
         evaluate: Measure | None,
         facts: Mapping[str, Any],
     ) -> None:
         """Set up the run with the user's own model and data, after checking them."""
-        if settings.model.start or settings.model.lora:
-            key = "start" if settings.model.start else "lora"
+        if settings.start or settings.lora:
             raise ConfigError(
-                f"model.{key} is for models by name; give your own with its weights and adapters "
-                "in it, and omit this"
+                "is for models by name",
+                "give your own with its weights and adapters in it, and omit this",
+                setting="start" if settings.start else "lora",
             )
         task = task_of(model, federation.train, loss)
         federation = check_federation(task.of(federation))
-        objective = Objective(model, task.loss, usable(settings.run.device), settings.run.kernels)
+        objective = Objective(model, task.loss, usable(settings.device), settings.kernels)
         facts = {"door": "train", **facts}
         self._set_up(settings, objective, federation, facts, make, earlier, evaluate)
 
     def _set_up(
         self,
-        settings: Config,
+        settings: Settings,
         objective: Objective,
         federation: Federation,
         facts: Mapping[str, Any],
         make: MakeAlgorithm | None,
-        earlier: Config | None,
+        earlier: Settings | None,
         evaluate: Measure | None,
     ) -> None:
         """Everything checked and ready, in this process and its workers; nothing trained yet."""
         sizes = federation.parts.sizes
-        settings = with_sizes(settings, sizes)
-        run, batch_size, schedule = settings.run, settings.data.batch_size, settings.schedule
-        odds = probabilities(settings.system.sampling, sizes.tolist())
-        algo = registry.configure(settings, objective.shapes, make)
+        batch_size, schedule = settings.batch_size, settings.scheduling
+        odds = probabilities(settings.sampling, sizes.tolist())
+        algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
         registry.note_no_momentum(algo)
         check(schedule, algo)
         objective.check(federation.train)
 
-        def identity(algo: Algorithm) -> dict[str, str]:
-            return identify(
-                algo, objective, federation, batch_size, run.seed, schedule, settings.system
-            )
-
         shared = None
         if earlier is not None:
-            before = registry.configure(with_sizes(earlier, sizes), objective.shapes, make)
+            before = registry.configure(earlier, earlier.system_for(sizes), objective.shapes, make)
             registry.check_rounds(before, algo)
-            shared = identity(before)
+            shared = identify(before, objective, federation, settings)
         clients = DataClients(
-            *(objective, federation.train, federation.parts, batch_size, run.seed),
-            epochs=settings.system.epochs,
+            *(objective, federation.train, federation.parts, batch_size, settings.seed),
+            epochs=settings.local_epochs,
         )
-        chosen = choice.choose(run.fleet, clients, algo.sys)
-        self._evaluator = Evaluator(objective, federation, run.seed, run.grad_norm, evaluate)
+        chosen = choice.choose(settings.fleet, clients, algo.sys)
+        self._evaluator = Evaluator(
+            objective, federation, settings.seed, settings.grad_norm, evaluate
+        )
         if earlier is not None and evaluate is None:
-            note_lost_measures(Path(run.out))
+            note_lost_measures(Path(settings.out))
         said = replace(
             describe(algo, objective, federation),
-            config=settings.canonical(),
-            identity=identity(algo),
+            settings=settings.asdict(),
+            identity=identify(algo, objective, federation, settings),
             fleet=chosen,
             **facts,
         )
@@ -231,15 +212,17 @@ class Run(Training):
         self._progress = True
         super().__init__(
             lambda fleet, after: simulate(
-                algo, fleet, theta0, run.seed, schedule, after, odds=odds
+                algo, fleet, theta0, settings.seed, schedule, after, odds=odds
             ),
-            lambda stored: choice.start(chosen, algo, clients, run.workers, States(first, stored)),
-            Everybody(algo, run.seed, odds),
+            lambda stored: choice.start(
+                chosen, algo, clients, settings.workers, States(first, stored)
+            ),
+            Everybody(algo, settings.seed, odds),
             objective,
-            open_record(Path(run.out) if run.out else None, said, algo.sys.T, shared),
+            open_record(Path(settings.out) if settings.out else None, said, algo.sys.T, shared),
             self._evaluator,
-            eval_every=run.eval_every,
-            commit_every=run.commit_every,
+            eval_every=settings.eval_every,
+            commit_every=settings.commit_every,
         )
 
     @classmethod
@@ -255,8 +238,8 @@ class Run(Training):
         loss: Loss | None = None,
         evaluate: Measure | None = None,
         rounds: int | None = None,
-        fleet: FleetName = RunSettings.fleet,
-        workers: int = RunSettings.workers,
+        fleet: FleetName = Settings.fleet,
+        workers: int = Settings.workers,
         progress: bool = True,
     ) -> Run:
         """The run in a file, ready to continue bit for bit as if it had never stopped.
@@ -288,33 +271,32 @@ class Run(Training):
         6
         """
         path = Path(path)
-        with arguments.named():
-            facts = facts_of(path)
-            if facts.door == "command":
-                run = resume_command(path, fleet, workers, rounds, evaluate)
-                run._progress = progress
-                return run
-            if model is None or clients is None or facts.door != "train":
-                raise ConfigError(
-                    f"'{path}' was made by tunefree.train and does not contain model and data; "
-                    "give them again: tunefree.resume(path, model, clients)"
-                )
-            if not facts.algorithm and algorithm is None:
-                raise ConfigError(
-                    f"the algorithm of '{path}' was a function, which is not stored in it; give it "
-                    "again: tunefree.resume(path, model, clients, algorithm=...)"
-                )
-            earlier = with_fleet(config_from(facts.config), path, fleet, workers)
-            settings = with_rounds(earlier, rounds)
-            federation = federation_from(clients, test)
-            if len(federation) != settings.system.N:
-                raise ConfigError(
-                    f"'{path}' was started with {settings.system.N} clients, and now there are "
-                    f"{len(federation)}; give the ones it was started with"
-                )
-            run = own_data(settings, model, federation, algorithm, loss, earlier, evaluate)
+        facts = facts_of(path)
+        if facts.door == "command":
+            run = resume_command(path, fleet, workers, rounds, evaluate)
             run._progress = progress
             return run
+        if model is None or clients is None or facts.door != "train":
+            raise ConfigError(
+                f"'{path}' was made by tunefree.train and does not contain model and data; "
+                "give them again: tunefree.resume(path, model, clients)"
+            )
+        if not facts.algorithm and algorithm is None:
+            raise ConfigError(
+                f"the algorithm of '{path}' was a function, which is not stored in it; give it "
+                "again: tunefree.resume(path, model, clients, algorithm=...)"
+            )
+        earlier = with_fleet(restored(facts.settings), path, fleet, workers)
+        settings = earlier if rounds is None else replace(earlier, rounds=rounds)
+        federation = federation_from(clients, test)
+        if len(federation) != settings.clients:
+            raise ConfigError(
+                f"'{path}' was started with {settings.clients} clients, and now there are "
+                f"{len(federation)}; give the ones it was started with"
+            )
+        run = own_data(settings, model, federation, algorithm, loss, earlier, evaluate)
+        run._progress = progress
+        return run
 
     def finish(self) -> Run:
         """Train to the end, as `train` does, and return the run.
@@ -414,7 +396,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
                 f"'{path}' does not contain the module; give the one it has trained: "
                 "tunefree.load(path, model)"
             )
-        model = configured(config_from(facts.config))[1].module
+        model = configured(restored(facts.settings))[1].module
     objective = Objective(model, device=next(model.parameters()).device, kernels="plain")
     theta = torch.from_numpy(vectors["theta"])
     here = [list(shape) for shape in objective.shapes]
@@ -429,45 +411,6 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     return objective.module_at(theta.to(objective.theta0))
 
 
-def state_dict(record: Record) -> dict[str, NDArray[Any]]:
-    """Name -> tensor of the model trained so far, including untrained tensors of a named model."""
-    facts, theta = record.facts(), record.vectors().get("theta")
-    if theta is None:
-        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
-    with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
-    if not facts.tensors:
-        raise ConfigError(
-            f"'{record.path}' was made by an earlier tunefree, which did not store the names of "
-            f"the model's tensors; {with_model}"
-        )
-    fixed = [name for name, _, place in facts.tensors if place < 0]
-    if fixed and facts.door != "command":
-        raise ConfigError(
-            f"{fixed[0]!r} of the model was not trained, and '{record.path}' has only what was; "
-            f"{with_model}"
-        )
-    others = untrained(facts, record) if fixed else {}
-    return {
-        name: others[name]
-        if place < 0
-        else theta[place : place + math.prod(shape)].reshape(shape).copy()
-        for name, shape, place in facts.tensors
-    }
-
-
-def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
-    """Frozen parameters and buffers of a named model, which is built again."""
-    settings = config_from(facts.config)
-    data = settings.data
-    objective = named_objective(settings, sources.load(data.name, data.dir or None, **data.options))
-    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
-        raise ConfigError(
-            f"model.name = {facts.model!r} now builds another model than when '{record.path}' was "
-            "started; restore the model that it was started with"
-        )
-    return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
-
-
 def client_scores(path: Path) -> list[Row]:
     """Scores on each client's training data, for a run of the command line as last committed."""
     with closing(Record.open(path)) as record:
@@ -479,7 +422,7 @@ def client_scores(path: Path) -> list[Row]:
         )
     if "theta" not in vectors:
         raise ConfigError(f"'{path}' contains no model yet: no round was committed")
-    _, objective, federation = configured(config_from(facts.config))
+    _, objective, federation = configured(restored(facts.settings))
     theta = torch.from_numpy(vectors["theta"]).to(objective.theta0)
     return evaluate.client_scores(objective, theta, federation)
 
@@ -491,8 +434,8 @@ def facts_of(path: Path) -> Facts:
 
 def resume_command(
     path: Path,
-    fleet: FleetName = RunSettings.fleet,
-    workers: int = RunSettings.workers,
+    fleet: FleetName = Settings.fleet,
+    workers: int = Settings.workers,
     rounds: int | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
@@ -503,8 +446,9 @@ def resume_command(
             f"'{path}' was made by tunefree.train; resume it in Python: "
             "tunefree.resume(path, model, clients)"
         )
-    earlier = with_fleet(config_from(facts.config), path, fleet, workers)
-    return prepare(with_rounds(earlier, rounds), earlier=earlier, evaluate=evaluate)
+    earlier = with_fleet(restored(facts.settings), path, fleet, workers)
+    now = earlier if rounds is None else replace(earlier, rounds=rounds)
+    return prepare(now, earlier=earlier, evaluate=evaluate)
 
 
 def note_lost_measures(path: Path) -> None:
@@ -519,17 +463,17 @@ def note_lost_measures(path: Path) -> None:
         )
 
 
-def with_fleet(settings: Config, path: Path, fleet: FleetName, workers: int) -> Config:
-    return replace(settings, run=replace(settings.run, out=str(path), fleet=fleet, workers=workers))
+def with_fleet(settings: Settings, path: Path, fleet: FleetName, workers: int) -> Settings:
+    return replace(settings, out=str(path), fleet=fleet, workers=workers)
 
 
 def own_data(
-    settings: Config,
+    settings: Settings,
     model: nn.Module,
     federation: Federation,
     make: MakeAlgorithm | None,
     loss: Loss | None,
-    earlier: Config | None = None,
+    earlier: Settings | None = None,
     evaluate: Measure | None = None,
     facts: Mapping[str, Any] = {},
 ) -> Run:
@@ -540,9 +484,9 @@ def own_data(
 
 
 def prepare(
-    settings: Config,
+    settings: Settings,
     facts: Mapping[str, Any] = {},
-    earlier: Config | None = None,
+    earlier: Settings | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
     """Everything a configured run needs, loaded and checked; nothing is trained yet.
@@ -551,89 +495,27 @@ def prepare(
     to resume.
     """
     settings, objective, federation = configured(settings)
-    out = settings.run.out or str(new_path(settings))
-    settings = replace(settings, run=replace(settings.run, out=out))
+    out = settings.out or str(new_path(settings))
+    settings = replace(settings, out=out)
     return simulation(settings, objective, federation, facts, earlier=earlier, evaluate=evaluate)
 
 
-def configured(settings: Config) -> tuple[Config, Objective, Federation]:
+def configured(settings: Settings) -> tuple[Settings, Objective, Federation]:
     """The data and the model that the settings name; in those returned the model has a name."""
-    chosen = settings.algorithm
-    registry.check(chosen.name, registry.options_of(chosen), chosen.explicit_steps)
+    options = registry.options_of(settings)
+    registry.check(settings.algorithm, options, settings.explicit_steps)
     dataset, federation = named_data(settings)
-    model = replace(settings.model, name=settings.model.name or dataset.model)
-    settings = with_start(replace(settings, model=model))
+    settings = with_start(replace(settings, model=settings.model or dataset.model))
     return settings, named_objective(settings, dataset), federation
 
 
-def named_data(settings: Config) -> tuple[Dataset, Federation]:
-    """The data set that the settings name, and its split across clients."""
-    data, seed = settings.data, settings.run.seed
-    dataset = sources.load(data.name, data.dir or None, **data.options)
-    parts = partition.from_spec(
-        data.partition, dataset.train.y.numpy(), settings.system.N, seed, dataset.groups
-    )
-    test = dataset.test
-    if data.validation:
-        parts, test = held_out(dataset.train, parts, data.validation, seed)
-    federation = Federation(dataset.train, parts, test, dataset.classes, data.name)
-    return dataset, check_federation(federation)
-
-
-def named_objective(settings: Config, dataset: Dataset) -> Objective:
-    """The objective of the model that the settings or the data set name."""
-    model, run, shape = settings.model, settings.run, dataset.train.input_shape
-    name = model.name or dataset.model
-    module = tunefree.models.build(name, shape, dataset.classes, model.options, run.seed)
-    if model.start:
-        weights.put(module, start_of(model), model.start)
-    if model.lora:
-        module = tunefree.models.seeded(
-            lambda: with_adapters(module, model.lora), run.seed, "adapters"
-        )
-    return Objective(module, default_loss(dataset.classes), usable(run.device), run.kernels)
-
-
-def with_start(settings: Config) -> Config:
-    """The settings with the fingerprint of the weights that they start from.
-
-    So no run is resumed, or counts as finished, with other weights.
-    """
-    model = settings.model
-    if not model.start or model.fingerprint:
-        return settings
-    mark = weights.fingerprint(start_of(model))
-    return replace(settings, model=replace(model, fingerprint=mark))
-
-
-def start_of(model: ModelSettings) -> weights.State:
-    """The weights to start from: the model of a run file as last committed, or a state dict."""
-    path, wanted = Path(model.start), model.fingerprint
-    if not path.is_file():
-        raise ConfigError(
-            f"model.start = '{path}' does not exist; give a run file, or a state dict that ends "
-            f"in {' or '.join(weights.FILES)}"
-        )
-    if path.suffix in weights.FILES:
-        state = weights.read(path)
-    else:
-        with closing(Record.open(path)) as record:
-            state = {name: torch.from_numpy(each) for name, each in state_dict(record).items()}
-    if wanted and (found := weights.fingerprint(state)) != wanted:
-        raise ConfigError(
-            f"model.start = '{path}' has changed: its weights had the fingerprint {wanted}, and "
-            f"now it is {found}; give them as they were, or start a new run"
-        )
-    return state
-
-
 def simulation(
-    settings: Config,
+    settings: Settings,
     objective: Objective,
     federation: Federation,
     facts: Mapping[str, Any],
     make: MakeAlgorithm | None = None,
-    earlier: Config | None = None,
+    earlier: Settings | None = None,
     evaluate: Measure | None = None,
 ) -> Run:
     """The run of these settings in this process and its workers, on named or given data."""
@@ -642,25 +524,13 @@ def simulation(
     return run
 
 
-def usable(device: str) -> torch.device:
-    """The device, after checking that it can store a tensor."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"run.device = {device!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "use cpu, or cuda where there is a GPU"
-        ) from error
-    return torch.device(device)
-
-
-def new_path(settings: Config) -> Path:
+def new_path(settings: Settings) -> Path:
     """The first free name in runs/."""
     method, data = (
         re.sub(r"[^\w.=+-]+", "_", Path(name).name)  # a user's own may be anywhere
-        for name in (settings.algorithm.name, settings.data.name)
+        for name in (settings.algorithm, settings.data)
     )
-    stem = f"{method}-{data}-seed{settings.run.seed}"
+    stem = f"{method}-{data}-seed{settings.seed}"
     number = 1
     while (path := Path("runs") / f"{stem}-{number:03}.sqlite").exists():
         number += 1

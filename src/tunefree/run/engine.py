@@ -263,7 +263,9 @@ def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
     planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
     if planned != T and done >= T:
         raise ConfigError(
-            f"rounds = {T} is too small: '{path}' has finished {done} of its {planned} rounds "
-            f"already; give more than {done}"
+            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
+            f"give more than {done}",
+            setting="rounds",
+            value=T,
         )
     return before

@@ -14,7 +14,7 @@ from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
-from tunefree.errors import ConfigError, refuses_unknown, unknown
+from tunefree.errors import ConfigError, refuses_unknown, unknown_name
 from tunefree.models.answers import outputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective
 from tunefree.models.oracle import DataOracle
@@ -149,7 +149,7 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
         raise ConfigError("spread was given no rows; give those of Run.client_scores()")
     score = score or ("accuracy" if "accuracy" in rows[0] else "loss")
     if score not in rows[0]:
-        raise unknown("score", score, rows[0].keys() - {"client", "n"})
+        raise unknown_name("score", score, rows[0].keys() - {"client", "n"})
     by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
     values = [row[score] for row in rows]
     summary = {"mean": float(np.mean(values)), "std": float(np.std(values))}

@@ -22,10 +22,10 @@ def introduction(run: Training) -> str:
         f"  N = {N} clients, S = {S} a round, {local_work(facts, K)}, T = {T} rounds",
     ]
     for name, value in facts.steps.items():
-        formula = "" if name in facts.options else facts.formulas.get(name, "")
+        formula = "" if name in facts.option else facts.formulas.get(name, "")
         equals = "" if formula in ("", AS_PUBLISHED) else "= "
         first = ", here for round t = 0" if "t +" in formula else ""
-        chosen = "given" if name in facts.options else "default"
+        chosen = "given" if name in facts.option else "default"
         source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
     if shapes := getattr(run.algo, "tensors", None):
@@ -50,7 +50,7 @@ def introduction(run: Training) -> str:
 
 def local_work(facts: Facts, K: int) -> str:
     """What a client does in a round."""
-    epochs = facts.config.get("system", {}).get("epochs", 0)
+    epochs = facts.settings.get("local_epochs", 0)
     return f"{epochs} local epochs, K = {K} steps on average" if epochs else f"K = {K} local steps"
 
 

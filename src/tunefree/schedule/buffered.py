@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunefree.config import Opening
 from tunefree.core import Vec
 from tunefree.fleet.job import Fleet, exchanges
 from tunefree.schedule.clock import BufferClock
 from tunefree.schedule.exchange import Step, sent, use
 from tunefree.schedule.membership import Membership
 from tunefree.schedule.sync import first_step
+from tunefree.settings import Opening
 
 
 def buffered(

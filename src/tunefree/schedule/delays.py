@@ -88,8 +88,10 @@ def from_spec(text: str, N: int) -> Delays:
         lines = Path(text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"delays = {text!r} is neither a law of delays nor a readable file; choose from "
-            f"{', '.join(LAWS)}, or give a file of lines `client,seconds`"
+            "is neither a law of delays nor a readable file",
+            f"choose from {', '.join(LAWS)}, or give a file of lines `client,seconds`",
+            setting="delays",
+            value=text,
         ) from error
     return Trace(read_trace(text, lines, N))
 
@@ -108,14 +110,18 @@ def read_trace(name: str, lines: Sequence[str], N: int) -> tuple[tuple[float, ..
             good = False
         if not good:
             raise ConfigError(
-                f"delays = {name!r}, line {number}, is {','.join(row)!r}; a line is "
-                f"`client,seconds`, clients from 0 to {N - 1} and seconds not negative"
+                f"has {','.join(row)!r} in line {number}",
+                f"a line is `client,seconds`, clients from 0 to {N - 1} and seconds not negative",
+                setting="delays",
+                value=name,
             )
         seconds[client].append(value)
     for client, own in enumerate(seconds):
         if not own:
             raise ConfigError(
-                f"delays = {name!r} has no line for client {client}; give every client from 0 "
-                f"to {N - 1} at least one"
+                f"has no line for client {client}",
+                f"give every client from 0 to {N - 1} at least one",
+                setting="delays",
+                value=name,
             )
     return tuple(map(tuple, seconds))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from tunefree.core import Algorithm, Generator, Server, System, stream
-from tunefree.errors import WireError
+from tunefree.errors import ConfigError, WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.schedule.exchange import Step
+from tunefree.settings import Sampling
 
 Odds: TypeAlias = Sequence[float] | None  # sampling probability of each client; None: uniform
 
@@ -83,3 +85,18 @@ class Everybody:
             f"no reply could be used for {steps} steps in a row, the last because client "
             f"{last.client} at t = {step.t}: {last.reason}; training has diverged"
         )
+
+
+def probabilities(sampling: Sampling, sizes: Sequence[int]) -> list[float] | None:
+    """Each client's sampling probability, or None if all are equal."""
+    if sampling == "uniform":
+        return None
+    weights = [float(n) for n in sizes] if sampling == "examples" else list(map(float, sampling))
+    if len(weights) != len(sizes):
+        raise ConfigError(
+            f"has {len(weights)} weights for {len(sizes)} clients",
+            "give one for each client",
+            setting="sampling",
+        )
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunefree import config
-from tunefree.config import Schedule
 from tunefree.core import Algorithm, Vec, about
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet
@@ -16,6 +14,7 @@ from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Everybody, Odds
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
+from tunefree.settings import Schedule
 
 
 def simulate(
@@ -58,7 +57,6 @@ def simulate(
 
 def check(schedule: Schedule, algo: Algorithm) -> None:
     """Refuse what this schedule cannot run, before anything runs."""
-    config.build("schedule", vars(schedule))
     check_messages(algo)
     (N, S, _, _), trips = algo.sys, len(algo.round())
     if schedule.delays:
@@ -66,19 +64,25 @@ def check(schedule: Schedule, algo: Algorithm) -> None:
     if schedule.name == "synchronous":
         if schedule != Schedule(delays=schedule.delays, opening=schedule.opening):
             raise ConfigError(
-                "schedule.concurrency, dispatch, dropout and timeout belong to the buffered "
-                "schedule; omit them, or set schedule.name = 'buffered'"
+                "{concurrency}, {dispatch}, {dropout} and {timeout} belong to the buffered "
+                "schedule",
+                "omit them, or choose {schedule} = buffered",
             )
         return
     if trips != 1:
         raise ConfigError(
             f"{about(algo).title} needs {trips} exchanges a round; the buffered schedule allows one"
         )
-    most, where = (N - S + 1, "N - S + 1") if schedule.dispatch == "immediate" else (N, "N")
+    most, where = N, "{clients}"
+    if schedule.dispatch == "immediate":
+        most, where = N - S + 1, "{clients} - {per_round} + 1"
     if not S <= (schedule.concurrency or S) <= most:
         raise ConfigError(
-            f"concurrency = {schedule.concurrency} is out of range; with dispatch = "
-            f"{schedule.dispatch!r} give a number from S = {S} to {where} = {most}"
+            "is out of range",
+            f"with {{dispatch}} = {schedule.dispatch} give a number from {{per_round}} = {S} to "
+            f"{where} = {most}",
+            setting="concurrency",
+            value=schedule.concurrency,
         )
 
 

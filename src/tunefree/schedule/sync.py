@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunefree.config import Opening
 from tunefree.core import Vec
 from tunefree.fleet.job import Fleet
 from tunefree.schedule.clock import Clock
 from tunefree.schedule.exchange import Step, run_stage
 from tunefree.schedule.membership import Membership
+from tunefree.settings import Opening
 
 
 def synchronous(

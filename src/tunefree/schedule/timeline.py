@@ -25,12 +25,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from tunefree.config import Dispatch
 from tunefree.core import Generator, Message, System, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.schedule.clock import Buffer, VirtualClock
 from tunefree.schedule.membership import Odds, draw
+from tunefree.settings import Dispatch
 
 LOST_IN_A_ROW = 1000  # lost jobs, after which the run gives up
 

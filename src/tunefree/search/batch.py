@@ -22,12 +22,12 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from filelock import FileLock, Timeout
 
-from tunefree.config import Config
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import cores
 from tunefree.fleet.process import WorkerProcess
 from tunefree.record import Facts, Record, Row, is_locked
 from tunefree.run.progress import BatchProgress, sentence
+from tunefree.settings import Settings
 
 Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
@@ -41,7 +41,7 @@ class PlannedRun(NamedTuple):
     """A run to start or resume; made by `plan`."""
 
     label: str  # the method
-    config: Config
+    settings: Settings
     role: Role
     path: Path
     facts: Mapping[str, object] = {}  # stored in the run file beside the settings
@@ -49,7 +49,7 @@ class PlannedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.label}, seed {self.config.run.seed}"
+        return f"{self.label}, seed {self.settings.seed}"
 
 
 class Result(NamedTuple):
@@ -73,7 +73,7 @@ class Result(NamedTuple):
         if self.state == "failed":
             return f"failed: {self.reason}"
         rounds = max(0, len(self.history) - 1)
-        return f"{self.state} after {rounds} of {self.run.config.system.T} rounds"
+        return f"{self.state} after {rounds} of {self.run.settings.rounds} rounds"
 
 
 class Progress(NamedTuple):
@@ -89,7 +89,7 @@ Event: TypeAlias = Progress | Result | str  # a string is a note to the user
 def plan(
     folder: Path,
     label: str,
-    config: Config,
+    settings: Settings,
     role: Role = "method",
     facts: Mapping[str, object] = {},
     floors: Mapping[int, float] = {},
@@ -99,19 +99,19 @@ def plan(
 
     `data` identifies the model and the data where the settings do not name them.
     """
-    alone = replace(config, run=replace(config.run, fleet="serial", workers=0, out=""))
+    alone = replace(settings, fleet="serial", workers=0, out="")
     stem = re.sub(r"[^\w.=+-]+", "_", label)[:60]
-    same = replace(alone, run=replace(alone.run, commit_every=1))  # does not change results
+    same = replace(alone, commit_every=1)  # does not change results
     mark = fingerprint(same, floors, data)
-    path = folder / f"{stem}-seed{config.run.seed}-{mark}.sqlite"
-    alone = replace(alone, run=replace(alone.run, out=str(path)))
-    facts = {**facts, "label": label, "role": role, "settings": mark}
+    path = folder / f"{stem}-seed{settings.seed}-{mark}.sqlite"
+    alone = replace(alone, out=str(path))
+    facts = {**facts, "label": label, "role": role, "plan": mark}
     return PlannedRun(label, alone, role, path, facts, floors)
 
 
-def fingerprint(config: Config, floors: Mapping[int, float], data: str = "") -> str:
+def fingerprint(settings: Settings, floors: Mapping[int, float], data: str = "") -> str:
     """Twelve hex digits that change with every setting."""
-    text = json.dumps([config.canonical(), sorted(floors.items())], sort_keys=True) + data
+    text = json.dumps([settings.asdict(), sorted(floors.items())], sort_keys=True) + data
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -120,7 +120,7 @@ def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
     if not runs:
         return []
     finished: dict[Path, Result] = {}
-    rounds = sum(run.config.system.T for run in runs)
+    rounds = sum(run.settings.rounds for run in runs)
     with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as stream:
         for event in stream:
             show(event, progress)
@@ -133,7 +133,7 @@ def show(event: Event, progress: BatchProgress) -> None:
     if isinstance(event, str):
         progress.note(event)
         return
-    run = event.run.path, event.run.name, event.run.config.system.T
+    run = event.run.path, event.run.name, event.run.settings.rounds
     if isinstance(event, Result):
         progress.end(*run, event.outcome)
     else:
@@ -197,7 +197,7 @@ def saved_result(run: PlannedRun) -> Result | None:
         return None
     with closing(Record.open(run.path)) as record:
         facts, history = record.facts(), record.history()
-    if facts.settings != run.facts["settings"]:
+    if facts.plan != run.facts["plan"]:
         raise ConfigError(f"'{run.path}' contains another run; choose another folder (--out)")
     state = final_state(facts)
     reason = facts.pruned if state == "pruned" else facts.reason
@@ -247,7 +247,7 @@ def dispatch(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
         while waiting or busy:
             while waiting and idle:
                 worker, run = idle.pop(), waiting.popleft()
-                worker.send((run.config, run.facts, run.floors))
+                worker.send((run.settings, run.facts, run.floors))
                 busy[worker.pipe] = worker, run
             for pipe in wait(list(busy)):
                 worker, run = busy[cast("Connection", pipe)]
@@ -269,7 +269,7 @@ def dispatch(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
                 else:
                     idle.append(busy.pop(worker.pipe)[0])
                     if message["end"] == "refused":
-                        raise ConfigError(message["reason"])
+                        raise message["error"]
                     if message["end"] == "failed":
                         yield failure(run, message["reason"])
                     else:

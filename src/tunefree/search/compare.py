@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tunefree.config import Config
 from tunefree.core import Algorithm, about, unwrapped
 from tunefree.data import sources
 from tunefree.errors import ConfigError
@@ -21,6 +20,7 @@ from tunefree.record.summary import own_measures
 from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
 from tunefree.search.methods import MethodSpec
+from tunefree.settings import Settings
 
 
 class Outcome(NamedTuple):
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 def plan_methods(
     choices: Sequence[MethodSpec],
-    base: Config,
+    base: Settings,
     seeds: Sequence[int],
     folder: Path,
     names: Sequence[str] = (),
@@ -59,8 +59,8 @@ def plan_methods(
     methods.check_seeds(choices, seeds)
     runs = []
     for method, label in zip(choices, labels, strict=True):
-        config, facts = methods.configure(method, base)
-        runs.append([plan(folder, label, with_seed(config, s), "method", facts) for s in seeds])
+        settings, facts = methods.configure(method, base)
+        runs.append([plan(folder, label, with_seed(settings, s), "method", facts) for s in seeds])
     return runs
 
 
@@ -72,13 +72,13 @@ def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
                 raise ConfigError(f"{kind} {each} is given {count} times; remove the repeats")
 
 
-def with_seed(config: Config, seed: int) -> Config:
-    return replace(config, run=replace(config.run, seed=seed))
+def with_seed(settings: Settings, seed: int) -> Settings:
+    return replace(settings, seed=seed)
 
 
 def compare(
     choices: Sequence[MethodSpec],
-    base: Config,
+    base: Settings,
     seeds: Sequence[int],
     folder: Path,
     target: float | None = None,
@@ -100,10 +100,10 @@ def outcome(
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = [row["accuracy"] for row in ends if "accuracy" in row]
-    config, facts = results[0].run.config, results[0].run.facts
+    settings, facts = results[0].run.settings, results[0].run.facts
     info = about_of(registry.find(method.name)) if algo is None else about(algo)
-    values = step_sizes(config, results, algo)
-    own = bool(info.steps) and not set(config.algorithm.options) & set(info.steps)
+    values = step_sizes(settings, results, algo)
+    own = bool(info.steps) and not set(settings.option) & set(info.steps)
     free: Literal["from theory", "as published"] = (
         "as published" if info.constant else "from theory"
     )
@@ -112,7 +112,7 @@ def outcome(
         algorithm=method.name,
         steps=free if own else "tuned" if method.tuned else "chosen",
         step_sizes=values,
-        given=[name for name in values if name in config.algorithm.options],
+        given=[name for name in values if name in settings.option],
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
         best=mean([max(accuracies(result)) for result in done if accuracies(result)]),
@@ -134,7 +134,7 @@ def outcome(
 def about_run(result: Result) -> dict[str, Any]:
     last = result.scores[-1] if result.scores else {}
     return {
-        "seed": result.run.config.run.seed,
+        "seed": result.run.settings.seed,
         "state": result.state,
         "reason": result.reason,
         "rounds": max(0, len(result.history) - 1),
@@ -144,32 +144,32 @@ def about_run(result: Result) -> dict[str, Any]:
     }
 
 
-def check_has_accuracy(config: Config) -> None:
-    data = config.data
-    if sources.classes_of(data.name, data.dir or None, **data.options) is None:
+def check_has_accuracy(settings: Settings) -> None:
+    data_dir = settings.data_dir or None
+    if sources.classes_of(settings.data, data_dir, **settings.data_option) is None:
         raise ConfigError(
-            f"data.name = {config.data.name!r} has no classes and so no accuracy, which "
-            "tune and sweep need; use a data set with classes"
+            "has no classes and so no accuracy, which tune and sweep need",
+            "use a data set with classes",
+            setting="data",
+            value=settings.data,
         )
 
 
 def step_sizes(
-    config: Config, results: Sequence[Result] = (), algo: Algorithm | None = None
+    settings: Settings, results: Sequence[Result] = (), algo: Algorithm | None = None
 ) -> dict[str, float]:
     """The step sizes in a method's formulas or grid, and others that were set.
 
     With local epochs, K in the formulas is read from the first run file that has it.
     """
-    chosen = config.algorithm
     if algo is None:
-        if config.system.epochs:
-            K = next((K for K in map(recorded_steps, results) if K), 0)
-            if not K:
-                return {}
-            config = replace(config, system=replace(config.system, K=K))
-        algo = registry.configure(config, None)
+        K = settings.local_steps or next((K for K in map(recorded_steps, results) if K), 0)
+        if not K:
+            return {}
+        known = replace(settings, local_steps=K, local_epochs=0)
+        algo = registry.configure(settings, known.system, None)
     method, info = unwrapped(algo), about(algo)
-    names = dict.fromkeys((*(info.steps or info.grid), *chosen.options))
+    names = dict.fromkeys((*(info.steps or info.grid), *settings.option))
     values = {name: getattr(method, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}
 

@@ -12,14 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
-from tunefree.config import (
-    AlgorithmSettings,
-    Config,
-    Schedule,
-    SystemSettings,
-    argument_keys,
-    from_arguments,
-)
 from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
@@ -37,9 +29,18 @@ from tunefree.search import compare as configured
 from tunefree.search.batch import PlannedRun, Progress, Result, failure, plan, saved_result
 from tunefree.search.compare import Outcome, check_once, outcome, with_seed
 from tunefree.search.methods import MethodSpec, check_seeds, configure, labels, parse_method
+from tunefree.settings import FIELDS, Schedule, Settings
 
 Given: TypeAlias = str | MakeAlgorithm  # NAME, NAME:key=value, NAME@tuned.json, or a function
-BY_ARGUMENT = ("clients", "data", "model", "algorithm", "seed", "out")  # not settings here
+BY_ARGUMENT = (
+    "clients",
+    "data",
+    "model",
+    "algorithm",
+    "seed",
+    "out",
+    "schedule",
+)  # not settings here
 
 
 class Method(NamedTuple):
@@ -115,37 +116,35 @@ def compare(
     >>> [(row.method, row.steps, len(row.runs)) for row in rows]
     [('polarfl', 'from theory', 2), ('fedavg:eta=0.1', 'chosen', 2)]
     """
-    with arguments.named():
-        chosen = named_methods(methods)
-        check_once([method.label for method in chosen], seeds)
-        check_seeds([method.spec for method in chosen], seeds)
-        given = {name: arguments.plain(value) for name, value in settings.items()}
-        known = {name for name, key in argument_keys().items() if not key.startswith("schedule.")}
-        known -= {*BY_ARGUMENT, *(("fleet",) if data else ("partition", "data_dir"))}
-        for name in set(given) - known:
-            raise no_argument("compare", name, {*known, "seeds", "target"})
-        if data:
-            workers = given.pop("workers", 0)
-            if loss or evaluate or test is not None or not isinstance(model, str):
-                raise ConfigError(
-                    "model, test, loss and evaluate are for your own clients; with data = "
-                    f"{data!r} give the model by its name, or none, and omit the others"
-                )
-            N = SystemSettings.N if clients is None else clients
-            base = from_arguments({**given, "data": data, "model": model}, N)
-            base = replace(base, schedule=arguments.schedule_of(schedule))
-            folder = folder_of(out, chosen, seeds, base)
-            return named_data(chosen, base, seeds, folder, target, workers)
-        if isinstance(model, str) or clients is None:
+    chosen = named_methods(methods)
+    check_once([method.label for method in chosen], seeds)
+    check_seeds([method.spec for method in chosen], seeds)
+    known = {name for name, f in FIELDS.items() if f.metadata.get("flag")}
+    known -= {*BY_ARGUMENT, *Schedule.__dataclass_fields__}
+    known -= {"fleet"} if data else {"partition", "data_dir"}
+    for name in set(settings) - known:
+        raise no_argument("compare", name, {*known, "seeds", "target"})
+    given = {**settings, "data": data, "clients": clients}
+    if data:
+        workers = given.pop("workers", 0)
+        if loss or evaluate or test is not None or not isinstance(model, str):
             raise ConfigError(
-                "compare needs a model and clients, or the name of a data set; give "
-                "compare(methods, model, clients) or compare(methods, data='digits')"
+                "model, test, loss and evaluate are for your own clients; with data = "
+                f"{data!r} give the model by its name, or none, and omit the others"
             )
-        task = Task(model, federation_from(clients, test), loss, evaluate)
-        base = from_arguments({**given, "data": "", "partition": ""}, len(task.federation))
-        base = replace(base, schedule=arguments.schedule_of(schedule))
-        folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
-        return own_clients(chosen, task, base, seeds, folder, target)
+        base = arguments.settings_of({**given, "model": model}, schedule)
+        folder = folder_of(out, chosen, seeds, base)
+        return named_data(chosen, base, seeds, folder, target, workers)
+    if isinstance(model, str) or clients is None:
+        raise ConfigError(
+            "compare needs a model and clients, or the name of a data set; give "
+            "compare(methods, model, clients) or compare(methods, data='digits')"
+        )
+    task = Task(model, federation_from(clients, test), loss, evaluate)
+    own = {"clients": len(task.federation), "partition": ""}
+    base = arguments.settings_of({**given, **own}, schedule)
+    folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
+    return own_clients(chosen, task, base, seeds, folder, target)
 
 
 def named_methods(given: Sequence[Given] | Mapping[str, Given]) -> list[Method]:
@@ -173,7 +172,7 @@ def folder_of(out: str | Path, *what: object) -> Path:
 
 def named_data(
     chosen: Sequence[Method],
-    base: Config,
+    base: Settings,
     seeds: Sequence[int],
     folder: Path,
     target: float | None,
@@ -194,7 +193,7 @@ def named_data(
 def own_clients(
     chosen: Sequence[Method],
     task: Task,
-    base: Config,
+    base: Settings,
     seeds: Sequence[int],
     folder: Path,
     target: float | None,
@@ -205,38 +204,44 @@ def own_clients(
     ]
     outcomes = []
     count = len(chosen) * len(seeds)
-    with BatchProgress(count, count * base.system.T) as progress, warnings.catch_warnings():
+    with BatchProgress(count, count * base.rounds) as progress, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: progress.note(str(message))
         for method, runs in zip(chosen, planned, strict=True):
             results = [run_to_end(run, method, task, progress) for run in runs]
-            algo = None if method.make is None else method.make(base.constants)
+            algo = (
+                None
+                if method.make is None
+                else method.make(base.system_for(task.federation.parts.sizes))
+            )
             outcomes.append(outcome(method.spec, results, target, algo))
     return outcomes
 
 
-def planned_run(method: Method, task: Task, base: Config, seed: int, folder: Path) -> PlannedRun:
+def planned_run(method: Method, task: Task, base: Settings, seed: int, folder: Path) -> PlannedRun:
     """The run of a method, on the fleet that the settings name."""
-    config, facts = base, dict[str, Any]()
+    settings, facts = base, dict[str, Any]()
     mark = task.mark(seed)
     if method.make is None:
-        config, facts = configure(method.spec, base)
+        settings, facts = configure(method.spec, base)
     else:
-        config = replace(base, algorithm=AlgorithmSettings(name=""))
-        mark += text_of(method.make(base.constants))
-    run = plan(folder, method.label, with_seed(config, seed), "method", facts, data=mark)
-    fleet = replace(run.config.run, fleet=base.run.fleet, workers=base.run.workers)
-    return run._replace(config=replace(run.config, run=fleet))
+        settings = replace(
+            base, algorithm="", compressor="", decay="none", weighting="uniform", option={}
+        )
+        mark += text_of(method.make(base.system_for(task.federation.parts.sizes)))
+    run = plan(folder, method.label, with_seed(settings, seed), "method", facts, data=mark)
+    fleet = replace(run.settings, fleet=base.fleet, workers=base.workers)
+    return run._replace(settings=fleet)
 
 
 def run_to_end(run: PlannedRun, method: Method, task: Task, progress: BatchProgress) -> Result:
     """The result of the run, which is started or resumed unless it is finished."""
     result = saved_result(run)
     if result is None:
-        started = run.config if run.path.exists() else None
-        model = task.module(run.config.run.seed)
+        started = run.settings if run.path.exists() else None
+        model = task.module(run.settings.seed)
         try:
             training = own_data(
-                *(run.config, model, task.federation, method.make, task.loss, started),
+                *(run.settings, model, task.federation, method.make, task.loss, started),
                 evaluate=task.evaluate,
                 facts=run.facts,
             )

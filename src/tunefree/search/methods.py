@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tunefree import config
-from tunefree.config import AlgorithmSettings, Config, Schedule
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown_name
+from tunefree.former_names import renamed
 from tunefree.methods import registry
 from tunefree.methods.own import options_in
+from tunefree.settings import Schedule, Settings, parse_assignment
 
 METHOD = re.compile(
     r"(?P<name>[^@:]*(?::[A-Za-z_]\w*(?![\w=]))?)(?:@(?P<file>.+?))?"
@@ -26,7 +26,11 @@ METHOD = re.compile(
     re.DOTALL,
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that starts another key; others are part of a value
-NO_TASK = ("data.dir", "data.validation")  # they do not change the task
+NO_TASK = (  # they do not change the task
+    *("algorithm", "compressor", "decay", "weighting", "explicit_steps", "option"),
+    *("data_dir", "validation", "seed", "eval_every", "grad_norm"),
+    *("device", "fleet", "workers", "kernels", "commit_every", "out"),
+)
 
 
 class MethodSpec(NamedTuple):
@@ -70,11 +74,11 @@ def parse_method(text: str) -> MethodSpec:
         )
     name, file, given = match.group("name", "file", "options")
     if ":" not in name and name not in registry.REGISTRY:
-        raise unknown("method", name, registry.REGISTRY, more="package.module:Name")
+        raise unknown_name("method", name, registry.REGISTRY, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():
-        key, value = config.parse_assignment(part)
+        key, value = parse_assignment(part)
         if key == "name" or key in options:
             why = "is given twice" if key in options else "cannot be changed"
             raise ConfigError(f"method {text!r}: {key} {why}; remove it")
@@ -82,28 +86,40 @@ def parse_method(text: str) -> MethodSpec:
     return MethodSpec(name, options, Path(file) if file else None)
 
 
-def configure(method: MethodSpec, base: Config) -> tuple[Config, dict[str, Any]]:
+def configure(method: MethodSpec, base: Settings) -> tuple[Settings, dict[str, Any]]:
     """The shared settings with the method's own, and its tuning bill as a fact of the run."""
-    shared = base.algorithm
-    if shared.options or shared.explicit_steps:
-        key = next(iter(shared.options), "explicit_steps")
+    if base.option or base.explicit_steps:
+        key = next(iter(base.option), "explicit_steps")
         raise ConfigError(
-            f"algorithm.{key} cannot be set for all methods at once; give it to one method, as in "
-            f"{method.name}:{key}=..."
+            "cannot be set for all methods at once",
+            f"give it to one method, as in {method.name}:{key}=...",
+            setting=f"option.{key}" if base.option else key,
         )
     tuned = read_tuned(method) if method.tuned else {}
     if tuned:
         warn_of_other_settings(method, tuned, base)
     given = {**tuned.get("options", {}), **method.options}
-    schedule = choose_schedule(str(given.pop("schedule", base.schedule.name)), base.schedule)
+    schedule = choose_schedule(str(given.pop("schedule", base.schedule)), base.scheduling)
     compresses = "C" in options_in(registry.find(method.name))
-    known = {"compressor": shared.compressor if compresses else "", "weighting": shared.weighting}
     own = (*registry.WRAPPED, "explicit_steps")
+    known: dict[str, Any] = {"compressor": base.compressor if compresses else ""}
     known |= {key: given.pop(key) for key in own if key in given}
-    chosen: AlgorithmSettings = config.build("algorithm", {"name": method.name, **known, **given})
-    registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
+    known |= schedule.as_settings()
+    chosen = replace(base, algorithm=method.name, option=given, **known)
+    try:
+        registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
+    except ConfigError as error:
+        raise as_typed(method, error) from error
     facts = {"tuning": tuned["bill"]} if tuned else {}
-    return replace(base, algorithm=chosen, schedule=schedule), facts
+    return chosen, facts
+
+
+def as_typed(method: MethodSpec, error: ConfigError) -> ConfigError:
+    """The error for an option that was given with the method: fedavg:eta=-1."""
+    key = error.setting.removeprefix("option.")
+    if key not in method.options:
+        return error
+    return ConfigError(f"{method.name}:{key}={error.value} {error.problem}", error.remedy)
 
 
 def choose_schedule(name: str, shared: Schedule) -> Schedule:
@@ -113,8 +129,8 @@ def choose_schedule(name: str, shared: Schedule) -> Schedule:
     if name == "synchronous":
         return Schedule("synchronous", delays=shared.delays, opening=shared.opening)
     raise ConfigError(
-        f"schedule = {name!r} of a method must be 'synchronous'; run all methods buffered with "
-        "--schedule buffered"
+        f"schedule = {name!r} of a method must be 'synchronous'",
+        "run all methods buffered with {schedule} = buffered",
     )
 
 
@@ -146,16 +162,15 @@ def check_seeds(choices: Sequence[MethodSpec], seeds: Sequence[int]) -> None:
             raise ConfigError(f"{method.name} was tuned with {word}; compare it on other seeds")
 
 
-def warn_of_other_settings(method: MethodSpec, tuned: Mapping[str, Any], base: Config) -> None:
+def warn_of_other_settings(method: MethodSpec, tuned: Mapping[str, Any], base: Settings) -> None:
     """Warn where a method was tuned on another task than it is compared on."""
-    here, usual, there = base.asdict(), Config().asdict(), tuned["settings"]
-    follows = ("system.K",) if there["system"].get("epochs") else ()
+    usual, there = Settings().asdict(), tuned["settings"]
+    if "system" in there:  # written by version 0.2.0
+        there = renamed(there)
     other = [
-        f"{section}.{key} = {then!r}"
-        for section in ("system", "data", "model", "schedule")
-        for key, value in here[section].items()
-        if f"{section}.{key}" not in (*NO_TASK, *follows)
-        and (then := there[section].get(key, usual[section][key])) != value
+        f"{name} = {then!r}"
+        for name, value in base.asdict().items()
+        if name not in NO_TASK and (then := there.get(name, usual[name])) != value
     ]
     if other:
         warnings.warn(f"{method.name} was tuned with {', '.join(other)}", stacklevel=3)

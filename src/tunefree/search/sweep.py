@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from tunefree.config import Config, with_sizes
 from tunefree.data import sources
-from tunefree.errors import ConfigError, unknown
+from tunefree.derive import named_data
+from tunefree.errors import ConfigError, unknown_name
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.report.width import WITHIN, Width, width
-from tunefree.run.assemble import named_data
 from tunefree.search.batch import Result, plan, run_groups
 from tunefree.search.compare import about_run, check_has_accuracy, mean, with_seed
+from tunefree.settings import Settings
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 
@@ -38,7 +38,7 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    config: Config,
+    settings: Settings,
     over: str,
     values: Sequence[float],
     seeds: Sequence[int],
@@ -46,15 +46,15 @@ def sweep(
     workers: int = 0,
 ) -> Sweep:
     """Run every value with every seed; a diverged run counts as accuracy 0."""
-    check_has_accuracy(config)
-    chosen = config.algorithm
-    theory = check(chosen.name, over, values, with_seed(config, seeds[0]))
+    check_has_accuracy(settings)
+    name = settings.algorithm
+    theory = check(name, over, values, with_seed(settings, seeds[0]))
     groups = []
     for value in sorted(values):
-        options = {**chosen.options, over: value}
-        steps = replace(chosen, options=options, explicit_steps=theory is not None)
+        options = {**settings.option, over: value}
+        with_value = replace(settings, option=options, explicit_steps=theory is not None)
         facts = {"sweep": {"over": over, "value": value, "theory": theory}}
-        with_value, label = replace(config, algorithm=steps), f"{chosen.name}:{over}={value:g}"
+        label = f"{name}:{over}={value:g}"
         groups.append(
             [plan(folder, label, with_seed(with_value, seed), "sweep", facts) for seed in seeds]
         )
@@ -64,33 +64,34 @@ def sweep(
     curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
         raise ConfigError(f"every run failed: {results[0][0].reason}")
-    data = config.data
-    classes = sources.classes_of(data.name, data.dir or None, **data.options) or 1
+    data_dir = settings.data_dir or None
+    classes = sources.classes_of(settings.data, data_dir, **settings.data_option) or 1
     return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 
-def check(name: str, over: str, values: Sequence[float], config: Config) -> float | None:
+def check(name: str, over: str, values: Sequence[float], settings: Settings) -> float | None:
     """Refuse what cannot be swept; return the value from the formula, if there is one."""
     maker = registry.find(name)
     about, known = about_of(maker), options_in(maker)
     if over not in known:
-        raise unknown("--over", over, about.steps or about.grid or known)
+        raise unknown_name("--over", over, about.steps or about.grid or known)
     if len(values) < 2 or len(set(values)) < len(values):
         raise ConfigError(f"--values {list(values)} must be two or more different step sizes")
     for value in values:
         registry.check(name, {over: value}, explicit_steps=True)
-    return theory_of(name, over, config)
+    return theory_of(name, over, settings)
 
 
-def theory_of(name: str, step: str, config: Config) -> float | None:
+def theory_of(name: str, step: str, settings: Settings) -> float | None:
     """The step size from a method's formula, if it has formulas."""
     maker = registry.find(name)
     if not about_of(maker).steps:
         return None
-    if config.system.epochs:
-        _, federation = named_data(config)
-        config = with_sizes(config, federation.parts.sizes)
-    return cast(float, getattr(registry.build(maker, config.constants), step))
+    sizes: Iterable[int] = ()
+    if settings.local_epochs:
+        _, federation = named_data(settings)
+        sizes = federation.parts.sizes
+    return cast(float, getattr(registry.build(maker, settings.system_for(sizes)), step))
 
 
 def last_accuracy(result: Result) -> float:

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
-from tunefree.config import Config, build
 from tunefree.core import stream
 from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
@@ -26,6 +25,7 @@ from tunefree.record import Row
 from tunefree.search import atomic_file
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
 from tunefree.search.compare import about_run, check_has_accuracy, with_seed
+from tunefree.settings import Settings
 
 Value: TypeAlias = float | str  # a number, or one of a few choices
 Point: TypeAlias = tuple[tuple[str, Value], ...]  # one for each parameter of the grid
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
         """Mean validation accuracy over the last rounds; None unless every seed finished."""
         if any(result.state != "done" for result in self.results):
             return None
-        return statistics.fmean(late_mean(r.history, r.run.config.system.T) for r in self.results)
+        return statistics.fmean(late_mean(r.history, r.run.settings.rounds) for r in self.results)
 
     @property
     def state(self) -> str:
@@ -87,8 +87,8 @@ class TuningResult(NamedTuple):
 class Search:
     """The grid of a method, which may grow, and the trials so far."""
 
-    def __init__(self, config: Config, grid: Grid, folder: Path, mark: str = "") -> None:
-        self.config, self._given, self._folder, self._mark = config, grid, folder, mark
+    def __init__(self, settings: Settings, grid: Grid, folder: Path, mark: str = "") -> None:
+        self.settings, self._given, self._folder, self._mark = settings, grid, folder, mark
         self.grid = {name: in_order(values) for name, values in grid.items()}
         self.points: list[Point] = [
             tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
@@ -97,11 +97,11 @@ class Search:
 
     def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
         """The run of a point with a seed."""
-        chosen = self.config.algorithm
-        label = f"{chosen.name}:" + ",".join(f"{key}={text(value)}" for key, value in point)
-        config = with_seed(at_point(self.config, point), seed)
+        own = ",".join(f"{key}={text(value)}" for key, value in point)
+        label = f"{self.settings.algorithm}:{own}"
+        settings = with_seed(at_point(self.settings, point), seed)
         facts = {"search": self._mark} if self._mark else {}
-        return plan(self._folder, label, config, "trial", facts, floors)
+        return plan(self._folder, label, settings, "trial", facts, floors)
 
     @property
     def best(self) -> Trial | None:
@@ -152,7 +152,7 @@ class Search:
             added = sum(v > max(given) if up else v < min(given) for v in values)
             further = next_value(value, values[-2] if up else values[1])
             try:
-                registry.check(self.config.algorithm.name, {name: further})
+                registry.check(self.settings.algorithm, {name: further})
             except ConfigError:
                 continue  # a weight above 1, for example
             if added < FURTHER:
@@ -172,11 +172,11 @@ class Search:
         )
 
     def _options(self, point: Point) -> dict[str, object]:
-        return {**self.config.algorithm.options, **dict(point)}
+        return {**self.settings.option, **dict(point)}
 
 
 def tune(
-    config: Config,
+    settings: Settings,
     grid: Grid,
     seeds: Sequence[int],
     folder: Path,
@@ -187,30 +187,29 @@ def tune(
     workers: int = 0,
 ) -> TuningResult:
     """Search the grid, and beyond its edge where the best value is there."""
-    mark = search_mark(config, grid, seeds, budget, pruning, extend)
-    check_folder(folder, config.algorithm.name, seeds, mark)
-    config = on_held_out(config)
-    check_has_accuracy(config)
-    check_grid(config, grid)
-    search = Search(config, grid, folder, mark)
+    mark = search_mark(settings, grid, seeds, budget, pruning, extend)
+    check_folder(folder, settings.algorithm, seeds, mark)
+    settings = on_held_out(settings)
+    check_has_accuracy(settings)
+    check_grid(settings, grid)
+    search = Search(settings, grid, folder, mark)
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
     found = search.result()
     if found is None:
-        refuse_to_choose(config.algorithm.name, list(search.trials.values()))
+        refuse_to_choose(settings.algorithm, list(search.trials.values()))
     return found
 
 
-def on_held_out(config: Config) -> Config:
+def on_held_out(settings: Settings) -> Settings:
     """The same settings, scored on held-out samples."""
-    return replace(config, data=replace(config.data, validation=config.data.validation or SHARE))
+    return replace(settings, validation=settings.validation or SHARE)
 
 
-def at_point(config: Config, point: Point) -> Config:
+def at_point(settings: Settings, point: Point) -> Settings:
     """The settings with the values of a point."""
-    chosen = config.algorithm
-    given = {**vars(chosen), **chosen.options, **dict(point)}
-    given.pop("options")
-    return replace(config, algorithm=build("algorithm", given))
+    values = dict(point)
+    own = {key: values.pop(key) for key in registry.WRAPPED if key in values}
+    return replace(settings, option={**settings.option, **values}, **cast("Any", own))
 
 
 def search_all(
@@ -231,7 +230,7 @@ def search_all(
         whole.append((search, chosen[:few], {}))
         rest.append((search, chosen[few:], {}))
     run_points(whole, seeds, workers)
-    floors = [medians(s.trials.values(), s.config.system.T) if pruning else {} for s in searches]
+    floors = [medians(s.trials.values(), s.settings.rounds) if pruning else {} for s in searches]
     run_points(
         [(s, points, own) for (s, points, _), own in zip(rest, floors, strict=True)], seeds, workers
     )
@@ -265,9 +264,9 @@ def run_points(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None
         search.trials[point] = Trial(point, one + more)
 
 
-def search_mark(config: Config, grid: Grid, seeds: Sequence[int], *how: object) -> str:
+def search_mark(settings: Settings, grid: Grid, seeds: Sequence[int], *how: object) -> str:
     """Eight hex digits that identify a search."""
-    what = json.dumps([config.canonical(), grid, list(seeds), how], sort_keys=True)
+    what = json.dumps([settings.asdict(), grid, list(seeds), how], sort_keys=True)
     return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
@@ -310,12 +309,12 @@ def declared_grid(name: str) -> Grid:
     return about.grid
 
 
-def check_grid(config: Config, grid: Grid) -> None:
+def check_grid(settings: Settings, grid: Grid) -> None:
     for name, values in grid.items():
         if len(set(values)) < len(values):
             raise ConfigError(f"--grid {name} has the same value twice; remove one")
         for value in values:
-            registry.check(config.algorithm.name, {name: value}, config.algorithm.explicit_steps)
+            registry.check(settings.algorithm, {name: value}, settings.explicit_steps)
 
 
 def late_mean(history: Sequence[Row], T: int, name: str = "accuracy") -> float:
@@ -386,14 +385,13 @@ def edges(point: Point, tried: Grid) -> list[str]:
     return found
 
 
-def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path) -> Path:
+def save(tuned: TuningResult, settings: Settings, seeds: Sequence[int], folder: Path) -> Path:
     """Save the result as JSON, for `tunefree compare NAME@FILE`."""
-    chosen = config.algorithm
     content: dict[str, Any] = {
-        "algorithm": chosen.name,
-        "options": {**registry.options_of(chosen), **tuned.options},
+        "algorithm": settings.algorithm,
+        "options": {**registry.options_of(settings), **tuned.options},
         "accuracy": tuned.score,
-        "validation": config.data.validation or SHARE,
+        "validation": settings.validation or SHARE,
         "seeds": list(seeds),
         "bill": tuned.bill,
         "edges": tuned.edges,
@@ -407,7 +405,7 @@ def save(tuned: TuningResult, config: Config, seeds: Sequence[int], folder: Path
             }
             for trial in tuned.trials
         ],
-        "settings": config.asdict(),
+        "settings": settings.asdict(),
     }
     path = folder / TUNED
     atomic_file.write(path, json.dumps(content, indent=1))

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from tunefree.config import Config
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.record import Row
 from tunefree.run.assemble import Run, prepare, resume_command
+from tunefree.settings import Settings
 
 PAUSE = 0.2  # seconds between rows that are sent only to show progress
 
@@ -27,28 +27,29 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def run_job(
-    config: Config, facts: Mapping[str, object], floors: Mapping[int, float], send: Send
+    settings: Settings, facts: Mapping[str, object], floors: Mapping[int, float], send: Send
 ) -> None:
     """Do one run to its end, from the start or from where it was interrupted."""
     end, reason = "done", ""
     try:
-        run = open_run(config, facts)
+        run = open_run(settings, facts)
         with closing(run.record):
             if not finish(run, floors, send):
                 end = "pruned"
     except WireError:
         end = "diverged"  # the reason is in the run file
     except ConfigError as error:
-        end, reason = "refused", str(error)
+        send({"end": "refused", "error": error})
+        return
     except (FleetError, RecordError) as error:
         end, reason = "failed", str(error)
     send({"end": end, "reason": reason})
 
 
-def open_run(chosen: Config, facts: Mapping[str, object]) -> Run:
+def open_run(chosen: Settings, facts: Mapping[str, object]) -> Run:
     """A new run, or an interrupted one resumed from its last checkpoint."""
-    path = Path(chosen.run.out)
-    return resume_command(path, chosen.run.fleet) if path.exists() else prepare(chosen, facts)
+    path = Path(chosen.out)
+    return resume_command(path, chosen.fleet) if path.exists() else prepare(chosen, facts)
 
 
 def finish(run: Run, floors: Mapping[int, float], send: Send) -> bool:
@@ -87,8 +88,8 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: pipe.send({"note": str(message)})
     try:
         while True:
-            config, facts, floors = pipe.recv()
-            run_job(config, facts, floors, pipe.send)
+            settings, facts, floors = pipe.recv()
+            run_job(settings, facts, floors, pipe.send)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
-from tunefree.config import import_name
 from tunefree.core import (
     Algorithm,
     Exchange,
@@ -31,6 +30,7 @@ from tunefree.core import (
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
+from tunefree.importing import import_name
 from tunefree.methods.own import complaints
 from tunefree.methods.registry import build
 from tunefree.testing.problem import (

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tunefree.config import Opening, Schedule
 from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate
+from tunefree.settings import Opening, Schedule
 from tunefree.wire import Compressed
 
 D, ROUNDS, SEED = 5, 3, 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown, unknown_name
 from tunefree.wire.compressed import GAUSSIAN, MOST_LEVELS
 from tunefree.wire.compressors import (
     AnyOf,
@@ -21,8 +21,6 @@ from tunefree.wire.compressors import (
     Top,
 )
 
-KEY = "algorithm.compressor"
-
 
 def fraction(spec: str, text: str) -> float:
     try:
@@ -31,8 +29,10 @@ def fraction(spec: str, text: str) -> float:
         value = 0.0
     if not 0 < value <= 1:
         raise ConfigError(
-            f"{KEY} = {spec!r} needs the share of elements to keep, a number "
-            "above 0 and at most 1, as in 'top:0.05'"
+            "needs the share of elements to keep, a number above 0 and at most 1",
+            "write it like 'top:0.05'",
+            setting="compressor",
+            value=spec,
         )
     return value
 
@@ -42,8 +42,10 @@ def levels(spec: str, text: str) -> int:
     short = len(text) <= len(str(MOST_LEVELS))
     if not (text.isascii() and text.isdigit() and short and int(text) <= MOST_LEVELS):
         raise ConfigError(
-            f"{KEY} = {spec!r} needs a whole number of levels from 1 to "
-            f"{MOST_LEVELS}, as in 'qsgd:4'"
+            f"needs a whole number of levels from 1 to {MOST_LEVELS}",
+            "write it like 'qsgd:4'",
+            setting="compressor",
+            value=spec,
         )
     return int(text)
 
@@ -51,8 +53,10 @@ def levels(spec: str, text: str) -> int:
 def few_bits(spec: str, text: str) -> int:
     if text not in map(str, GAUSSIAN):
         raise ConfigError(
-            f"{KEY} = {spec!r} needs a whole number of bits per element from "
-            f"{min(GAUSSIAN)} to {max(GAUSSIAN)}, as in 'rotated:2'"
+            f"needs a whole number of bits per element from {min(GAUSSIAN)} to {max(GAUSSIAN)}",
+            "write it like 'rotated:2'",
+            setting="compressor",
+            value=spec,
         )
     return int(text)
 
@@ -60,7 +64,7 @@ def few_bits(spec: str, text: str) -> int:
 def no_number(spec: str, text: str) -> None:
     if text:
         name = spec.split(":")[0]
-        raise ConfigError(f"{KEY} = {spec!r} takes no number; write '{name}'")
+        raise ConfigError("takes no number", f"write '{name}'", setting="compressor", value=spec)
 
 
 RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str, str], Any]]] = {
@@ -84,13 +88,17 @@ def from_spec(spec: object, sizes: Sequence[int] | None = None) -> Compressor:
     PerTensor(rule=Top(fraction=0.05), sizes=None, whole=True)
     """
     if not isinstance(spec, str):
-        raise ConfigError(f"{KEY} = {spec!r} is not a compressor; write it like 'top:0.05'")
+        raise ConfigError(
+            "is not a compressor", "write it like 'top:0.05'", setting="compressor", value=spec
+        )
     if spec.startswith("any:"):
         choices = spec.removeprefix("any:").split("|")
         if wrong := [choice for choice in choices if not choice or choice.startswith("any:")]:
             raise ConfigError(
-                f"{KEY} = {spec!r} contains {wrong[0]!r}; separate single compressors by "
-                "bars, as in 'any:top:0.02|sign'"
+                f"contains {wrong[0]!r}",
+                "separate single compressors by bars, as in 'any:top:0.02|sign'",
+                setting="compressor",
+                value=spec,
             )
         return AnyOf(tuple(one(choice) for choice in choices)).over(sizes)
     return one(spec).over(sizes)
@@ -101,9 +109,9 @@ def one(spec: str) -> PerTensor:
     rule, at, layout = spec.partition("@")
     name, _, text = rule.partition(":")
     if name not in RULES:
-        raise unknown(KEY, name, [*RULES, "any"])
+        raise unknown("compressor", name, [*RULES, "any"])
     if at and layout != "whole":
-        raise unknown(f"{KEY} layout", layout, ["whole"])
+        raise unknown_name("layout of a compressor", layout, ["whole"])
     make, number = RULES[name]
     value = number(spec, text)
     return PerTensor(make() if value is None else make(value), whole=bool(at))
@@ -117,5 +125,8 @@ def demand(C: Compressor, kind: Literal["contractive", "unbiased"], title: str) 
             "unbiased": "'rand-unbiased:0.05' or 'qsgd:4'",
         }
         raise ConfigError(
-            f"{KEY} = {str(C)!r} is not {kind}, which {title} requires; choose {good[kind]}"
+            f"is not {kind}, which {title} requires",
+            f"choose {good[kind]}",
+            setting="compressor",
+            value=str(C),
         )

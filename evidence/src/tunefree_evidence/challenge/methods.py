@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tunefree.config import Config
-from tunefree.errors import ConfigError, unknown
+from tunefree.derive import named_data
+from tunefree.errors import ConfigError, unknown_name
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.schedule.simulate import check
 from tunefree.search import methods
 from tunefree.search.tune import Grid, Value
+from tunefree.settings import Settings
 from tunefree_evidence.challenge.tasks import Kind, Scale
 
 TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 10, "full": 36}
@@ -77,7 +78,7 @@ def check_names(own: Sequence[str], only: Sequence[str]) -> None:
     suite = {entry.method.partition(":")[0] for each in ENTRIES.values() for entry in each}
     for name in only:
         if name not in suite:
-            raise unknown("--only", name, suite)
+            raise unknown_name("--only", name, suite)
 
 
 def own_entry(text: str) -> Entry:
@@ -89,14 +90,16 @@ def own_entry(text: str) -> Entry:
     return Entry(text, {key: about.grid[key] for key in about.grid if key not in spec.options})
 
 
-def why_not(entry: Entry, base: Config) -> str:
+def why_not(entry: Entry, base: Settings) -> str:
     """Why a method cannot run a task; empty if it can."""
     try:
         spec = methods.parse_method(entry.method)
-        if base.algorithm.compressor and "C" not in options_in(registry.find(spec.name)):
+        if base.compressor and "C" not in options_in(registry.find(spec.name)):
             return "it cannot compress its uploads"
         settings, _ = methods.configure(spec, base)
-        check(settings.schedule, registry.configure(settings, None))
+        sizes = named_data(settings)[1].parts.sizes if settings.local_epochs else ()
+        algo = registry.configure(settings, settings.system_for(sizes), None)
+        check(settings.scheduling, algo)
     except ConfigError as error:
         return str(error)
     return ""

@@ -12,12 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from tunefree import config
-from tunefree.config import Config
+from tunefree import derive
 from tunefree.data import sources
 from tunefree.errors import ConfigError, FleetError
 from tunefree.record import Row
-from tunefree.run.assemble import with_start
 from tunefree.search import methods
 from tunefree.search.batch import Result, plan, run_all, run_groups
 from tunefree.search.compare import with_seed
@@ -29,6 +27,7 @@ from tunefree.search.tune import (
     on_held_out,
     search_all,
 )
+from tunefree.settings import Schedule, Settings
 from tunefree_evidence.challenge import tasks
 from tunefree_evidence.challenge.methods import (
     TRIALS,
@@ -88,7 +87,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
     folder = order.folder / order.scale / task.name
     base = configure(task, order.scale)
     if classes_of(base) is None:
-        raise ConfigError(f"data.name = {base.data.name!r} has no classes and so no accuracy")
+        raise ConfigError("has no classes and so no accuracy", setting="data", value=base.data)
     if task.trained:
         base = train_start(task, base, folder)
     runnable = list[Entry]()
@@ -98,7 +97,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
         else:
             runnable.append(entry)
     found = tune(order, runnable, base, folder, log)
-    chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Config]()
+    chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Settings]()
     for entry in runnable:
         settings, _ = methods.configure(methods.parse_method(entry.method), base)
         if entry.grid and entry.method not in found:
@@ -118,7 +117,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
         "kind": task.kind,
         "held_out": task.held_out,
         "words": tasks.in_words(task, base),
-        "rounds": base.system.T,
+        "rounds": base.rounds,
         "seeds": list(order.of_scores),
         "trials": order.budget,
         "start": start_accuracy(results),
@@ -129,58 +128,63 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
     }
 
 
-def configure(task: Task, scale: Scale) -> Config:
+def configure(task: Task, scale: Scale) -> Settings:
     """The settings that all methods share."""
     keys = tasks.settings(task, scale)
-    base = config.load(None, keys)
-    return replace(base, run=replace(base.run, eval_every=every(base.system.T, task.evaluations)))
+    base = derive.settings(None, keys)
+    return replace(base, eval_every=every(base.rounds, task.evaluations))
 
 
-def on_test_set(settings: Config) -> Config:
+def on_test_set(settings: Settings) -> Settings:
     """The same settings with all training samples: a task's held-out share is for trials only."""
-    return replace(settings, data=replace(settings.data, validation=0.0))
+    return replace(settings, validation=0.0)
 
 
 def every(rounds: int, evaluations: int) -> int:
     return max(1, rounds // evaluations)
 
 
-def classes_of(base: Config) -> int | None:
-    data = base.data
-    return sources.classes_of(data.name, data.dir or None, **data.options)
+def classes_of(base: Settings) -> int | None:
+    return sources.classes_of(base.data, base.data_dir or None, **base.data_option)
 
 
-def train_start(task: Task, base: Config, folder: Path) -> Config:
+def train_start(task: Task, base: Settings, folder: Path) -> Settings:
     """The same settings from a model that FedAvg has trained on iid clients."""
-    similar = {"data.partition": "iid", "system.N": 10, "system.S": 10, "algorithm.name": "fedavg"}
-    usual = config.load(None, {**similar, "algorithm.eta": 0.1})
-    rounds = min(task.trained, base.system.T)
+    rounds = min(task.trained, base.rounds)
     first = replace(
         base,
-        algorithm=usual.algorithm,
-        system=replace(usual.system, K=base.system.K, T=rounds),
-        data=replace(base.data, partition="iid"),
-        model=replace(base.model, lora=0),
-        schedule=usual.schedule,
-        run=replace(base.run, seed=TUNING_SEED, eval_every=rounds),
+        clients=10,
+        per_round=10,
+        rounds=rounds,
+        sampling="uniform",
+        algorithm="fedavg",
+        option={"eta": 0.1},
+        compressor="",
+        decay="none",
+        weighting="uniform",
+        partition="iid",
+        lora=0,
+        seed=TUNING_SEED,
+        eval_every=rounds,
+        **Schedule().as_settings(),
     )
     run = plan(folder, "start", first)
     (result,) = run_all([run])
     if result.state != "done":
         raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
-    return with_start(replace(base, model=replace(base.model, start=str(run.path))))
+    return derive.with_start(replace(base, start=str(run.path)))
 
 
 def tune(
-    order: Order, runnable: Sequence[Entry], base: Config, folder: Path, log: Log
+    order: Order, runnable: Sequence[Entry], base: Settings, folder: Path, log: Log
 ) -> Mapping[str, TuningResult]:
     """Tune the methods that need it, all trials in parallel."""
     searches: dict[str, Search] = {}
     for entry in runnable:
         if entry.grid:
             settings, _ = methods.configure(methods.parse_method(entry.method), base)
-            few = replace(settings.run, eval_every=every(base.system.T, TRIAL_EVALUATIONS))
-            trial = on_held_out(replace(settings, run=few))
+            few = every(base.rounds, TRIAL_EVALUATIONS)
+            trial = on_held_out(replace(settings, eval_every=few))
             check_grid(trial, entry.grid)
             searches[entry.method] = Search(trial, entry.grid, folder / "trials")
     if searches:

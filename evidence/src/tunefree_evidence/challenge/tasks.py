@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tunefree import config
-from tunefree.config import Config
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown_name
+from tunefree.settings import Settings, load, read
 
 Scale = Literal["smoke", "small", "full"]
 Kind = Literal["synchronous", "late", "compressed"]
@@ -41,30 +40,30 @@ class Task(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        if self.settings.get("schedule.name") == "buffered":
+        if self.settings.get("schedule") == "buffered":
             return "late"
-        return "compressed" if self.settings.get("algorithm.compressor") else "synchronous"
+        return "compressed" if self.settings.get("compressor") else "synchronous"
 
 
 def system(N: int, S: int, K: int, T: int, batch: int) -> Keys:
-    keys = ("system.N", "system.S", "system.K", "system.T", "data.batch_size")
+    keys = ("clients", "per_round", "local_steps", "rounds", "batch_size")
     return dict(zip(keys, (N, S, K, T, batch), strict=True))
 
 
 def data(name: str, model: str, partition: str, **options: object) -> Keys:
-    more = {key.replace("_", ".", 1): value for key, value in options.items()}
-    return {"data.name": name, "model.name": model, "data.partition": partition, **more}
+    more = {key.replace("_", "_option.", 1): value for key, value in options.items()}
+    return {"data": name, "model": model, "partition": partition, **more}
 
 
 FASHION = data("fashion-mnist", "cnn_mnist", "dirichlet:0.1")
 CIFAR = data("cifar10", "cnn_mnist", "dirichlet:0.3")
 WORDS = {"data_length": 60, "model_embedding": 16, "model_hidden": 16}
-COMPRESSED = {"algorithm.compressor": "top:0.05"}
+COMPRESSED = {"compressor": "top:0.05"}
 USUAL = system(N=50, S=5, K=5, T=100, batch=20)
 
 TASKS = (
     Task("fashion-skew", {**FASHION, **USUAL}),
-    Task("fashion-iid", {**FASHION, **USUAL, "data.partition": "iid"}),
+    Task("fashion-iid", {**FASHION, **USUAL, "partition": "iid"}),
     Task("mnist-skew", {**data("mnist", "cnn_mnist", "dirichlet:0.1"), **USUAL}),
     Task(
         "emnist-skew",
@@ -75,7 +74,7 @@ TASKS = (
     ),
     Task(
         "imdb-lstm",
-        {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL, "system.T": 80},
+        {**data("imdb", "lstm_imdb", "beta:2,5", **WORDS), **USUAL, "rounds": 80},
         evaluations=5,
     ),
     Task(
@@ -84,12 +83,12 @@ TASKS = (
     ),
     Task(
         "fashion-trained",
-        {**FASHION, **USUAL, "system.T": 60},
+        {**FASHION, **USUAL, "rounds": 60},
         trained=60,
     ),
     Task(
         "fashion-late",
-        {**FASHION, **USUAL, "schedule.name": "buffered", "schedule.concurrency": 25},
+        {**FASHION, **USUAL, "schedule": "buffered", "concurrency": 25},
     ),
     Task("fashion-compressed", {**FASHION, **USUAL, **COMPRESSED}),
     Task(
@@ -114,7 +113,7 @@ TASKS = (
         {
             **data("breast-cancer", "mlp", "dirichlet:0.3", model_hidden=32),
             **system(N=20, S=5, K=5, T=50, batch=8),
-            "data.validation": 0.3,
+            "validation": 0.3,
         },
         held_out=True,
     ),
@@ -129,7 +128,7 @@ TASKS = (
     ),
     Task(
         "cifar-lora",
-        {**CIFAR, **system(N=40, S=5, K=4, T=80, batch=20), "model.lora": 4},
+        {**CIFAR, **system(N=40, S=5, K=4, T=80, batch=20), "lora": 4},
         held_out=True,
         trained=40,
     ),
@@ -138,7 +137,7 @@ TASKS = (
         {
             **CIFAR,
             **system(N=100, S=5, K=5, T=120, batch=20),
-            **{"schedule.name": "buffered", "schedule.concurrency": 40},
+            **{"schedule": "buffered", "concurrency": 40},
         },
         held_out=True,
     ),
@@ -170,17 +169,14 @@ def choose(words: Sequence[str]) -> list[Task]:
         elif word in BY_NAME or word in GROUPS:
             found |= {name: BY_NAME[name] for name in GROUPS.get(word, (word,))}
         else:
-            raise unknown("task", word, {**BY_NAME, **GROUPS}, more="FILE.toml of your own")
+            raise unknown_name("task", word, {**BY_NAME, **GROUPS}, more="FILE.toml of your own")
     return list(found.values())
 
 
 def own_task(path: Path) -> Task:
     """The task in a settings file as for `tunefree run`, named after the file."""
-    tree: dict[str, Any] = config.read(path)
-    config.load(path, {})  # refuses wrong settings before anything runs
-    keys = {
-        f"{section}.{key}": value for section, each in tree.items() for key, value in each.items()
-    }
+    keys = read(path)
+    load(path, {})  # refuses wrong settings before anything runs
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     if name in {*BY_NAME, *GROUPS}:
         raise ConfigError(f"'{path}' has the name of a task of the suite; rename it")
@@ -199,28 +195,30 @@ def settings(task: Task, scale: Scale) -> dict[str, object]:
     if task.name not in BY_NAME:
         return keys  # the user's own tasks are run as written
     if scale == "smoke":
-        stay = ("algorithm.", "schedule.", "model.lora", "data.validation")
-        keys = {**SMOKE, **{key: keys[key] for key in keys if key.startswith(stay)}}
-        if "schedule.concurrency" in keys:
-            keys["schedule.concurrency"] = 4
+        stay = ("compressor", "schedule", "concurrency", "lora", "validation")
+        keys = {**SMOKE, **{key: keys[key] for key in stay if key in keys}}
+        if "concurrency" in keys:
+            keys["concurrency"] = 4
     if scale == "full":
-        for key, factor in (("system.N", 2), ("system.T", 4)):
+        for key, factor in (("clients", 2), ("rounds", 4)):
             keys[key] = factor * int(str(keys[key]))
     return keys
 
 
-def in_words(task: Task, settings: Config) -> str:
+def in_words(task: Task, settings: Settings) -> str:
     """A task in one line: all that a reader needs to repeat it."""
-    s, d, m = settings.system, settings.data, settings.model
-    size = "".join(f", {key} {value}" for key, value in {**m.options, **d.options}.items())
+    options = {**settings.model_option, **settings.data_option}
+    size = "".join(f", {key} {value}" for key, value in options.items())
+    sizes = (settings.clients, settings.per_round, settings.local_steps, settings.rounds)
+    letters = ", ".join(f"{name}={x}" for name, x in zip("NSKT", sizes, strict=True))
     words = [
-        f"{d.name}, {m.name or 'its default model'}{size}, {d.partition}",
-        f"N={s.N}, S={s.S}, K={s.K}, T={s.T}, batch {d.batch_size}",
+        f"{settings.data}, {settings.model or 'its default model'}{size}, {settings.partition}",
+        f"{letters}, batch {settings.batch_size}",
     ]
     if task.trained:
-        words.append("trained start" + (f", LoRA of rank {m.lora}" if m.lora else ""))
+        words.append("trained start" + (f", LoRA of rank {settings.lora}" if settings.lora else ""))
     if task.kind == "late":
-        words.append(f"{settings.schedule.concurrency} clients training at once")
+        words.append(f"{settings.concurrency} clients training at once")
     if task.kind == "compressed":
         words.append("compressed uploads")
     return "; ".join(words)

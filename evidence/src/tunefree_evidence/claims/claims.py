@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError, unknown_name
 from tunefree_evidence.claims import checks
 from tunefree_evidence.claims.checks import (
     BASELINES,
@@ -53,7 +53,7 @@ def pictures(*methods: str) -> Needs:
 
 def staleness(scale: Scale) -> Check:
     return checks.staleness_follows(
-        LEVELS[scale], int(str(settings(scale)["late-0"].settings["system.S"]))
+        LEVELS[scale], int(str(settings(scale)["late-0"].settings["per_round"]))
     )
 
 
@@ -354,5 +354,5 @@ def choose(words: Sequence[str]) -> list[int]:
         elif word in ("list", "evidence"):
             raise ConfigError(f"`tunefree reproduce {word}` stands alone; drop the other words")
         else:
-            raise unknown("claim or figure", word, {*FIGURES, *STUDIES, "all"})
+            raise unknown_name("claim or figure", word, {*FIGURES, *STUDIES, "all"})
     return sorted(found)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tunefree.config import Config
 from tunefree.core import stream
 from tunefree.data import sources
+from tunefree.derive import named_dataset, named_objective
 from tunefree.fleet.work import keep_memory
 from tunefree.methods import registry
 from tunefree.models.objective import EVALUATION_BATCH
 from tunefree.models.oracle import DataOracle
 from tunefree.models.threads import one_thread
-from tunefree.run.assemble import named_objective
 from tunefree.run.evaluate import TRAINING_SAMPLES, scores_on
+from tunefree.settings import Settings
 from tunefree_evidence.claims import theory
 from tunefree_evidence.claims.theory import Case
 
@@ -29,26 +29,28 @@ class Estimator:
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, float, int]] = {}
 
-    def seconds(self, configs: Iterable[Config]) -> float:
+    def seconds(self, configs: Iterable[Settings]) -> float:
         """Seconds of all these runs, one after the other."""
         return sum(self._seconds(config) for config in configs)
 
-    def _seconds(self, config: Config) -> float:
-        kind = repr((config.data.name, config.data.options, config.model, config.data.batch_size))
+    def _seconds(self, config: Settings) -> float:
+        kind = repr(
+            (config.data, config.data_option, config.model, config.model_option, config.batch_size)
+        )
         if kind not in self._known:
             self._known[kind] = time_kind(config)
         gradient, evaluation, tested = self._known[kind]
-        batch = config.data.batch_size
-        evaluations = -(-config.system.T // config.run.eval_every)
-        whole = gradient * sources.SOURCES[config.data.name].train / batch  # of the full gradient
-        each = evaluation * (tested + TRAINING_SAMPLES) + (whole if config.run.grad_norm else 0)
+        batch = config.batch_size
+        evaluations = -(-config.rounds // config.eval_every)
+        whole = gradient * sources.SOURCES[config.data].train / batch  # of the full gradient
+        each = evaluation * (tested + TRAINING_SAMPLES) + (whole if config.grad_norm else 0)
         return gradients(config) * gradient + evaluations * each
 
 
-def gradients(config: Config) -> int:
+def gradients(config: Settings) -> int:
     """How many a run computes: one or two per step, and those of the opening."""
-    (N, S, K, T), name = config.constants, config.algorithm.name
-    algo = registry.build(name, config.constants._replace(T=S * K + 1))
+    (N, S, K, T), name = config.system, config.algorithm
+    algo = registry.build(name, config.system._replace(T=S * K + 1))
     return T * S * K * per_step(name) + (N * K if algo.opening() else 0)
 
 
@@ -56,12 +58,12 @@ def per_step(name: str) -> int:
     return 2 if name == "padamfed_vr" else 1
 
 
-def time_kind(config: Config) -> tuple[float, float, int]:
+def time_kind(config: Settings) -> tuple[float, float, int]:
     """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
-    data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
+    data = named_dataset(config)
     objective = named_objective(config, data)
     part = np.arange(min(1000, len(data.train)))
-    F = DataOracle(objective, data.train, part, config.data.batch_size, stream(0, "estimate"))
+    F = DataOracle(objective, data.train, part, config.batch_size, stream(0, "estimate"))
     theta, test = objective.theta0, data.test.batch(slice(0, EVALUATION_BATCH))
     keep_memory()
     with one_thread():

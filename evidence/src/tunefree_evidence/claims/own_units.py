@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tunefree.config import Config
 from tunefree.core import unwrapped
-from tunefree.data import sources
+from tunefree.derive import named_dataset, named_objective
 from tunefree.methods import registry
-from tunefree.run.assemble import named_objective
 from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, plan
 from tunefree.search.compare import with_seed
+from tunefree.settings import Settings
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import study_of
@@ -69,24 +68,22 @@ class OwnUnits:
             for s in seeds
         ]
 
-    def lengths(self, config: Config) -> Mapping[int, float]:
+    def lengths(self, config: Settings) -> Mapping[int, float]:
         """||theta0|| for each seed."""
-        kind = repr((config.data.name, config.data.options, config.model))
+        kind = repr((config.data, config.data_option, config.model, config.model_option))
         if kind not in self._lengths:
             self._lengths[kind] = lengths(config, self._plans.order.run_seeds)
         return self._lengths[kind]
 
 
-def lengths(config: Config, seeds: Sequence[int]) -> dict[int, float]:
-    data = sources.load(config.data.name, config.data.dir or None, **config.data.options)
+def lengths(config: Settings, seeds: Sequence[int]) -> dict[int, float]:
+    data = named_dataset(config)
     models = {seed: named_objective(with_seed(config, seed), data).theta0 for seed in seeds}
     return {seed: float(theta0.double().norm()) for seed, theta0 in models.items()}
 
 
-def in_units(config: Config, length: float) -> Config:
+def in_units(config: Settings, length: float) -> Settings:
     """Both steps multiplied and rounded to six digits, so that rounding changes no run's name."""
-    method = unwrapped(registry.configure(config, None))
+    method = unwrapped(registry.configure(config, config.system, None))
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
-    chosen = config.algorithm
-    own = replace(chosen, options={**chosen.options, **steps}, explicit_steps=True)
-    return replace(config, algorithm=own)
+    return replace(config, option={**config.option, **steps}, explicit_steps=True)

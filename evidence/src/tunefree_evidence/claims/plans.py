@@ -9,13 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tunefree import config
-from tunefree.config import Config
 from tunefree.search import methods, tune
 from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.search.compare import with_seed
 from tunefree.search.sweep import theory_of
 from tunefree.search.tune import Search, TuningResult
+from tunefree.settings import Settings, load
 from tunefree_evidence.claims import recipes, theory
 from tunefree_evidence.claims.checks import Curve, Table
 from tunefree_evidence.claims.claims import CLAIMS, STUDIES, study_of
@@ -91,7 +90,7 @@ class Plans:
 
     def __init__(self, order: Order, needs: Sequence[Key]) -> None:
         self.order, self.needs = order, needs
-        self._configs: dict[Key, Config] = {}
+        self._configs: dict[Key, Settings] = {}
         self.settings = recipes.settings(order.scale)
         self.searches = {
             (self.settings[where].tuned_in or where, method): None
@@ -99,28 +98,28 @@ class Plans:
             if recipes.is_tuned(method)
         }
 
-    def configure(self, where: str, method: str) -> Config:
+    def configure(self, where: str, method: str) -> Settings:
         """The method's settings, without step sizes that are still to be tuned."""
         if (where, method) not in self._configs:
             self._configs[where, method] = self._configure(where, method)
         return self._configs[where, method]
 
-    def _configure(self, where: str, method: str) -> Config:
+    def _configure(self, where: str, method: str) -> Settings:
         keys = dict(self.settings[where].settings)
         spec = methods.parse_method(method)
         if spec.name == "defedavg_niid":
-            keys["schedule.dispatch"] = "queue"  # the method's own rule
+            keys["dispatch"] = "queue"  # the method's own rule
         if recipes.swept_step(method):
-            keys["run.eval_every"] = keys["system.T"]  # only its end is used
-        return methods.configure(spec, config.load(None, keys))[0]
+            keys["eval_every"] = keys["rounds"]  # only its end is used
+        return methods.configure(spec, load(None, keys))[0]
 
     def search(self, where: str, method: str) -> Search:
         """The search for a method's step sizes, on held-out samples, scored once at the end."""
         full = self.configure(where, method)
         trial = replace(
             full,
-            data=replace(full.data, validation=tune.SHARE),
-            run=replace(full.run, eval_every=full.system.T),
+            validation=tune.SHARE,
+            eval_every=full.rounds,
         )
         grid = recipes.grid_of(methods.parse_method(method).name, self.order.scale)
         return Search(trial, grid, self.order.runs)
@@ -139,7 +138,7 @@ class Plans:
                 tuned = found.get((self.settings[where].tuned_in or where, method))
                 if tuned is None:
                     continue
-                full = replace(full, algorithm=replace(full.algorithm, options=tuned.options))
+                full = replace(full, option=tuned.options)
                 facts["tuning"] = tuned.bill
             step = recipes.swept_step(method)
             if step:
@@ -157,13 +156,13 @@ class Plans:
             search = self.search(*key)
             yield from (search.plan(point, TUNING_SEED) for point in search.points)
 
-    def unfinished(self) -> list[Config]:
+    def unfinished(self) -> list[Settings]:
         """The settings of trials and runs that are still missing, for an estimate.
 
         Runs of methods that are tuned are counted whether they exist or not.
         """
         known = (run for runs in self.runs({}).values() for run in runs)
-        left = [run.config for run in (*self.trials(), *known) if not is_finished(run)]
+        left = [run.settings for run in (*self.trials(), *known) if not is_finished(run)]
         tuned = ((where, method) for where, method in self.needs if recipes.is_tuned(method))
         return left + [self.configure(*key) for key in tuned for _ in self.seeds(*key)]
 
@@ -174,11 +173,10 @@ class Plans:
         return f"{f'at least {trials} tuning trials, ' if trials else ''}{finals} runs"
 
 
-def sweep_fact(config: Config, step: str) -> dict[str, object]:
+def sweep_fact(config: Settings, step: str) -> dict[str, object]:
     """Which step size of a sweep a run has, and what the formulas would give."""
-    chosen = config.algorithm
-    theory = theory_of(chosen.name, step, config)
-    return {"over": step, "value": chosen.options[step], "theory": theory}
+    theory = theory_of(config.algorithm, step, config)
+    return {"over": step, "value": config.option[step], "theory": theory}
 
 
 def run_once(runs: Iterable[PlannedRun], workers: int) -> dict[Path, Result]:
@@ -197,10 +195,10 @@ def run_planned(
     for key, runs in planned.items():
         table[key] = {}
         for run in runs:
-            result, T = results[run.path], run.config.system.T
+            result, T = results[run.path], run.settings.rounds
             if result.state == "failed":
                 failures.append((key, f"{run.name}: {result.reason}"))
             else:
                 diverged = result.state == "diverged"
-                table[key][run.config.run.seed] = Curve(result.history, T, diverged)
+                table[key][run.settings.seed] = Curve(result.history, T, diverged)
     return table, failures

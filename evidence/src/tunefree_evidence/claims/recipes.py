@@ -47,58 +47,63 @@ class Family(NamedTuple):
 
 
 SMOKE = {
-    "data.name": "digits",
-    "model.name": "mlp",
-    "model.hidden": 8,
-    "data.batch_size": 8,
-    "run.eval_every": 5,
-    **{"system.N": 10, "system.S": 2, "system.K": 2, "system.T": 20},
+    "data": "digits",
+    "model": "mlp",
+    "model_option.hidden": 8,
+    "batch_size": 8,
+    "eval_every": 5,
+    **{"clients": 10, "per_round": 2, "local_steps": 2, "rounds": 20},
 }
 IMAGES = Family(
     small={
-        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
-        **{"data.batch_size": 20, "run.eval_every": 30},
+        **{"clients": 50, "per_round": 5, "local_steps": 5, "rounds": 150},
+        **{"batch_size": 20, "eval_every": 30},
     },
     paper={
-        **{"system.N": 100, "system.S": 10, "system.K": 12, "system.T": 150},
-        **{"data.batch_size": 100, "run.eval_every": 15},
+        **{"clients": 100, "per_round": 10, "local_steps": 12, "rounds": 150},
+        **{"batch_size": 100, "eval_every": 15},
     },
 )
 LATE = Family(IMAGES.small, IMAGES.paper, seeds=2)
 EMNIST = Family(
     small={
-        **{"data.name": "emnist-part-balanced", "model.name": "cnn_mnist"},
-        **{"system.N": 50, "system.S": 4, "system.K": 3, "system.T": 400},
-        **{"data.batch_size": 16, "run.eval_every": 80},
+        **{"data": "emnist-part-balanced", "model": "cnn_mnist"},
+        **{"clients": 50, "per_round": 4, "local_steps": 3, "rounds": 400},
+        **{"batch_size": 16, "eval_every": 80},
     },
     paper={
-        "data.name": "emnist",
-        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
-        **{"data.batch_size": 64, "run.eval_every": 10},
+        "data": "emnist",
+        **{"clients": 100, "per_round": 10, "local_steps": 10, "rounds": 400},
+        **{"batch_size": 64, "eval_every": 10},
     },
 )
 CIFAR = Family(
     small={
-        **{"data.name": "cifar10", "model.name": "cnn_mnist", "run.grad_norm": True},
-        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 200},
-        **{"data.batch_size": 20, "run.eval_every": 40},
+        **{"data": "cifar10", "model": "cnn_mnist", "grad_norm": True},
+        **{"clients": 50, "per_round": 5, "local_steps": 5, "rounds": 200},
+        **{"batch_size": 20, "eval_every": 40},
     },
     paper={
-        **{"data.name": "cifar10", "run.grad_norm": True},
-        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 1000},
-        **{"data.batch_size": 64, "run.eval_every": 50},
+        **{"data": "cifar10", "grad_norm": True},
+        **{"clients": 100, "per_round": 10, "local_steps": 10, "rounds": 1000},
+        **{"batch_size": 64, "eval_every": 50},
     },
 )
 IMDB = Family(
     small={
-        **{"data.name": "imdb", "data.length": 60, "model.embedding": 16, "model.hidden": 16},
-        **{"system.N": 50, "system.S": 5, "system.K": 5, "system.T": 150},
-        **{"data.batch_size": 16, "run.eval_every": 25},
+        **{
+            "data": "imdb",
+            "data_option.length": 60,
+            "model_option.embedding": 16,
+            "model_option.hidden": 16,
+        },
+        **{"clients": 50, "per_round": 5, "local_steps": 5, "rounds": 150},
+        **{"batch_size": 16, "eval_every": 25},
     },
     paper={
-        "data.name": "imdb",
-        **{"system.N": 100, "system.S": 10, "system.K": 10, "system.T": 400},
-        **{"data.batch_size": 32, "run.eval_every": 10},
+        "data": "imdb",
+        **{"clients": 100, "per_round": 10, "local_steps": 10, "rounds": 400},
+        **{"batch_size": 32, "eval_every": 10},
     },
 )
 LEVELS: Mapping[Scale, tuple[int, ...]] = {  # jobs in flight; methods are tuned at the second
@@ -112,13 +117,13 @@ def settings(scale: Scale) -> dict[str, Setting]:
     """All settings of a size, by name."""
 
     def of(family: Family, data: str, partition: str, **more: object) -> Setting:
-        keys = {"data.partition": partition, **{k.replace("_", "."): v for k, v in more.items()}}
+        keys = {"partition": partition, **{k.replace("_", "."): v for k, v in more.items()}}
         if scale == "smoke":
             plain = "dirichlet:1" if partition.startswith("beta") else partition
-            norm = {"run.grad_norm": True} if "run.grad_norm" in family.small else {}
-            return Setting({**SMOKE, **norm, **keys, "data.partition": plain}, family.seeds)
+            norm = {"grad_norm": True} if "grad_norm" in family.small else {}
+            return Setting({**SMOKE, **norm, **keys, "partition": plain}, family.seeds)
         size = family.small if scale == "small" else family.paper
-        named = {"data.name": data} if data else {}
+        named = {"data": data} if data else {}
         return Setting({**size, **named, **keys}, family.seeds)
 
     found = {
@@ -145,7 +150,7 @@ def settings(scale: Scale) -> dict[str, Setting]:
         )
         found[f"late-{place}"] = late._replace(tuned_in="late-1")
     wire = of(IMAGES, "mnist", "iid")
-    tiny = {"system.S": 2, "system.K": 1, "system.T": 3, "run.eval_every": 3}
+    tiny = {"per_round": 2, "local_steps": 1, "rounds": 3, "eval_every": 3}
     found["wire"] = Setting({**wire.settings, **tiny}, seeds=1, sweep_seeds=1)
     return found
 

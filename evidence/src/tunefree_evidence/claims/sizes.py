@@ -55,16 +55,16 @@ def sizes(setting: Setting) -> str:
 
 
 def data(setting: Setting) -> str:
-    return str(setting.settings["data.name"]) + options(setting, "data.length")
+    return str(setting.settings["data"]) + options(setting, "data_option.length")
 
 
 def partition(setting: Setting) -> str:
-    return str(setting.settings["data.partition"])
+    return str(setting.settings["partition"])
 
 
 def model(setting: Setting) -> str:
-    usual = sources.SOURCES[str(setting.settings["data.name"])].model
-    name = setting.settings.get("model.name", usual)
+    usual = sources.SOURCES[str(setting.settings["data"])].model
+    name = setting.settings.get("model", usual)
     return f"{name}{options(setting, 'model.embedding', 'model.hidden')}"
 
 

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.config import Schedule
 from tunefree.core import Generator, System, Vec, mean, norm, stream
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import build
 from tunefree.schedule.simulate import simulate
+from tunefree.settings import Schedule
 from tunefree_evidence.claims.verdicts import Part, Verdict, above, below, decide
 
 RIPPLE = 3.0

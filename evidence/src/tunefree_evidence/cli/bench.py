@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from tunefree.cli.settings import check_out
+
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 

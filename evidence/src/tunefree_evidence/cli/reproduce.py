@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.cli.settings import check_out, interrupted
+
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 

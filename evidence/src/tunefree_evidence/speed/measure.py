@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import torch
 
 from tunefree import models
-from tunefree.config import FleetName, from_arguments
 from tunefree.core import System
 from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
@@ -28,6 +27,7 @@ from tunefree.geometry import polar_directions
 from tunefree.models.objective import Objective
 from tunefree.models.threads import one_thread
 from tunefree.run.assemble import Run, simulation
+from tunefree.settings import FleetName, load
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation
 
@@ -62,14 +62,18 @@ def make_run(
 ) -> Run:
     data = federation(w)
     module = models.build(w.model, data.train.input_shape, w.classes, w.options)
-    settings = from_arguments(
-        {
-            **{"algorithm": algorithm, "rounds": sys.T, "per_round": sys.S, "local_steps": sys.K},
-            **{"batch_size": w.batch, "eval_every": FOREVER, "fleet": fleet, "out": str(out)},
-            **more,
-        },
-        sys.N,
-    )
+    given = {
+        "clients": sys.N,
+        "per_round": sys.S,
+        "local_steps": sys.K,
+        "rounds": sys.T,
+        "algorithm": algorithm,
+        "batch_size": w.batch,
+        "eval_every": FOREVER,
+        "fleet": fleet,
+        "out": str(out),
+    }
+    settings = load(None, given | more)
     return simulation(settings, Objective(module), data, {})
 
 

@@ -11,7 +11,7 @@ import torch
 from tunefree.core import System, stream
 from tunefree.data.named.text import TokenIds
 from tunefree.data.samples import Federation, Images, Partition, Samples, starts_of
-from tunefree.errors import unknown
+from tunefree.errors import unknown_name
 
 
 class Workload(NamedTuple):
@@ -67,7 +67,7 @@ WORKLOADS = {
 def workload(name: str, toy: bool = False) -> Workload:
     """The named workload; as a toy it only shows that everything runs."""
     if name not in WORKLOADS:
-        raise unknown("workload", name, [*WORKLOADS, "E"])
+        raise unknown_name("workload", name, [*WORKLOADS, "E"])
     w = WORKLOADS[name]
     return w._replace(N=4, samples=8, S=2, K=2, batch=4) if toy else w
 

@@ -143,8 +143,11 @@ def not_found(
     """The error for a data set that was not found: what was tried, and which files to put where."""
     choices = ", or ".join(" and ".join(usual_name(file) for file in files) for files in forms)
     return ConfigError(
-        f"data.name = {name!r} was not found ({', '.join(attempts)}); put {choices}, into "
-        f"{folder} or into a folder that data_dir or TUNEFREE_DATA names{hint and f', or {hint}'}"
+        f"was not found ({', '.join(attempts)})",
+        f"put {choices}, into {folder} or into a folder that data_dir or "
+        f"TUNEFREE_DATA names{hint and f', or {hint}'}",
+        setting="data",
+        value=name,
     )
 
 

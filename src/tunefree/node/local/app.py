@@ -15,7 +15,7 @@ from flwr.serverapp import ServerApp
 from torch import nn
 
 from tunefree.errors import ConfigError
-from tunefree.flower.federation import check_settings
+from tunefree.flower.run_file import check_settings
 from tunefree.flower.serverapp import OurServerApp
 from tunefree.node.pairs import flat, read_toml
 

@@ -1,0 +1,511 @@
+"""Settings: every name, its default, its range, its help, and the errors for values out of range.
+
+A setting has one name, in Python, TOML files, `--set`, Flower's run config and run files:
+`per_round`. Its flag is this name with dashes: `--per-round`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from tunefree.errors import ConfigError, nearest, unknown
+from tunefree.former_names import now_called
+
+if TYPE_CHECKING:
+    from tunefree.core import System
+
+Kernels: TypeAlias = Literal["auto", "plain", "channels-last", "batch-minor"]
+FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
+Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
+Decay: TypeAlias = Literal["none", "linear"]
+Weighting: TypeAlias = Literal["uniform", "examples"]
+Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
+Opening: TypeAlias = Literal["gradients", "zero"]
+ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
+
+WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights, from 0 to 1
+
+
+def setting(
+    default: Any,
+    help: str,
+    least: float | None = None,
+    below: float = math.inf,
+    *,
+    flag: bool = True,
+    also: str = "",
+    deployed: bool = False,
+) -> Any:
+    """A field with its help and its range: at least `least`, less than `below`.
+
+    It may have no flag, or `also` a second one, and be `deployed`: a key of a run config too.
+    """
+    about = {"help": help, "flag": flag, "also": also, "deployed": deployed}
+    return field(default=default, metadata={"least": least, "below": below, **about})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Synchronous rounds or buffered steps; zero and empty mean the default.
+
+    Args:
+        name: "synchronous", or "buffered": a step whenever S uploads have arrived.
+        concurrency: Buffered: how many jobs are in flight at a time; 0 is S.
+        dispatch: Buffered: who gets the new model: S idle clients after each step ("flush"), one
+            idle client after each upload ("immediate"), or S of all clients after each step, where
+            a busy one queues its jobs ("queue").
+        delays: How long clients take on a virtual clock: "mild", "large", "half-normal", or the
+            path of a CSV file of client,seconds.
+        dropout: Buffered: the probability that a job gets no reply.
+        timeout: Buffered: virtual seconds until such a job is given up.
+        opening: A first pass over all clients ("gradients"), or states that start at zero ("zero").
+
+    >>> Schedule("buffered", concurrency=20, delays="mild").dispatch
+    'flush'
+    """
+
+    name: ScheduleName = setting(
+        "synchronous", "synchronous or buffered (asynchronous)", deployed=True
+    )
+    concurrency: int = setting(
+        0, "buffered: jobs in flight at a time; 0 is one buffer", 0, deployed=True
+    )
+    dispatch: Dispatch = setting("flush", "buffered: who gets the new model, and when")
+    delays: str = setting("", "virtual clock: mild, large, half-normal or a CSV of client,seconds")
+    dropout: float = setting(0.0, "buffered: probability that a job gets no reply", 0, 1)
+    timeout: float = setting(0.0, "buffered: virtual seconds until such a job is given up", 0)
+    opening: Opening = setting(
+        "gradients",
+        "first pass over all clients, or states that start at zero",
+        deployed=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"name": "schedule"})
+
+    def as_settings(self) -> dict[str, Any]:
+        """These values by the names of settings.
+
+        >>> Schedule("buffered").as_settings()["schedule"]
+        'buffered'
+        """
+        named = asdict(self)
+        return {"schedule": named.pop("name"), **named}
+
+
+def scheduled(name: str) -> Any:
+    """A setting that is a field of a schedule."""
+    f = Schedule.__dataclass_fields__[name]
+    return field(default=f.default, metadata=f.metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a run, checked."""
+
+    clients: int = setting(50, "clients in the federation", 1)
+    per_round: int = setting(
+        10,
+        "clients per round, or uploads per buffer; 0 is all; the default never exceeds the clients",
+        0,
+        also="--buffer",
+        deployed=True,
+    )
+    local_steps: int | None = setting(
+        10, "mini-batch steps of a client per round", 1, deployed=True
+    )
+    rounds: int = setting(400, "rounds", 1, deployed=True)
+    local_epochs: int = setting(
+        0,
+        "instead of local steps: passes of a client over its own samples per round",
+        0,
+        deployed=True,
+    )
+    sampling: Sampling = setting(
+        "uniform",
+        "how clients are sampled: uniform, or examples (more often if they have more samples)",
+        deployed=True,
+    )
+
+    algorithm: str = setting("polarfl", "the method; see `tunefree algorithms`", deployed=True)
+    compressor: str = setting(
+        "", "for methods that compress: rotated:2, top:0.05, ...", deployed=True
+    )
+    decay: Decay = setting(
+        "none", "for tuned methods: none, or linear to 0 at the last round", deployed=True
+    )
+    weighting: Weighting = setting(
+        "uniform",
+        "for methods that average: uniform, or examples (weight clients by their samples)",
+        deployed=True,
+    )
+    explicit_steps: bool = setting(
+        False,
+        "allow other step sizes for a tuning-free method, to study their effect",
+        flag=False,
+    )
+    option: Mapping[str, object] = field(default_factory=dict)
+
+    data: str = setting(
+        "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
+    )
+    partition: str = setting(
+        "dirichlet:0.1", "how samples are split across clients: iid, dirichlet:0.1, ..."
+    )
+    batch_size: int = setting(16, "samples per mini-batch", 1, deployed=True)
+    data_dir: str = setting("", "folder of the data files, if not one of the default folders")
+    validation: float = setting(
+        0.0,
+        "evaluate on this share of the clients' data, held out, instead of the test set",
+        0,
+        flag=False,
+    )
+    data_fingerprint: str = setting(
+        "", "of your own data, to notice when they have changed", flag=False
+    )
+    data_option: Mapping[str, object] = field(default_factory=dict)
+
+    model: str = setting("", "a built-in model or package.module:function")
+    start: str = setting("", "start from the weights in this file: a run file, .safetensors or .pt")
+    start_fingerprint: str = setting(
+        "", "of the weights to start from, to notice when they have changed", flag=False
+    )
+    lora: int = setting(
+        0,
+        "train and send only adapters of this rank beside frozen layers; 0 trains all weights",
+        0,
+    )
+    model_option: Mapping[str, object] = field(default_factory=dict)
+
+    schedule: ScheduleName = scheduled("name")
+    concurrency: int = scheduled("concurrency")
+    dispatch: Dispatch = scheduled("dispatch")
+    delays: str = scheduled("delays")
+    dropout: float = scheduled("dropout")
+    timeout: float = scheduled("timeout")
+    opening: Opening = scheduled("opening")
+
+    seed: int = setting(0, "seed of all random streams of the run", 0, deployed=True)
+    eval_every: int = setting(10, "rounds between evaluations", 1, deployed=True)
+    grad_norm: bool = setting(False, "also measure the full gradient norm")
+    device: str = setting("cpu", "cpu or cuda")
+    fleet: FleetName = setting(
+        "auto", "where clients run: serial, pool (all cores), ray, or auto: the faster one"
+    )
+    workers: int = setting(0, "processes of the pool; 0 is one per core", 0)
+    kernels: Kernels = setting(
+        "auto", "how gradients are computed; plain uses torch only", deployed=True
+    )
+    commit_every: int = setting(
+        0,
+        "rounds between commits; a killed run resumes from the last one; 0: when it costs little",
+        0,
+    )
+    out: str = setting("", "the run file; by default a new one in runs/", deployed=True)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.per_round > self.clients:
+            raise ConfigError(
+                f"exceeds {{clients}} = {self.clients}",
+                "lower {per_round} or raise {clients}",
+                setting="per_round",
+                value=self.per_round,
+            )
+        if self.local_epochs and self.local_steps is not None:
+            raise ConfigError(
+                f"{{local_steps}} = {self.local_steps} and {{local_epochs}} = {self.local_epochs} "
+                "cannot be combined",
+                "give {local_steps} or {local_epochs}",
+            )
+        if not self.local_epochs and self.local_steps is None:
+            raise ConfigError(
+                "must be a whole number",
+                "omit it for the default",
+                setting="local_steps",
+                value=None,
+            )
+
+    @property
+    def system(self) -> System:
+        """N, S, K and T as methods see them, where K does not follow from the data."""
+        if self.local_steps is None:
+            raise ConfigError(
+                "needs the clients' numbers of samples, which are not known here",
+                "give {local_steps} instead",
+                setting="local_epochs",
+                value=self.local_epochs,
+            )
+        return self._system(self.local_steps)
+
+    def system_for(self, sizes: Iterable[int]) -> System:
+        """N, S, K and T of clients with so many samples; with local epochs, K is their mean K_i.
+
+        >>> Settings(local_steps=None, local_epochs=2).system_for([33, 16]).K
+        4
+        """
+        if self.local_steps is not None:
+            return self.system
+        steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
+        return self._system(max(1, round(sum(steps) / len(steps))))
+
+    def system_of(self, K: int) -> System:
+        """N, S, K and T; this K only where it follows from the data."""
+        return self._system(self.local_steps or K)
+
+    def _system(self, K: int) -> System:
+        from tunefree.core import System  # which imports torch
+
+        return System(self.clients, self.per_round or self.clients, K, self.rounds)
+
+    @property
+    def scheduling(self) -> Schedule:
+        """The settings of the schedule as one value."""
+        names = Schedule.__dataclass_fields__.keys() - {"name"}
+        return Schedule(self.schedule, **{name: getattr(self, name) for name in names})
+
+    def asdict(self) -> dict[str, Any]:
+        """All settings by name, as run files store them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Settings of real federations only: further keys of Flower's run config."""
+
+    clients: int = setting(1, "clients that must be connected before the first round", 1)
+    wait: float = setting(600.0, "seconds to wait for them", 0.001)
+    deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
+    at_least: int = setting(1, "replies that a step needs", 1)
+    evaluate_on_clients: bool = setting(
+        False, "also collect scores that clients compute on their own data"
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
+HINTS = {each: get_type_hints(each) for each in (Settings, Schedule, Deployment)}
+TABLES = ("option", "data_option", "model_option")  # of the method, the data and the model
+
+
+def load(path: Path | None, given: Mapping[str, object]) -> Settings:
+    """A TOML file (or none), then single settings by name, over the defaults.
+
+    >>> load(None, {"rounds": 100}).system
+    System(N=50, S=10, K=10, T=100)
+    >>> load(None, {"algorithm": "fedavg", "option.eta": 0.1}).option
+    {'eta': 0.1}
+    """
+    values = dict[str, Any]()
+    for key, value in (read(path) | flat(given)).items():
+        table, dot, name = key.partition(".")
+        if dot and table in TABLES:
+            values.setdefault(table, {})[name] = value
+        elif key in FIELDS:
+            values[key] = value
+        else:
+            raise no_setting(key)
+    if "per_round" not in values and type(values.get("clients")) is int:
+        values["per_round"] = min(Settings.per_round, values["clients"])
+    if values.get("local_epochs"):
+        values.setdefault("local_steps", None)
+    return Settings(**values)
+
+
+def read(path: Path | None) -> dict[str, object]:
+    """The settings in a TOML file, by name."""
+    if path is None:
+        return {}
+    try:
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(
+            f"'{path}' cannot be read ({error.strerror})", "check the path"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}") from error
+
+
+def flat(tree: Mapping[str, object]) -> dict[str, object]:
+    """The values of tables under a key of their own each.
+
+    >>> flat({"rounds": 7, "option": {"eta": 0.1}})
+    {'rounds': 7, 'option.eta': 0.1}
+    """
+    found = dict[str, object]()
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def no_setting(key: str) -> ConfigError:
+    """The error for a setting that does not exist, with its name of today or the nearest one."""
+    now = now_called(key) or key.replace("-", "_")
+    if now != key and now.partition(".")[0] in FIELDS:
+        where = ", in a file above all tables" if "." in key else ""
+        return ConfigError(f"{key} is now called {now}", f"write {now}{where}")
+    names = [name for name in FIELDS if name not in TABLES]
+    near = nearest(key, names)
+    hint = f"did you mean {near!r}? " if near else ""
+    tables = ", ".join(f"{table}.NAME" for table in TABLES)
+    return ConfigError(
+        f"{key!r} is not a setting", f"{hint}choose from {', '.join(names)}, {tables}"
+    )
+
+
+def restored(stored: Mapping[str, Any]) -> Settings:
+    """The settings that `Settings.asdict` gave, as a run file stores them."""
+    try:
+        return Settings(**stored)
+    except TypeError as error:
+        raise ConfigError(
+            f"the run was made with a setting that this tunefree does not know ({error})",
+            "install a newer tunefree",
+        ) from error
+
+
+def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployment]:
+    """The settings in Flower's run config, by name; its other keys are the app's own.
+
+    >>> deployed({"rounds": 7, "at_least": 2, "option.eta": 0.1, "own": 1})[0]
+    {'rounds': 7, 'option.eta': 0.1}
+    """
+    ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
+    own = Deployment.__dataclass_fields__
+    for key in run_config:
+        if (name := key.replace("-", "_")) != key and name in ours | own.keys():
+            raise ConfigError(f"{key} is now called {name}", f"write {name}")
+    given = {
+        key: value
+        for key, value in run_config.items()
+        if (key in ours and key not in own) or key.startswith("option.")
+    }
+    return given, Deployment(**{name: run_config[name] for name in own if name in run_config})
+
+
+def local_steps(samples: int, batch_size: int, epochs: int) -> int:
+    """K_i, the mini-batches in so many passes over a client's samples.
+
+    >>> local_steps(samples=33, batch_size=16, epochs=2)
+    6
+    """
+    return epochs * -(-samples // batch_size)
+
+
+def check_fields(values: Any, called: Mapping[str, str] = {}) -> None:
+    """Check every field of a frozen dataclass of settings; a whole number may stand for a float."""
+    hints = HINTS[type(values)]
+    for f in fields(values):
+        name = called.get(f.name, f.name)
+        value = checked(name, getattr(values, f.name), hints[f.name], f.metadata)
+        object.__setattr__(values, f.name, value)
+
+
+def checked(name: str, value: object, hint: object, limits: Mapping[str, Any] = {}) -> object:
+    """The value of a setting or an option, after checking its type and range."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise unknown(name, value, get_args(hint))
+        return value
+    if hint == Sampling:
+        names, _ = get_args(hint)
+        if isinstance(value, str):
+            return checked(name, value, names)
+        return checked_weights(name, value)
+    if get_origin(hint) is cast(object, Mapping):
+        if not isinstance(value, Mapping):
+            raise ConfigError(
+                "must be a table", f"write [{name}] above it", setting=name, value=value
+            )
+        return dict(value)
+    if hint == int | None:
+        if value is None:
+            return value
+        hint = int
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        omit = "omit it for the default" if value is None else ""
+        raise ConfigError(
+            f"must be {kinds[cast('type[Any]', hint)]}", omit, setting=name, value=value
+        )
+    least, below = limits.get("least"), limits.get("below", math.inf)
+    if least is not None and cast(float, value) < least:
+        raise ConfigError(f"is too small; it must be at least {least:g}", setting=name, value=value)
+    if isinstance(value, int | float) and not value < below:
+        raise ConfigError(f"is too large; it must be below {below:g}", setting=name, value=value)
+    return value
+
+
+def checked_weights(name: str, value: object) -> tuple[float, ...]:
+    """A weight for each client, all of them positive."""
+    try:
+        weights = tuple(map(float, cast("Iterable[float]", value)))
+    except (TypeError, ValueError):
+        weights = ()
+    if not weights or not all(0 < weight < math.inf for weight in weights):
+        raise ConfigError(
+            "must be uniform, examples, or a positive finite weight for each client",
+            "exclude clients that are never to be sampled",
+            setting=name,
+            value=value,
+        )
+    return weights
+
+
+def check_option(name: str, value: object, hint: object) -> None:
+    """Refuse an option that is not one of its choices, or not a positive finite number."""
+    if get_origin(hint) is Literal:
+        checked(name, value, hint)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError("is not a number", "give a positive number", setting=name, value=value)
+    elif not 0 < value < math.inf:
+        raise ConfigError(
+            "is out of range", "give a positive finite number", setting=name, value=value
+        )
+    elif name.removeprefix("option.") in WEIGHTS and value > 1:
+        raise ConfigError("is out of range; a weight is at most 1", setting=name, value=value)
+
+
+def check_own_option(name: str, value: object, hint: object) -> None:
+    """Refuse a value that is not finite, or not of the type of a user-defined method's field."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError("is not finite", "give a finite number", setting=name, value=value)
+    if get_origin(hint) is Literal or hint in (int, float, str, bool):
+        checked(name, value, hint)
+
+
+def parse_assignment(assignment: str) -> tuple[str, object]:
+    """`key=value` with the value in TOML, or as text.
+
+    >>> parse_assignment("option.eta=0.1"), parse_assignment("partition=iid")
+    (('option.eta', 0.1), ('partition', 'iid'))
+    """
+    key, equals, text = assignment.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {assignment!r} must look like key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        value = text.strip()
+    return key.strip(), value
