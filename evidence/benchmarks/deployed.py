@@ -80,8 +80,8 @@ def train(message, context):
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = load_data(context)
     steps = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(context.run_config["local-steps"]):
-        some = torch.randint(len(x), (context.run_config["batch-size"],))
+    for _ in range(context.run_config["local_steps"]):
+        some = torch.randint(len(x), (context.run_config["batch_size"],))
         steps.zero_grad()
         torch.nn.functional.cross_entropy(model(x[some]), y[some]).backward()
         steps.step()
@@ -138,7 +138,7 @@ def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> di
             if re.search(r"\bround \d", line):
                 cpu.append(processor_seconds(link))
 
-        config = {"clients": nodes, "rounds": rounds, "local-steps": STEPS, "batch-size": BATCH}
+        config = {"clients": nodes, "rounds": rounds, "local_steps": STEPS, "batch_size": BATCH}
         run = LocalRun(local.control(), app, config, on_line)
         while not run.over() and time.monotonic() < began + args.seconds:
             local.tend()

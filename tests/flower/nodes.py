@@ -105,7 +105,7 @@ def config(folder: Path, **settings: Any) -> dict[str, Any]:
         "wait": 5.0,
         "out": str(folder / "run.sqlite"),
     }
-    return {key.replace("_", "-"): value for key, value in (usual | settings).items()}
+    return usual | settings
 
 
 def context(run_config: dict[str, Any]) -> Any:

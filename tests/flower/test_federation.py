@@ -145,12 +145,12 @@ def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"local_steps": 2, "per_round": 2}, "per-round was not given, and now it is 2; local-st"),
-        ({"local_steps": 2}, "local-steps was 1, and now it is 2; change it back"),
+        ({"local_steps": 2, "per_round": 2}, "per_round was not given, and now it is 2; local_st"),
+        ({"local_steps": 2}, "local_steps was 1, and now it is 2; change it back"),
         ({"schedule": "buffered"}, "schedule was synchronous, and now it is buffered; change"),
         ({"algorithm": "fedprox"}, "algorithm was fedavg, and now it is fedprox; change it back"),
         ({"option.eta": 0.2}, "option.eta was 0.1, and now it is 0.2; change it back"),
-        ({"batch_size": 4}, "batch-size was 8, and now it is 4; change it back"),
+        ({"batch_size": 4}, "batch_size was 8, and now it is 4; change it back"),
     ],
 )
 def test_a_changed_setting_is_named_by_its_key(
@@ -314,7 +314,7 @@ def test_too_few_replies_stop_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     while next(rows)["t"] < 5:
         pass
     nodes.change = lambda node, reply: None if node == 1000 else reply
-    with pytest.raises(FleetError, match="2 usable replies came at t = 6, fewer than at-least = 3"):
+    with pytest.raises(FleetError, match="2 usable replies came at t = 6, fewer than at_least = 3"):
         next(rows)
     nodes.change = lambda node, reply: reply
     assert run.record.facts().state == "interrupted"

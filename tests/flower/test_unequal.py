@@ -29,7 +29,7 @@ PLACES = (0, 5, 20)  # they have 24, 29 and 44 samples: 3, 4 and 6 batches of 8
 def deployed(tmp_path: Path, places: Any = PLACES, **settings: Any) -> Nodes:
     run_config = config(tmp_path, **settings)
     if "local_epochs" in settings:
-        del run_config["local-steps"]
+        del run_config["local_steps"]
     return Nodes(tmp_path, places, run_config)
 
 
@@ -97,9 +97,9 @@ def test_late_clients_are_asked_by_their_odds(tmp_path: Path) -> None:
 
 def test_a_run_does_not_resume_with_other_sampling_or_epochs(tmp_path: Path) -> None:
     trained(deployed(tmp_path, local_epochs=1), rounds=2)
-    with pytest.raises(ConfigError, match="local-epochs was 1, and now it is 2; change"):
+    with pytest.raises(ConfigError, match="local_epochs was 1, and now it is 2; change"):
         federated(deployed(tmp_path, local_epochs=2))
-    with pytest.raises(ConfigError, match="local-steps was not given, and now it is 1; change"):
+    with pytest.raises(ConfigError, match="local_steps was not given, and now it is 1; change"):
         federated(deployed(tmp_path))
     with pytest.raises(ConfigError, match="sampling was not given, and now it is examples; ch"):
         federated(deployed(tmp_path, local_epochs=1, sampling="examples"))

@@ -60,11 +60,10 @@ class Federation:
         self.runs: list[LocalRun | StockRun] = []
 
     def run(self, **settings: Any) -> LocalRun | StockRun:
-        usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local-steps": 2}
+        usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local_steps": 2}
         usual["algorithm"] = "padamfed"
         usual |= {"deadline": 300.0, "wait": 600.0}
-        given = usual | {key.replace("_", "-"): value for key, value in settings.items()}
-        self.runs.append(self.local.run(self.app, given))
+        self.runs.append(self.local.run(self.app, usual | settings))
         return self.runs[-1]
 
     def rounds(self) -> int:
@@ -179,7 +178,7 @@ def test_an_untested_flower_runs_on_its_own_nodes(tmp_path: Path) -> None:
     pretended.mkdir(parents=True)
     (pretended / "METADATA").write_text("Metadata-Version: 2.1\nName: flwr\nVersion: 1.99.0\n")
     new_app(tmp_path / "digits")
-    config = "rounds=1 local-steps=2 algorithm='padamfed'"
+    config = "rounds=1 local_steps=2 algorithm='padamfed'"
     command = [sys.executable, "-m", "tunefree.cli", "flower", "up", str(tmp_path / "digits")]
     command += ["--nodes", "2", "--tls", "--auth", "--run-config", config]
     path = os.pathsep.join([str(pretended.parent), *sys.path])

@@ -44,7 +44,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--run-config", "algorithm='padamfd'"], "did you mean 'padamfed'?"),
         (["--run-config", "rounds=0"], "tunefree: rounds = 0 is too small"),
         (["--run-config", "rounds 5"], "--run-config 'rounds 5' cannot be read"),
-        (["--run-config", "local-epochs=2"], "--run-config local-epochs is not among the keys"),
+        (["--run-config", "local_epochs=2"], "--run-config local_epochs is not among the keys"),
         (["--folder", "digits/here"], "is inside the app"),
     ],
 )

@@ -97,7 +97,7 @@ class GridFleet:
         """Stop the run: there are fewer replies than a step needs."""
         reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
         raise FleetError(
-            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at-least "
+            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at_least "
             f"= {self._at_least} ({reasons}); start the run again, and it resumes after its last "
             "step"
         )

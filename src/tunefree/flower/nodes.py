@@ -91,7 +91,7 @@ class Nodes:
         missing = [name for name in self.names[:N] if name not in self._sizes]
         if missing:
             raise FleetError(
-                f"{missing[0]} did not report how many samples it has, which local-epochs and "
+                f"{missing[0]} did not report how many samples it has, which local_epochs and "
                 "sampling = 'examples' need; install this version of tunefree on its machine too"
             )
         return [self._sizes[name] for name in self.names[:N]]
