@@ -23,7 +23,8 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower import envelope
 from tunefree.flower.client_state import ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
-from tunefree.flower.federation import Federation, check_settings
+from tunefree.flower.federation import Federation
+from tunefree.flower.run_file import check_settings
 from tunefree.flower.serverapp import server_app
 from tunefree.record import Record, Row
 from tunefree.run.engine import Training
@@ -145,7 +146,7 @@ def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"local_steps": 2, "per_round": 2}, "per_round was not given, and now it is 2; local_st"),
+        ({"local_steps": 2, "per_round": 2}, "local_steps was 1, .*; per_round was not given, and"),
         ({"local_steps": 2}, "local_steps was 1, and now it is 2; change it back"),
         ({"schedule": "buffered"}, "schedule was synchronous, and now it is buffered; change"),
         ({"algorithm": "fedprox"}, "algorithm was fedavg, and now it is fedprox; change it back"),
@@ -160,6 +161,16 @@ def test_a_changed_setting_is_named_by_its_key(
     trained(Nodes(tmp_path, range(3), config(tmp_path, **usual)), rounds=2)
     with pytest.raises(ConfigError, match=sentence):
         federated(Nodes(tmp_path, range(3), config(tmp_path, **usual | given)))
+
+
+def test_a_file_with_another_kind_of_identity_is_not_resumed(tmp_path: Path) -> None:
+    """As those of version 0.2.0, whose settings had other names."""
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    trained(nodes, rounds=2)
+    with closing(Record.resume(Path(nodes.run_config["out"]))) as record:
+        record.note(identity={"constants": "(0, 1, 8)", "first model": "f00"})
+    with pytest.raises(ConfigError, match="was started by an earlier tunefree"):
+        federated(nodes)
 
 
 def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes:

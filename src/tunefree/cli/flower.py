@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError, FleetError
+from tunefree.errors import ConfigError, FleetError, plain
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
@@ -46,7 +46,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a SuperLink that still knows the keys after a restart",
     )
-    up.set_defaults(act=up_command)
+    up.set_defaults(act=up_command, spelled=plain)
     node = verbs.add_parser("node", help="run a node on a client's machine")
     node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
     node.add_argument(

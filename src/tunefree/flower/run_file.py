@@ -99,15 +99,19 @@ def refuse_another(
     now, rounds = identity(given, objective, make), given.first().rounds
     with closing(Record.open(path)) as record:
         facts, state = record.facts(), record.state
-    if facts.identity.keys() == now.keys() and state != "diverged":
-        model = "its first model was another one (`build_model` has changed)"
-        found = [model if MODEL in each else each for each in changes(facts.identity, now)]
-        if found:
-            raise ConfigError(
-                f"'{path}' cannot be resumed: {'; '.join(found)}",
-                "change it back, or start a new run: with another `out`, with another --folder of "
-                "`tunefree flower up`, or after moving this file away",
-            )
+    anew = (
+        "start a new run: with another `out`, with another --folder of `tunefree flower up`, or "
+        "after moving this file away"
+    )
+    if facts.identity.keys() != now.keys():
+        raise ConfigError(
+            f"'{path}' was started by an earlier tunefree, and can be read but not resumed", anew
+        )
+    model = "its first model was another one (`build_model` has changed)"
+    found = [model if MODEL in each else each for each in changes(facts.identity, now)]
+    if found and state != "diverged":
+        problem = f"'{path}' cannot be resumed: {'; '.join(found)}"
+        raise ConfigError(problem, f"change it back, or {anew}")
     before = given.for_rounds(facts.system.get("T", rounds))
     registry.check_rounds(*(algorithm(each, objective, make) for each in (before, given)))
     check_resumable(path, rounds, now)

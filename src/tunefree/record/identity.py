@@ -23,8 +23,10 @@ def flat(identity: Mapping[str, object]) -> dict[str, object]:
     """The entries of an identity, those of tables under keys of their own."""
     found: dict[str, object] = {}
     for key, value in identity.items():
-        nested = isinstance(value, Mapping)
-        found |= {f"{key}.{name}": each for name, each in value.items()} if nested else {key: value}
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": each for name, each in value.items()}
+        else:
+            found[key] = value
     return found
 
 
