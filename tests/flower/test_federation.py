@@ -169,7 +169,7 @@ def test_a_file_with_another_kind_of_identity_is_not_resumed(tmp_path: Path) -> 
     trained(nodes, rounds=2)
     with closing(Record.resume(Path(nodes.run_config["out"]))) as record:
         record.note(identity={"constants": "(0, 1, 8)", "first model": "f00"})
-    with pytest.raises(ConfigError, match="was started by an earlier tunefree"):
+    with pytest.raises(ConfigError, match="was started by an earlier tunefree or elsewhere"):
         federated(nodes)
 
 

@@ -26,6 +26,7 @@ from tunefree.models import seeded
 from tunefree.node.keys import node_key
 from tunefree.node.local.certificates import certificates
 from tunefree.node.local.federation import Local
+from tunefree.node.local.processes import end_group, end_helpers
 from tunefree.node.local.runs import LocalRun, StockRun
 from tunefree.record import Record
 
@@ -237,6 +238,14 @@ def workers_of(node: int) -> list[int]:
     return [int(pid) for pid, parent in pairs if int(parent) == node]
 
 
+def kill_link(local: Local) -> None:
+    """Kill the SuperLink and its ServerApp at once, as a power cut would."""
+    assert local.link is not None
+    end_group(local.link, signal.SIGKILL)
+    local.link.wait()
+    end_helpers(signal.SIGKILL, {local.port})
+
+
 @slow
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
@@ -249,7 +258,7 @@ def test_a_run_resumes_after_superlink_and_server_are_killed(
         local.start()
         federation.run(rounds=30)
         federation.wait(lambda: federation.rounds() >= 5)
-        local.kill_link()
+        kill_link(local)
         local.start_link()
         if not database:
             local.register(range(NODES))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -63,6 +65,17 @@ def test_a_hidden_name_is_found() -> None:
     assert beyond_public("message.metadata._message_id") == {"_message_id"}
     assert beyond_public("message.__dict__['id'] = 1") == {"__dict__"}
     assert beyond_public("from flwr.app import Message\nself._sent") == set()
+
+
+def test_up_needs_no_hidden_names_to_start() -> None:
+    """So that it can fall back to Flower's own nodes where a name is gone."""
+    loaded = "import sys, tunefree.node.local.up; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    modules = done.stdout.split()
+    assert "tunefree.node.local.federation" in modules
+    assert not {f"tunefree.node.{name}" for name in versions.NEEDS} & set(modules)
 
 
 def test_a_server_app_finds_our_faster_replies() -> None:

@@ -104,9 +104,8 @@ def refuse_another(
         "after moving this file away"
     )
     if facts.identity.keys() != now.keys():
-        raise ConfigError(
-            f"'{path}' was started by an earlier tunefree, and can be read but not resumed", anew
-        )
+        problem = f"'{path}' was started by an earlier tunefree or elsewhere"
+        raise ConfigError(f"{problem}, and cannot be resumed here", anew)
     model = "its first model was another one (`build_model` has changed)"
     found = [model if MODEL in each else each for each in changes(facts.identity, now)]
     if found and state != "diverged":

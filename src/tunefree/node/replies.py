@@ -64,19 +64,9 @@ class Replies:
 
 def interrupted(number: str, run: int, server: int) -> Message:
     """The error that replaces a reply whose objects never arrived."""
-    metadata = Metadata(
-        run_id=run,
-        message_id="",
-        src_node_id=server,
-        dst_node_id=server,
-        reply_to_message_id=number,
-        group_id="",
-        created_at=time.time(),
-        ttl=0,
-        message_type=SYSTEM_MESSAGE_TYPE,
-    )
+    about = Metadata(run, "", server, server, number, "", time.time(), 0, SYSTEM_MESSAGE_TYPE)
     error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload was interrupted")
-    return make_message(metadata, error=error)
+    return make_message(about, error=error)
 
 
 def of_grid(grid: Grid) -> Replies | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
+from tunefree.flower.log import exit_text
 from tunefree.node import frames
 from tunefree.node.apps import App
 from tunefree.node.messages import Announced, Deflated
@@ -117,7 +117,3 @@ class WorkerPool:
         for worker in [*self._workers.values(), *([self._spare] if self._spare else [])]:
             worker.terminate()
         self._workers, self._spare = {}, None
-
-
-def exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -12,24 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import FleetError
-from tunefree.flower.log import Log
+from tunefree.flower.log import Log, exit_text
 from tunefree.node.keys import node_key
+from tunefree.node.local import processes
 from tunefree.node.local.certificates import certificates
-from tunefree.node.local.processes import (
-    HOST,
-    command_line,
-    end_all,
-    end_group,
-    end_helpers,
-    environment,
-    free_port,
-    listening,
-    program,
-    spawn,
-)
+from tunefree.node.local.processes import HOST
 from tunefree.node.local.runs import LocalRun, StockRun
 from tunefree.node.pairs import written
-from tunefree.node.worker_pool import exit_text
 
 if TYPE_CHECKING:
     from tunefree.node.control import Control
@@ -59,10 +47,10 @@ class Local:
         if auth and not tls:
             raise FleetError("node keys need TLS; give --tls with --auth")
         for name in ("flower-superlink", *(("flower-supernode", "flwr") if stock else ())):
-            program(name)  # or an error, before anything is written or started
+            processes.program(name)  # or an error, before anything is written or started
         self.folder, self.nodes = folder.resolve(), nodes
         self.tls, self.auth, self.stock, self.database = tls, auth, stock, database
-        self.port = free_port()
+        self.port = processes.free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports = {self.port}
@@ -124,7 +112,7 @@ class Local:
         command += ["--disable-runtime-dependency-installation"]
         self.link = self._spawn("superlink", command)
         end = time.monotonic() + START
-        while not listening(self.port):
+        while not processes.listening(self.port):
             if self.link.poll() is not None or time.monotonic() > end:
                 raise FleetError(f"the SuperLink did not start; see {self.log_file('superlink')}")
             time.sleep(0.1)
@@ -158,7 +146,7 @@ class Local:
         """Start a node with this partition-id."""
         command = ["tunefree", "flower", "node", "--warm"]
         if self.stock:
-            port = free_port()
+            port = processes.free_port()
             self._ports.add(port)
             command = ["flower-supernode", "--host", HOST, "--port", str(port)]
         command += ["--superlink", self.address]
@@ -189,8 +177,8 @@ class Local:
         command += ["--run-config", written(config)] if config else []
         return StockRun(
             subprocess.Popen(
-                command_line(command),
-                env=environment(self.folder / "home"),
+                processes.command_line(command),
+                env=processes.environment(self.folder / "home"),
                 stdout=sys.stderr,
                 start_new_session=True,
             )
@@ -200,8 +188,8 @@ class Local:
         name = " ".join(command[:3])
         try:
             result = subprocess.run(
-                command_line(command),
-                env=environment(self.folder / "home"),
+                processes.command_line(command),
+                env=processes.environment(self.folder / "home"),
                 capture_output=True,
                 text=True,
                 timeout=timeout,
@@ -214,17 +202,12 @@ class Local:
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         folder = self.folder / name
-        return spawn(command, folder, self.log_file(name), environment(folder / "home"))
+        return processes.spawn(
+            command, folder, self.log_file(name), processes.environment(folder / "home")
+        )
 
     def close(self) -> None:
         """Stop all processes."""
-        processes = [*self.supernodes.values(), *([self.link] if self.link else [])]
-        end_all(processes, self._ports)
+        everything = [*self.supernodes.values(), *([self.link] if self.link else [])]
+        processes.end_all(everything, self._ports)
         self.supernodes, self.link = {}, None
-
-    def kill_link(self) -> None:
-        """Kill the SuperLink and its ServerApp at once, as a power cut would."""
-        if self.link is not None:
-            end_group(self.link, signal.SIGKILL)
-            self.link.wait()
-        end_helpers(signal.SIGKILL, {self.port})
