@@ -130,12 +130,12 @@ def test_against_a_tuned_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_federation_on_flower(tmp_path: Path) -> None:
     """The app that it writes, and the federation's settings, without processes."""
     pytest.importorskip("flwr")
-    from tunefree.node.local import up
+    from tunefree.node.local.app import check, run_config
 
     flower = example("federation_on_flower")
     task = flower.new_app(tmp_path / "digits")
-    checked = up.check(tmp_path / "digits", "clients=3 rounds=5", tmp_path)
-    assert checked == ("federation.sqlite", 5)
+    config = run_config(tmp_path / "digits", {"rounds": 5}, nodes=3)
+    assert check(tmp_path / "digits", config, tmp_path) == 5
     run = flower.simulated(task, nodes=3, rounds=5)
     assert run.algo.sys.S == 3
     assert accuracy(run) > 0.5

@@ -34,8 +34,7 @@ from typing import Any
 
 from tunefree.flower.new_app import new_app
 from tunefree.node.local.federation import Local
-from tunefree.node.local.run import LocalRun
-from tunefree.node.versions import require
+from tunefree.node.local.runs import LocalRun
 
 KINDS = ("ours", "stock", "plain")
 STEPS, BATCH = 5, 16
@@ -139,8 +138,8 @@ def measured(kind: str, nodes: int, rounds: int, args: argparse.Namespace) -> di
             if re.search(r"\bround \d", line):
                 cpu.append(processor_seconds(link))
 
-        config = f"clients={nodes} rounds={rounds} local_steps={STEPS} batch_size={BATCH}"
-        run = LocalRun(local.control(), app, require().parse_config("config", config), on_line)
+        config = {"clients": nodes, "rounds": rounds, "local_steps": STEPS, "batch_size": BATCH}
+        run = LocalRun(local.control(), app, config, on_line)
         while not run.over() and time.monotonic() < began + args.seconds:
             local.tend()
             time.sleep(0.1)

@@ -21,11 +21,10 @@ import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower import envelope
-from tunefree.flower.client_state import ACCEPTED, ClientState
+from tunefree.flower.client_state import ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
-from tunefree.flower.federation import check_settings, federation
-from tunefree.flower.live import Live
-from tunefree.flower.membership import Members
+from tunefree.flower.federation import Federation
+from tunefree.flower.run_file import check_settings
 from tunefree.flower.serverapp import server_app
 from tunefree.record import Record, Row
 from tunefree.run.engine import Training
@@ -43,9 +42,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.flower.nodes.AGAIN", 0.01)
 
 
-def federated(nodes: Nodes, live: Live | None = None) -> Training:
-    test = load_test(None)
-    return federation(cast("Any", nodes), nodes.run_config, build_model, test, live=live)
+def federation(nodes: Nodes) -> Federation:
+    return Federation(cast("Any", nodes), nodes.run_config, build_model, load_test(None))
+
+
+def federated(nodes: Nodes) -> Training:
+    return federation(nodes).run()
 
 
 def absences(run: Training) -> tuple[Absence, ...]:
@@ -75,8 +77,8 @@ def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarr
         number = numbers[f"partition {place}"]
         with closing(ClientState(nodes.store(node) / f"{federation}.sqlite")) as state:
             ack = run.record.vectors(number)["ack"].tolist()
-            assert state.settle(envelope.key_text(tuple(ack)))
-            found.append((number, state._store.get(ACCEPTED)[field]))
+            owner = state._owners()[envelope.key_text(tuple(ack))]
+            found.append((number, state._store.get(owner)[field]))
     return [vector for _, vector in sorted(found)]
 
 
@@ -144,7 +146,7 @@ def test_a_run_does_not_resume_as_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"local_steps": 2, "per_round": 2}, "per_round was not given, and now it is 2; local_st"),
+        ({"local_steps": 2, "per_round": 2}, "local_steps was 1, .*; per_round was not given, and"),
         ({"local_steps": 2}, "local_steps was 1, and now it is 2; change it back"),
         ({"schedule": "buffered"}, "schedule was synchronous, and now it is buffered; change"),
         ({"algorithm": "fedprox"}, "algorithm was fedavg, and now it is fedprox; change it back"),
@@ -159,6 +161,16 @@ def test_a_changed_setting_is_named_by_its_key(
     trained(Nodes(tmp_path, range(3), config(tmp_path, **usual)), rounds=2)
     with pytest.raises(ConfigError, match=sentence):
         federated(Nodes(tmp_path, range(3), config(tmp_path, **usual | given)))
+
+
+def test_a_file_with_another_kind_of_identity_is_not_resumed(tmp_path: Path) -> None:
+    """As those of version 0.2.0, whose settings had other names."""
+    nodes = Nodes(tmp_path, range(3), config(tmp_path))
+    trained(nodes, rounds=2)
+    with closing(Record.resume(Path(nodes.run_config["out"]))) as record:
+        record.note(identity={"constants": "(0, 1, 8)", "first model": "f00"})
+    with pytest.raises(ConfigError, match="was started by an earlier tunefree or elsewhere"):
+        federated(nodes)
 
 
 def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes:
@@ -368,7 +380,7 @@ def test_a_second_node_with_the_same_partition_is_refused(tmp_path: Path) -> Non
     nodes.places[2000] = 1
     run, _ = trained(nodes, rounds=3)
     assert run.algo.sys.N == 3
-    refused = cast("Members", run.members).nodes.refused
+    refused = cast("Any", run.members)._nodes.refused
     assert "partition 1 is connected already" in refused[2000]
 
 
@@ -497,9 +509,7 @@ def test_a_late_client_is_replaced_in_the_cohort(tmp_path: Path) -> None:
 
 def test_what_a_client_took_extends_its_deadline(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, deadline=10.0))
-    live = Live(tmp_path / "run.sqlite")
-    federated(nodes, live)
-    fleet = cast("Any", live.fleet)
+    fleet = federation(nodes).fleet
     fleet._took = {0: 1.0, 1: 12.0, 2: 100.0}
     assert [fleet._allowed(client) for client in range(4)] == [10.0, 18.0, 30.0, 10.0]
 
@@ -554,10 +564,9 @@ def test_changed_settings_of_a_finished_run_are_refused_without_a_node(tmp_path:
 
 def test_the_spread_of_clients_scores_is_stored(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, evaluate_on_clients=True, rounds=4))
-    live = Live(tmp_path / "run.sqlite")
-    last = list(federated(nodes, live))[-1]
-    assert live.fleet is not None
-    by_client = live.fleet.by_client
+    ours = federation(nodes)
+    last = list(ours.run())[-1]
+    by_client = ours.fleet.by_client
     assert sorted(by_client) == [0, 1, 2]
     values = [scores["accuracy"] for scores in by_client.values()]
     assert (last["train_accuracy_worst"], last["train_accuracy_best"]) == (min(values), max(values))

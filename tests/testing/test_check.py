@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from tunefree.cli.check import add_to
-from tunefree.core import Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY
@@ -226,6 +226,28 @@ def test_the_other_checks_pass() -> None:
     """A wrong order does not concern purity, bytes or states: one fault, one complaint."""
     wrong = replace(Mine(SYS), move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
     assert len(check_algorithm(wrong)) == 1
+
+
+@dataclass(frozen=True)
+class Averaging(Mine):
+    """Its server's `m` is the mean of what all clients sent last, for any power but 1 wrongly."""
+
+    power: float = 1.0
+    about: ClassVar[About] = About("Mine", "averaging", "us", means={"m": "c_i"})
+
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        sent = mean(r.up.delta for r in replies)
+        return Server(
+            s.theta, s.m + len(replies) / self.sys.N * sent.sign() * sent.abs() ** self.power
+        )
+
+
+def test_a_mean_that_is_not_linear_in_the_uploads_is_found() -> None:
+    assert dict(findings(Averaging(SYS)))["means"] == ""
+    assert (
+        "`up` changes the mean `m` by another amount"
+        in dict(findings(Averaging(SYS, power=1.5)))["means"]
+    )
 
 
 def test_a_field_with_more_bits_than_it_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,8 @@ def act(args: argparse.Namespace) -> int:
         code: int = args.act(args)
         return code
     except ConfigError as error:
-        print(f"tunefree: {error.rendered(typed)}", file=sys.stderr)
+        spelled = getattr(args, "spelled", typed)  # settings of `flower up` are in a run config
+        print(f"tunefree: {error.rendered(spelled)}", file=sys.stderr)
         return 2
     except (WireError, FleetError, RecordError) as error:
         print(f"tunefree: {error}", file=sys.stderr)

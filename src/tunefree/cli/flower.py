@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError, FleetError
+from tunefree.errors import ConfigError, FleetError, plain
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
@@ -46,7 +46,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a SuperLink that still knows the keys after a restart",
     )
-    up.set_defaults(act=up_command)
+    up.set_defaults(act=up_command, spelled=plain)
     node = verbs.add_parser("node", help="run a node on a client's machine")
     node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
     node.add_argument(
@@ -141,15 +141,16 @@ def up_command(args: argparse.Namespace) -> int:
 def node_command(args: argparse.Namespace) -> int:
     from tunefree.node.versions import require
 
-    private = require()
+    require()
     if args.insecure and (args.root_certificates or args.key):
         raise ConfigError(
             "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
             "use on an unencrypted connection"
         )
-    from tunefree.node.node import Options, serve
+    from tunefree.node.pairs import read_pairs
+    from tunefree.node.resident import Options, serve
 
-    config = private.parse_config("--node-config", args.node_config)
+    config = read_pairs("--node-config", args.node_config)
     serve(
         Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
     )
@@ -159,26 +160,33 @@ def node_command(args: argparse.Namespace) -> int:
 def register_command(args: argparse.Namespace) -> int:
     from tunefree.node.versions import require
 
-    private = require()
-    from tunefree.node.node import unreachable
+    require()
+    from tunefree.node.connection import (
+        KnownKeyError,
+        RefusedError,
+        UnreachableError,
+        unreachable,
+    )
+    from tunefree.node.control import Control
+    from tunefree.node.keys import load_public_key
 
     results = {}
     for key in args.keys:
-        private.load_public_key(key)  # all of them are checked before the first is registered
-    with closing(private.Control(args.superlink, False, args.root_certificates)) as control:
+        load_public_key(key)  # all of them are checked before the first is registered
+    with closing(Control(args.superlink, False, args.root_certificates)) as control:
         for key in args.keys:
             try:
                 results[str(key)] = str(control.register(key))
-            except private.UnreachableError as error:
+            except UnreachableError as error:
                 raise FleetError(unreachable(error, args.superlink)) from error
-            except private.KnownKeyError:
+            except KnownKeyError:
                 results[str(key)] = (
                     "already registered"
                     if control.registered(key)
                     else "not registered: it was unregistered before, which Flower does not undo; "
                     "make a new key"
                 )
-            except private.RefusedError as error:
+            except RefusedError as error:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
     print(json.dumps(results) if args.format == "json" else "\n".join(lines))

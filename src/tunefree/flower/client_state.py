@@ -1,8 +1,9 @@
-"""A client's state on its own disk: the one that the server accepted, and a newer one beside it.
+"""A client's states on its own disk: the one that the server accepted, and a newer one beside it.
 
 Flower has a client's context in memory only, and its own nodes start a new process per message, so
-a client's state is in a file, one per run. A state is stored as pending, with the key of its job,
-before the reply is sent; it is accepted when the server reports that it used that reply.
+a client's states are in a file, one per run. Each is stored under the key of the job that it came
+from, before that job's reply is sent. The server then tells with every job which reply it used
+last, and so which of the two states counts; the new one replaces the other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tunefree.fleet.states import arrays, restore
 from tunefree.record import store
 from tunefree.record.store import Store
 
-ACCEPTED, PENDING = 0, 1
 SCHEMA = (
     "CREATE TABLE reply (owner INTEGER PRIMARY KEY, key TEXT NOT NULL); -- the job of a state\n"
     + store.SCHEMA
@@ -34,46 +34,29 @@ class ClientState:
         if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
             self._db.executescript(f"BEGIN; {SCHEMA} COMMIT;")
 
-    def keys(self) -> dict[int, str]:
-        """The jobs of the accepted and of the pending state, where there are such states."""
-        return dict(self._db.execute("SELECT owner, key FROM reply"))
+    def _owners(self) -> dict[str, int]:
+        """By its job, where a state is: owner 0 or 1."""
+        return dict(self._db.execute("SELECT key, owner FROM reply"))
 
-    def settle(self, ack: str) -> bool:
-        """Accept the state of the reply that the server used last; False if that is not here.
+    def after(self, ack: str, first: Client) -> Client | None:
+        """The state after the reply that the server used last; None if that state is not here.
 
-        If the server used none, the client starts anew and its stored states are deleted.
+        If the server used none, it is the one that a client starts with.
         """
-        keys = self.keys()
         if not ack:
-            self._drop(ACCEPTED, PENDING)
-        elif keys.get(PENDING) == ack:
-            with self._store.transaction():
-                self._delete(ACCEPTED)
-                for table in ("reply", "vector"):
-                    self._db.execute(f"UPDATE {table} SET owner = {ACCEPTED}")
-        return not ack or ack in keys.values()
-
-    def state(self, first: Client) -> Client:
-        """The accepted state, or the one that a client starts with."""
-        if ACCEPTED not in self.keys():
             return first
-        return restore(first, self._store.get(ACCEPTED))
+        owner = self._owners().get(ack)
+        return None if owner is None else restore(first, self._store.get(owner))
 
-    def propose(self, key: str, t: int, state: Client) -> None:
-        """Store a state as pending, until the server has accepted its reply."""
+    def propose(self, ack: str, key: str, t: int, state: Client) -> None:
+        """Store the state of a new reply beside the state after `ack`."""
+        kept = self._owners().get(ack)  # None if the server used none: then both go
+        owner = 0 if kept is None else 1 - kept
         with self._store.transaction():
-            self._delete(PENDING)
-            self._db.execute("INSERT INTO reply VALUES (?, ?)", (PENDING, key))
-            self._store.put(PENDING, t, arrays(state))
-
-    def _drop(self, *owners: int) -> None:
-        with self._store.transaction():
-            for owner in owners:
-                self._delete(owner)
-
-    def _delete(self, owner: int) -> None:
-        for table in ("reply", "vector"):
-            self._db.execute(f"DELETE FROM {table} WHERE owner = ?", (owner,))
+            for table in ("reply", "vector"):
+                self._db.execute(f"DELETE FROM {table} WHERE owner IS NOT ?", (kept,))
+            self._db.execute("INSERT INTO reply VALUES (?, ?)", (owner, key))
+            self._store.put(owner, t, arrays(state))
 
     def close(self) -> None:
         self._db.close()

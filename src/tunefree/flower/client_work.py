@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.core import OpeningDown, stream
+from tunefree.core import Algorithm, OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
-from tunefree.flower.settings import Builder, settings_from
+from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
@@ -25,73 +24,81 @@ from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
 from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.evaluate import scores_on
+from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
 SERVER = "the server"
 
 
-@dataclass(frozen=True)
 class ClientSide:
-    """The app on a client's machine; its data and its model are loaded when first needed."""
+    """The app on a client's machine, for one run: what its messages need is made once."""
 
-    context: Context
-    build_model: Builder
-    load_data: Callable[[Context], Any]
-    loss: Loss | None
-    algorithm: MakeAlgorithm | None
+    def __init__(
+        self,
+        context: Context,
+        build_model: Builder,
+        load_data: Callable[[Context], Any],
+        loss: Loss | None,
+        make: MakeAlgorithm | None,
+    ) -> None:
+        self._context, self._build_model, self._loss, self._make = context, build_model, loss, make
+        self._load_data = load_data
+        self.algorithm = lru_cache(maxsize=1)(self._algorithm)  # by N and K, which rarely change
 
-    @property
-    def by_size(self) -> bool:
-        """Whether the server must know how many samples this client has."""
-        return settings_from(self.context.run_config).by_size
+    @cached_property
+    def given(self) -> RunConfig:
+        return settings_from(self._context.run_config)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings; the number of clients, and with epochs K, come with each job."""
+        return self.given.first()
 
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self.load_data(self.context)])
+        return federation_from([self._load_data(self._context)])
 
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        settings = settings_from(self.context.run_config).first()
-        module = seeded(self.build_model, settings.seed)
-        task = task_of(module, self.data.train, self.loss)
+        module = seeded(self._build_model, self.settings.seed)
+        task = task_of(module, self.data.train, self._loss)
         data = task.of(self.data)
-        objective = Objective(module, task.loss, "cpu", settings.kernels)
+        objective = Objective(module, task.loss, "cpu", self.settings.kernels)
         objective.check(data.train)
         return objective, data
+
+    def _algorithm(self, N: int, K: int) -> Algorithm:
+        now = self.given.at(N)
+        return registry.configure(now, now.system_of(K), self.objective[0].shapes, self._make)
+
+    def oracle_of(self, job: Job) -> DataOracle:
+        (objective, data), settings = self.objective, self.settings
+        rng = stream(settings.seed, "client", *job.key)
+        batch_size, epochs = settings.batch_size, settings.local_epochs
+        return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
+
+    def states(self, run: str) -> ClientState:
+        return ClientState(state_path(self._context.node_config, self._context.node_id, run))
 
 
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before the reply is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
-    run, client, N, stage_name, t, number, ack, K = envelope
-    node = side.context
-    with closing(ClientState(state_path(node.node_config, node.node_id, run))) as stored:
-        if not stored.settle(ack):
-            return pack(Answer(run, client, t, number, 0, 0, lost=True), None)
-        settings = settings_from(node.run_config).at(N)
-        with one_thread():
-            objective, data = side.objective
-            algo = registry.configure(
-                settings, settings.system_of(K), objective.shapes, side.algorithm
-            )
-            theta0 = objective.theta0
-            stage: Stage = "opening" if stage_name == "opening" else "round"
-            Down = exchanges(algo, stage, t)[number].Down
-            down = decode(data_in(content, SERVER), Down, like=theta0)
-            job = Job(client, t, stage, number, down)
-
-            def oracle_of(job: Job) -> DataOracle:
-                rng = stream(settings.seed, "client", *job.key)
-                return DataOracle(
-                    *(objective, data.train, data.parts[0], settings.batch_size, rng),
-                    epochs=settings.local_epochs,
-                )
-
-            state, reply = do(algo, oracle_of, stored.state(algo.client(theta0)), job)
-        stored.propose(key_text(job.key), job.t, state)
-    answer = Answer(run, client, t, number, reply.n, reply.drawn, lost=False)
+    run, client, N, stage_name, t, exchange, ack, K = envelope
+    with closing(side.states(run)) as states, one_thread():
+        theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
+        state = states.after(ack, algo.client(theta0))
+        if state is None:
+            return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
+        stage: Stage = "opening" if stage_name == "opening" else "round"
+        Down = exchanges(algo, stage, t)[exchange].Down
+        down = decode(data_in(content, SERVER), Down, like=theta0)
+        job = Job(client, t, stage, exchange, down)
+        state, reply = do(algo, side.oracle_of, state, job)
+        states.propose(ack, key_text(job.key), t, state)
+    answer = Answer(run, client, t, exchange, reply.n, reply.drawn, lost=False)
     return pack(answer, encode(reply.up))
 
 

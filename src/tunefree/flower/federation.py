@@ -1,226 +1,122 @@
-"""The run of a deployed federation: the same engine and loops, with Flower's nodes as its fleet."""
+"""A deployed federation: the engine and the loops, with Flower's nodes as their fleet."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
-from tunefree.core import Algorithm, Vec, about, text_of
+from tunefree.core import Algorithm, Vec
 from tunefree.data.clients import federation_from
-from tunefree.errors import ConfigError
-from tunefree.flower.changes import changes
+from tunefree.data.samples import Samples
+from tunefree.errors import FleetError
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
-from tunefree.flower.ledger import COUNT, Ledger
-from tunefree.flower.live import Live
+from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.settings import Builder, RunConfig, settings_from
+from tunefree.flower.run_file import open_file, refuse_impossible
+from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
-from tunefree.record import Facts, Record, is_locked
-from tunefree.record.provenance import describe, drawn, fingerprint
+from tunefree.record.provenance import describe
 from tunefree.run.assemble import MakeAlgorithm
-from tunefree.run.engine import Training, check_resumable, open_record
+from tunefree.run.engine import Training
 from tunefree.run.evaluate import scores_on
 from tunefree.schedule.buffered import buffered
-from tunefree.schedule.simulate import check
 from tunefree.schedule.sync import synchronous
 
 
-def federation(
-    grid: Grid,
-    run_config: Mapping[str, Any],
-    build_model: Builder,
-    test: Any = None,
-    loss: Loss | None = None,
-    make: MakeAlgorithm | None = None,
-    live: Live | None = None,
-) -> Training:
-    """A run on the clients connected to the Grid; if its run file exists, the run is resumed.
+class Federation:
+    """A deployed federation as its server has it: run file, nodes, and the jobs sent to them.
 
-    `live` gets the nodes and the fleet, for `tunefree flower status`.
+    What cannot run is refused before anything is sent. If its run file exists, its run is resumed.
     """
-    given = settings_from(run_config)
-    settings, own = given.first(), given.own
-    held_out = None if test is None else federation_from([test]).train
-    module = seeded(build_model, settings.seed)
-    task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
-    if held_out is not None:
-        task = task_of(module, held_out, loss)
-        held_out = held_out.with_targets(task.targets)
-    objective = Objective(module, task.loss, "cpu", settings.kernels)
-    if held_out is not None:
-        objective.check(held_out)
-    theta0 = objective.theta0
 
-    refuse_impossible(given, objective, make)
-    record = open_file(given, objective, make)
-    facts = record.facts()
-    transport = Transport(grid)
-    nodes = Nodes(transport, facts.names, facts.sizes)
-    if live is not None:
-        live.nodes = nodes
+    def __init__(
+        self,
+        grid: Grid,
+        run_config: Mapping[str, Any],
+        build_model: Builder,
+        test: Any = None,
+        loss: Loss | None = None,
+        make: MakeAlgorithm | None = None,
+    ) -> None:
+        self.waiting = True  # for its clients
+        self._given = given = settings_from(run_config)
+        self._make, self._settings = make, given.first()
+        module = seeded(build_model, self._settings.seed)
+        task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
+        self._test: Samples | None = None
+        if test is not None:
+            samples = federation_from([test]).train
+            task = task_of(module, samples, loss)
+            self._test = samples.with_targets(task.targets)
+        self._classes = task.classes
+        self.objective = Objective(module, task.loss, "cpu", self._settings.kernels)
+        if self._test is not None:
+            self.objective.check(self._test)
+        refuse_impossible(given, self.objective, make)
+        self._record = open_file(given, self.objective, make)
+        facts, transport = self._record.facts(), Transport(grid)
+        self.nodes = Nodes(transport, facts.names, facts.sizes)
+        self.fleet = GridFleet(
+            transport,
+            self.nodes,
+            Ledger(self._algorithm, self.objective.theta0, self._record.vectors),
+            self.objective.theta0,
+            facts.federation,
+            given.own,
+            by_epochs=self._settings.local_epochs > 0,
+        )
 
-    def build(N: int) -> Algorithm:
-        now = given.at(N)
-        sizes = nodes.sizes(N) if now.local_epochs else ()
-        return registry.configure(now, now.system_for(sizes), objective.shapes, make)
+    def run(self) -> Training:
+        """Wait for the clients; returns the run, ready to start or to continue."""
+        settings, own, fleet = self._settings, self._given.own, self.fleet
+        try:
+            self.nodes.gather(own.clients, own.wait)
+        except FleetError:
+            self._record.close()  # so that it is free for the next start
+            raise
+        ledger = fleet.states
+        ledger.N = ledger.N or len(self.nodes.names)
+        self.nodes.names = self.nodes.names[: ledger.N]
+        self.waiting = False
+        registry.note_no_momentum(ledger.algo)
+        members = Members(fleet, settings, self._facts)
+        self._record.note(**members.facts())
+        clock = LiveClock(fleet, members, own, settings.concurrency, settings.seed)
+        loop = synchronous if settings.schedule == "synchronous" else buffered
+        theta0, opening = self.objective.theta0, settings.opening
+        return Training(
+            lambda _, after: loop(fleet, members, clock, theta0, opening, after),
+            lambda _: fleet,
+            members,
+            self.objective,
+            self._record,
+            self._evaluate,
+            eval_every=settings.eval_every,
+        )
 
-    def system_facts(algo: Algorithm) -> dict[str, object]:
-        now = given.at(algo.sys.N).asdict()
-        return {**describe(algo, objective).as_dict(), "settings": now}
+    def _algorithm(self, N: int) -> Algorithm:
+        """The algorithm while N clients are registered."""
+        now = self._given.at(N)
+        sys = now.system_for(self.nodes.sizes(N) if now.local_epochs else ())
+        return registry.configure(now, sys, self.objective.shapes, self._make)
 
-    nodes.gather(own.clients, own.wait)
-    vectors = record.vectors()
-    N = int(vectors[COUNT]) if COUNT in vectors else len(nodes.names)
-    nodes.names = nodes.names[:N]
-    ledger = Ledger(build, theta0, N, record.vectors)
-    registry.note_no_momentum(ledger.algo)
-    members = Members(*(nodes, ledger, settings.seed, settings.opening, system_facts, settings))
-    fleet = GridFleet(transport, facts.federation, theta0, ledger, members, own)
-    if live is not None:
-        live.fleet = fleet
-    clock = LiveClock(fleet, members, own, settings.concurrency, settings.seed)
-    loop = synchronous if settings.schedule == "synchronous" else buffered
-    record.note(**members.facts())
+    def _facts(self, algo: Algorithm) -> dict[str, object]:
+        """The facts that depend on how many clients there are."""
+        now = self._given.at(algo.sys.N).asdict()
+        return {**describe(algo, self.objective).as_dict(), "settings": now}
 
-    def evaluate(theta: Vec) -> dict[str, float]:
+    def _evaluate(self, theta: Vec) -> dict[str, float]:
         scores: dict[str, float] = {}
-        if held_out is not None:
+        if self._test is not None:
+            batches = self._test.batches(EVALUATION_BATCH)
             with one_thread():
-                scores = scores_on(
-                    objective, theta, held_out.batches(EVALUATION_BATCH), task.classes
-                )
-        return scores | fleet.scores(theta) if own.evaluate_on_clients else scores
-
-    return Training(
-        lambda fleet, after: loop(fleet, members, clock, theta0, settings.opening, after),
-        lambda _: fleet,
-        members,
-        objective,
-        record,
-        evaluate,
-        eval_every=settings.eval_every,
-    )
-
-
-def refuse_impossible(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> None:
-    """Refuse what cannot run before anything is written, sent or started."""
-    settings = given.at(max(given.own.clients, given.per_round))
-    algo = registry.configure(settings, settings.system_of(1), objective.shapes, make)
-    check(settings.scheduling, algo)
-    if len(algo.opening()) > 1:
-        raise ConfigError(
-            f"{about(algo).title} has an opening of several exchanges; a deployed run allows only "
-            "one"
-        )
-
-
-def check_settings(
-    run_config: Mapping[str, Any],
-    folder: Path,
-    build_model: Builder,
-    loss: Loss | None = None,
-    make: MakeAlgorithm | None = None,
-) -> int:
-    """Refuse what `federation` would refuse when run in this folder; returns the rounds.
-
-    It needs no node.
-    """
-    given = settings_from(run_config)
-    settings = given.first()
-    module = seeded(build_model, settings.seed)
-    objective = Objective(module, loss or default_loss(0), "cpu", "plain")
-    refuse_impossible(given, objective, make)
-    path = folder / settings.out
-    if has_started(path):
-        earlier = started_identity(path, given, objective, make)
-        refuse_changes(path, earlier)
-        check_resumable(path, settings.rounds, earlier)
-    return settings.rounds
-
-
-def open_file(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Record:
-    """The run file; a run that was started in it must be the same one, except for its rounds."""
-    settings = given.first()
-    path, T = Path(settings.out), settings.rounds
-    facts = Facts(
-        door="flower",
-        fleet="flower",
-        identity=identity(given, objective, make),
-        federation=secrets.token_hex(8),
-    )
-    if not has_started(path):
-        for end in ("", "-wal", "-shm"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
-        return open_record(path, facts, T)
-    earlier = started_identity(path, given, objective, make)
-    refuse_changes(path, earlier)
-    return open_record(path, facts, T, earlier)
-
-
-def has_started(path: Path) -> bool:
-    """Whether the file contains a step of a run; without one it may be started anew."""
-    if not path.exists():
-        return False
-    if is_locked(path):  # by a server that still waits for its clients
-        return True
-    with closing(Record.open(path)) as record:
-        return record.last() is not None or record.facts().door != "flower"
-
-
-def started_identity(
-    path: Path, given: RunConfig, objective: Objective, make: MakeAlgorithm | None
-) -> dict[str, str]:
-    """The identity that the run in the file must have; it may have been started for another T."""
-    settings = given.first()
-    with closing(Record.open(path)) as record:
-        started = given.for_rounds(record.facts().system.get("T", settings.rounds))
-    before = started.first()
-    if before != settings:
-        registry.check_rounds(
-            *(
-                registry.configure(each, each.system_of(1), objective.shapes, make)
-                for each in (before, settings)
-            )
-        )
-    return identity(started, objective, make)
-
-
-def refuse_changes(path: Path, now: Mapping[str, str]) -> None:
-    """Refuse to resume a run with other settings; the error names the run config's keys."""
-    with closing(Record.open(path)) as record:
-        before, state = record.facts().identity, record.state
-    if state != "diverged" and (found := changes(before, now)):
-        raise ConfigError(
-            f"'{path}' cannot be resumed: {'; '.join(found)}; change it back, or start a new run: "
-            "with another `out`, with another --folder of `tunefree flower up`, or after moving "
-            "this file away"
-        )
-
-
-def identity(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> dict[str, str]:
-    """What a resumed run must have in common with its start."""
-    settings = given.first()
-    S, options = given.given.get("per_round"), registry.options_of(settings)
-    options.pop("compressor", None)
-    own = text_of(make) + (repr(options) if options else "")
-    steps = settings.local_steps or f"{settings.local_epochs} epochs"
-    return {
-        "algorithm": own if make else repr((settings.algorithm, settings.compressor, options)),
-        "constants": repr((S, steps, settings.rounds)),
-        "schedule": repr((settings.schedule, settings.concurrency, settings.opening))
-        + drawn(settings.sampling),
-        "seed": str(settings.seed),
-        "batch size": str(settings.batch_size),
-        "first model": fingerprint(objective.theta0.numpy()),
-    }
+                scores = scores_on(self.objective, theta, batches, self._classes)
+        return scores | (self.fleet.scores(theta) if self._given.own.evaluate_on_clients else {})

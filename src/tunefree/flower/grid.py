@@ -15,10 +15,9 @@ from tunefree.errors import FleetError, WireError
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.ledger import Ledger
-from tunefree.flower.membership import Members
-from tunefree.flower.nodes import last_line
+from tunefree.flower.nodes import Nodes, last_line
 from tunefree.flower.pace import Pace
-from tunefree.flower.transport import Transport
+from tunefree.flower.transport import Sent, Transport
 from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
 
@@ -30,63 +29,66 @@ LATE = "it is still working on an earlier job"
 LOST = "it has lost its state"
 
 
-class Sent(NamedTuple):
-    """A job in flight: its node, that node's session, and when it was sent."""
+class Flying(NamedTuple):
+    """A job that was sent; an overdue one is void, but its client is still working on it."""
 
     job: Job
-    node: int
-    session: str | None
-    when: float
+    sent: Sent
+    overdue: bool = False
 
 
 class GridFleet:
     """Jobs in flight, by the message that carries them.
 
-    A job whose deadline has passed is void, but its client is still working on it: for two more
-    deadlines it gets no other job until it answers, so that void jobs do not pile up. The time it
-    then took extends its next deadline, to at most three times the usual one.
+    A client with an overdue job gets no other for two more deadlines or until it answers, so that
+    void jobs do not pile up. The time it then took extends its next deadline, to at most three
+    times the usual one.
     """
 
     def __init__(
         self,
         transport: Transport,
-        run: str,
-        theta0: Vec,
+        nodes: Nodes,
         ledger: Ledger,
-        members: Members,
+        theta0: Vec,
+        run: str,
         deployment: Deployment,
+        by_epochs: bool,
     ) -> None:
-        self._transport, self._run, self._theta0 = transport, run, theta0
-        self.states, self._members = ledger, members
+        """`by_epochs`: local work is given in epochs, so that clients must be sent K."""
+        self.nodes, self.states = nodes, ledger
+        self._transport, self._theta0, self._run, self._by_epochs = (
+            transport,
+            theta0,
+            run,
+            by_epochs,
+        )
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
-        self._in_flight: dict[str, Sent] = {}
-        self._void: dict[str, Sent] = {}  # overdue, and not answered yet
+        self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
         self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on its own samples
 
     @property
     def late(self) -> dict[int, float]:
         """Clients that are still working on an overdue job, and since when."""
-        return self._members.late
+        flying = list(self._flying.values())  # another thread may read this
+        return {each.job.client: each.sent.when for each in flying if each.overdue}
 
     @property
     def in_flight(self) -> list[Job]:
-        return [sent.job for sent in self._in_flight.values()]
+        return [each.job for each in self._flying.values() if not each.overdue]
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         """Send all jobs and wait for all replies; after the deadline, until there are enough."""
         counted = {job.key for job in jobs if job.stage == "round" or job.t < 0}
         least = min(self._at_least, len(counted))
         done, pace = self.send(jobs), Pace(longest=1.0)
-        while self._in_flight:
+        while self.in_flight:
             come = [reply for _, reply in self.fetch()]
             done += come
-            enough = usable(done, counted) >= least
-            done += [reply for _, reply in self.overdue(enough)]
-            if come:
-                pace.news()
-            elif self._in_flight:
-                time.sleep(pace.pause())
+            done += [reply for _, reply in self.overdue(enough=usable(done, counted) >= least)]
+            if come or self.in_flight:
+                pace.rest(come)
         if 0 < usable(done, counted) < least:
             self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
         return done
@@ -102,42 +104,53 @@ class GridFleet:
 
     def send(self, jobs: Sequence[Job]) -> list[Done]:
         """Send the jobs; returns a fault for each that could not be sent."""
-        nodes, ledger, late = self._members.nodes.connected(), self.states, self._members.late
+        nodes, late = self.nodes.connected(), self.late
         there = [job for job in jobs if job.client in nodes and job.client not in late]
-        messages = []
-        for job in there:
-            ack = None if job.stage == "opening" else ledger.ack(job.client)
-            N = max(ledger.N, job.client + 1)
-            words = (self._run, job.client, N, job.stage, job.t, job.exchange, key_text(ack))
-            content = pack(Envelope(*words, self._members.mean_steps), encode(job.down))
-            ttl = self._deadline * DEADLINES
-            messages.append(Message(content, nodes[job.client], MessageType.TRAIN, ttl=ttl))
-        sessions, now = self._transport.nodes(), time.monotonic()
-        numbers = self._transport.send(messages)
-        new = {
-            n: Sent(job, nodes[job.client], sessions.get(nodes[job.client]), now)
-            for n, job in zip(numbers, there, strict=True)
-            if n is not None
-        }
-        self._in_flight |= new
-        sent = {each.job.key for each in new.values()}
-        return [
-            Done(job.key, None, 0, 0, LATE if job.client in late else NOT_THERE)
-            for job in jobs
-            if job.key not in sent
+        ttl = self._deadline * DEADLINES
+        messages = [
+            Message(self._packed(job), nodes[job.client], MessageType.TRAIN, ttl=ttl)
+            for job in there
         ]
+        new = [
+            Flying(job, sent)
+            for job, sent in zip(there, self._transport.send(messages), strict=True)
+            if sent
+        ]
+        self._flying |= {each.sent.number: each for each in new}
+        gone = {job.key for job in jobs} - {each.job.key for each in new}
+        return [
+            failed(job, LATE if job.client in late else NOT_THERE)
+            for job in jobs
+            if job.key in gone
+        ]
+
+    def _packed(self, job: Job) -> Any:
+        """A job as a message; N counts a client that is about to join."""
+        ledger = self.states
+        ack = None if job.stage == "opening" else ledger.ack(job.client)
+        envelope = Envelope(
+            run=self._run,
+            client=job.client,
+            N=max(ledger.N, job.client + 1),
+            stage=job.stage,
+            t=job.t,
+            exchange=job.exchange,
+            ack=key_text(ack),
+            K=ledger.algo.sys.K if self._by_epochs else 0,
+        )
+        return pack(envelope, encode(job.down))
 
     def fetch(self) -> list[tuple[Job, Done]]:
         """The jobs whose replies have arrived; they are no longer in flight."""
         come, now = [], time.monotonic()
-        for message in self._transport.pull([*self._in_flight, *self._void]):
-            number = message.metadata.reply_to_message_id
-            if (sent := self._void.pop(number, None)) is not None:
-                self._members.late.pop(sent.job.client, None)
-            elif (sent := self._in_flight.pop(number, None)) is not None:
-                come.append((sent.job, self._read(message, sent.job)))
-            if sent is not None and not message.has_error():
-                self._took[sent.job.client] = now - sent.when
+        for message in self._transport.pull(self._flying):
+            each = self._flying.pop(message.metadata.reply_to_message_id, None)
+            if each is None:
+                continue
+            if not message.has_error():
+                self._took[each.job.client] = now - each.sent.when
+            if not each.overdue:
+                come.append((each.job, self._read(message, each.job)))
         return come
 
     def overdue(self, enough: bool = True) -> list[tuple[Job, Done]]:
@@ -145,23 +158,20 @@ class GridFleet:
 
         While there are not enough replies, all deadlines are longer.
         """
-        now, nodes, done = time.monotonic(), self._transport.nodes(), []
-        for number, sent in list(self._in_flight.items()):
-            job, waited = sent.job, now - sent.when
-            if nodes.get(sent.node) != sent.session:
-                why = LEFT
-            elif waited > (self._allowed(job.client) if enough else DEADLINES * self._deadline):
+        now, longest, done = time.monotonic(), DEADLINES * self._deadline, []
+        for number, (job, sent, overdue) in list(self._flying.items()):
+            waited, why = now - sent.when, LEFT
+            left = self._transport.gone(sent)
+            if not left:
+                if waited <= (self._allowed(job.client) if enough else longest):
+                    continue
                 why = f"its reply did not arrive within {waited:.3g} s"
-                self._void[number] = sent
-                self._members.late[job.client] = sent.when
+            if left or waited > longest:
+                del self._flying[number]
             else:
-                continue
-            del self._in_flight[number]
-            done.append((job, Done(job.key, None, 0, 0, why)))
-        for number, sent in list(self._void.items()):
-            if nodes.get(sent.node) != sent.session or now - sent.when > DEADLINES * self._deadline:
-                del self._void[number]
-                self._members.late.pop(sent.job.client, None)
+                self._flying[number] = Flying(job, sent, overdue=True)
+            if not overdue:
+                done.append((job, failed(job, why)))
         return done
 
     def _allowed(self, client: int) -> float:
@@ -172,52 +182,53 @@ class GridFleet:
     def _read(self, message: Message, job: Job) -> Done:
         sender = f"client {job.client}"
         if message.has_error():
-            return Done(job.key, None, 0, 0, f"its work failed: {last_line(message.error.reason)}")
+            return failed(job, f"its work failed: {last_line(message.error.reason)}")
         try:
             answer: Answer = unpack(message.content, Answer, sender)
             if answer[:4] != (self._run, job.client, job.t, job.exchange):
                 raise WireError(f"{sender} answered another job")
             if answer.lost:
-                self._members.state_lost(job.client)
-                return Done(job.key, None, 0, 0, LOST)
+                self.states.lost.add(job.client)
+                return failed(job, LOST)
             if not (1 <= answer.n < MOST and 0 <= answer.drawn < 2**62):
                 raise WireError(
                     f"{sender} reports that it has {answer.n} samples and drew {answer.drawn}"
                 )
-            Up = exchanges(self._members.algo, job.stage, job.t)[job.exchange].Up
+            Up = exchanges(self.states.algo, job.stage, job.t)[job.exchange].Up
             data = data_in(message.content, sender)
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:
-            return Done(job.key, None, 0, 0, str(error))
+            return failed(job, str(error))
         return Done(job.key, up, answer.n, answer.drawn)
 
     def scores(self, theta: Vec) -> dict[str, float]:
         """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
         content = pack(None, encode(OpeningDown(theta)))
-        nodes = self._members.nodes.connected()
-        asked = {c: node for c, node in nodes.items() if c not in self._members.late}
+        late = self.late
+        asked = {c: node for c, node in self.nodes.connected().items() if c not in late}
         messages = [Message(content, node, MessageType.EVALUATE) for node in asked.values()]
-        sessions = self._transport.nodes()
-        numbers = zip(self._transport.send(messages), asked, strict=True)
-        waiting = {number: client for number, client in numbers if number is not None}
+        sent = zip(asked, self._transport.send(messages), strict=True)
+        waiting = {each.number: (client, each) for client, each in sent if each}
         found: dict[int, Mapping[str, float]] = {}
         end, pace = time.monotonic() + self._deadline, Pace(longest=1.0)
         while waiting and time.monotonic() < end:
-            for reply in self._transport.pull(list(waiting)):
-                client = waiting.pop(reply.metadata.reply_to_message_id)
+            come = self._transport.pull(waiting)
+            for reply in come:
+                client, _ = waiting.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error() and "scores" in reply.content:
                     found[client] = dict(cast("Any", reply.content["scores"]))
-            there = self._transport.nodes()
-            waiting = {
-                n: c for n, c in waiting.items() if there.get(asked[c]) == sessions.get(asked[c])
-            }
+            waiting = {n: each for n, each in waiting.items() if not self._transport.gone(each[1])}
             if waiting:
-                time.sleep(pace.pause())
+                pace.rest(come)
         self.by_client = found
         return spread(found)
 
     def close(self) -> None:
         """Nothing to stop: the connection is Flower's."""
+
+
+def failed(job: Job, why: str) -> Done:
+    return Done(job.key, None, 0, 0, why)
 
 
 def usable(done: Iterable[Done], counted: set[Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import time
 
@@ -28,6 +29,11 @@ class Log:
             self._last = sentence
             now = time.strftime(TIME)
             print(f"{now} {self._name}{sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def exit_text(code: int) -> str:
+    """How a process ended."""
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def without_colours(text: str) -> str:

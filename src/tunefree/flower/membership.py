@@ -9,34 +9,27 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from tunefree.core import Algorithm, Generator, Server, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
-from tunefree.flower.ledger import Ledger
-from tunefree.flower.nodes import Nodes
+from tunefree.flower.grid import GridFleet
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
-from tunefree.settings import Opening, Settings
+from tunefree.settings import Settings
 
 SHOWN = 5  # reasons, and clients of each, in an error
 
 
 class Members:
-    """The clients that have joined, by number; the ledger counts them."""
+    """The clients that have joined, by number, and those that are joining."""
 
     def __init__(
         self,
-        nodes: Nodes,
-        ledger: Ledger,
-        seed: int,
-        opening: Opening,
-        describe: Callable[[Algorithm], Mapping[str, object]],
+        fleet: GridFleet,
         settings: Settings,
+        describe: Callable[[Algorithm], Mapping[str, object]],
     ) -> None:
         """`describe` returns the facts that depend on how many clients there are."""
-        self.nodes, self._ledger, self._describe = nodes, ledger, describe
-        self._settings = settings
-        self._seed, self._opening = seed, opening
+        self._fleet, self._nodes, self._ledger = fleet, fleet.nodes, fleet.states
+        self._settings, self._describe = settings, describe
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
-        self._lost: set[int] = set()  # clients that lost their state and must join anew
-        self.late: dict[int, float] = {}  # still working on an overdue job, and since when
         self._noted: Mapping[str, object] = {}
 
     @property
@@ -46,10 +39,12 @@ class Members:
     def cohort(self, t: int) -> list[int]:
         """As in a simulation, but clients that are not connected are replaced by others."""
         there, odds = set(self.idle(())), self.odds
-        drawn = cohort(self._seed, t, self.algo.sys, odds)
-        chosen = [i for i in drawn if i not in self._joining]
-        spare = mixed(stream(self._seed, "substitute", t), sorted(there - set(chosen)), odds)
-        for client in [i for i in chosen if i not in there]:
+        drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
+        chosen = [client for client in drawn if client not in self._joining]
+        spare = mixed(
+            stream(self._settings.seed, "substitute", t), sorted(there - set(chosen)), odds
+        )
+        for client in [each for each in chosen if each not in there]:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
         return sorted(chosen)
@@ -59,28 +54,20 @@ class Members:
         """How likely each client is drawn."""
         if self._settings.sampling == "uniform":
             return None
-        return probabilities(self._settings.sampling, self.nodes.sizes(self._ledger.N))
-
-    @property
-    def mean_steps(self) -> int:
-        """The mean of the clients' local steps if they are given in epochs, or 0."""
-        return self.algo.sys.K if self._settings.local_epochs else 0
+        return probabilities(self._settings.sampling, self._nodes.sizes(self._ledger.N))
 
     def idle(self, busy: Collection[int]) -> list[int]:
         """The clients that could be asked now, except the busy ones."""
-        there = {i for i in self.nodes.connected() if i < self._ledger.N}
-        return sorted(there - {*self._joining, *self._lost, *self.late, *busy})
-
-    def state_lost(self, client: int) -> None:
-        """The client has reported that it lost its state."""
-        self._lost.add(client)
+        there = {client for client in self._nodes.connected() if client < self._ledger.N}
+        return sorted(there - self._ledger.lost - {*self._joining, *self._fleet.late, *busy})
 
     def joining(self, server: Server, t: int) -> list[Job]:
-        self.nodes.number_newcomers()
-        new = range(self._ledger.N, len(self.nodes.names))
-        openings = self.algo.opening() if self._opening == "gradients" else ()
+        self._nodes.number_newcomers()
+        new = range(self._ledger.N, len(self._nodes.names))
+        openings = self.algo.opening() if self._settings.opening == "gradients" else ()
         down = openings[0].down(server) if openings else None
-        ready = {*new, *self._lost} & set(self.nodes.connected()) - {*self._joining, *self.late}
+        ready = {*new, *self._ledger.lost} & self._nodes.connected().keys()
+        ready -= {*self._joining, *self._fleet.late}
         jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
         self._joining |= {job.client: job if openings else None for job in jobs}
         return jobs if openings else []
@@ -105,15 +92,14 @@ class Members:
                 traffic.append(sent(0, "up", [done.up]))
                 samples += done.drawn
             server = self._ledger.enter(server, client, job, done)
-            self._lost.discard(client)
         return step._replace(
             server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)
         )
 
     def facts(self) -> Mapping[str, object]:
-        now = {"names": list(self.nodes.names), **self._describe(self.algo)}
+        now = {"names": list(self._nodes.names), **self._describe(self.algo)}
         if self._settings.local_epochs or self._settings.sampling != "uniform":
-            now["sizes"] = self.nodes.sizes(len(self.nodes.names))
+            now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         changed = {key: value for key, value in now.items() if self._noted.get(key) != value}
         self._noted = now
         return changed

@@ -6,13 +6,14 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
 from tunefree.flower.pace import Pace
-from tunefree.flower.transport import Transport
+from tunefree.flower.transport import Sent, Transport
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 AGAIN = 60.0  # seconds before a node that has not answered is asked again which client it is
@@ -25,63 +26,65 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(
-        self, transport: Transport, names: Sequence[str], sizes: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, transport: Transport, names: Sequence[str], sizes: Sequence[int]) -> None:
         """`names`, and `sizes` where they are needed, are those of clients in the run file."""
         self._transport = transport
         self.names = list(names)
-        self._sizes = dict(
-            zip(names, sizes, strict=False)
-        )  # samples of each client, as it reported
-        self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and when to ask again
-        self._names: dict[int, str] = {}  # node -> name
+        self._sizes = dict(zip(names, sizes, strict=False))  # samples, as each client reported
+        self._asked: dict[str, Sent] = {}
+        self._names: dict[int, str] = {}  # by node
         self.refused: dict[int, str] = {}  # node -> why
         self.there: dict[str, int] = {}  # name -> node, as of the last update
 
     def update(self) -> dict[str, int]:
         """The node of every connected client; asks new nodes which client they are."""
         nodes = self._transport.nodes().keys()
-        for reply in self._transport.pull(list(self._asked)):
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if reply.has_error():
-                self.refused[node] = last_line(reply.error.reason)
-            else:
-                self._names[node] = name = name_of(reply.content, node)
-                self.refused.pop(node, None)
-                if n := samples_of(reply.content):
-                    self._sizes.setdefault(name, n)
-        now = time.monotonic()
-        self._asked = {n: asked for n, asked in self._asked.items() if asked[1] > now}
-        unknown = sorted(nodes - set(self._names) - {node for node, _ in self._asked.values()})
-        question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-        messages = [Message(question, node, MessageType.QUERY) for node in unknown]
-        for number, node in zip(self._transport.send(messages), unknown, strict=True):
-            if number is not None:
-                self._asked[number] = (node, now + AGAIN)
+        self._hear()
+        self._ask(nodes - self._names.keys())
         there: dict[str, int] = {}
-        for node in sorted(nodes & set(self._names)):
+        for node in sorted(nodes & self._names.keys()):
             name = self._names[node]
-            if name in there:
+            if (first := there.setdefault(name, node)) != node:
                 if node not in self.refused:
                     log.warning("node %d is refused: %s is connected already", node, name)
-                self.refused[node] = f"{name} is connected already, as node {there[name]}"
-            else:
-                there[name] = node
+                self.refused[node] = f"{name} is connected already, as node {first}"
         self.refused = {node: why for node, why in self.refused.items() if node in nodes}
-        for name in sorted(set(there) ^ set(self.there), key=in_order):
+        for name in sorted(there.keys() ^ self.there.keys(), key=in_order):
             log.info("%s %s", name, "connected" if name in there else "disconnected")
         self.there = there
         return there
 
+    def _hear(self) -> None:
+        """Read the answers of nodes that were asked."""
+        for reply in self._transport.pull(self._asked):
+            node = self._asked.pop(reply.metadata.reply_to_message_id).node
+            if reply.has_error():
+                self.refused[node] = last_line(reply.error.reason)
+                continue
+            self.refused.pop(node, None)
+            self._names[node] = name = name_of(reply.content, node)
+            if n := number_in(reply.content, "samples"):
+                self._sizes.setdefault(name, n)
+
+    def _ask(self, unknown: set[int]) -> None:
+        """Ask these nodes which client they are, except those that were asked recently."""
+        since = time.monotonic() - AGAIN
+        self._asked = {number: sent for number, sent in self._asked.items() if sent.when > since}
+        question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
+        messages = [
+            Message(question, node, MessageType.QUERY)
+            for node in sorted(unknown - {sent.node for sent in self._asked.values()})
+        ]
+        self._asked |= {sent.number: sent for sent in self._transport.send(messages) if sent}
+
     def connected(self) -> dict[int, int]:
         """Client -> node, of the connected clients that have a number."""
-        numbers = {name: client for client, name in enumerate(self.names)}
-        return {numbers[name]: node for name, node in self.update().items() if name in numbers}
+        there = self.update()
+        return {client: there[name] for client, name in enumerate(self.names) if name in there}
 
     def number_newcomers(self) -> None:
         """Give a number to every connected client that has none."""
-        self.names += sorted(set(self.update()) - set(self.names), key=in_order)
+        self.names += sorted(self.update().keys() - set(self.names), key=in_order)
 
     def sizes(self, N: int) -> list[int]:
         """How many samples each of the first N clients has, as it reported when it connected."""
@@ -103,11 +106,10 @@ class Nodes:
                     f"{len(there)} of {least} clients connected within {wait:g} s{failed}; start "
                     "more nodes, or lower the run config's clients, and start the run again"
                 )
-            if len(there) != known:
+            if news := len(there) != known:
                 known = len(there)
-                pace.news()
                 log.info("waiting for clients: %d of %d connected", known, least)
-            time.sleep(pace.pause())
+            pace.rest(news)
         if not self.names:
             self.names = sorted(there, key=in_order)
 
@@ -118,18 +120,15 @@ def in_order(name: str) -> tuple[bool, int]:
 
 
 def name_of(content: RecordDict, node: int) -> str:
-    words = content.get("tunefree")
-    place = words.get("place", -1) if isinstance(words, ConfigRecord) else -1
-    if type(place) is int and 0 <= place < MOST:
-        return f"partition {place}"
-    return f"node {node}"
+    place = number_in(content, "place")
+    return f"node {node}" if place is None else f"partition {place}"
 
 
-def samples_of(content: RecordDict) -> int:
-    """The number of samples that a client reported; 0 if there is no valid one."""
+def number_in(content: RecordDict, word: str) -> int | None:
+    """A number that a client reported, if it is a valid one."""
     words = content.get("tunefree")
-    n = words.get("samples", 0) if isinstance(words, ConfigRecord) else 0
-    return n if type(n) is int and 0 < n < MOST else 0
+    value: Any = words.get(word) if isinstance(words, ConfigRecord) else None
+    return value if type(value) is int and 0 <= value < MOST else None
 
 
 def last_line(reason: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -23,12 +23,14 @@ log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 OUT = "federation.sqlite"
 
 
-class ServerSide(NamedTuple):
-    """What `tunefree flower up` needs to check a run's settings before it starts anything."""
+class OurServerApp(ServerApp):  # type: ignore[misc, unused-ignore]
+    """A ServerApp that `tunefree flower up` can check with a run's settings before it starts."""
 
-    build_model: Builder
-    loss: Loss | None
-    algorithm: MakeAlgorithm | None
+    def __init__(
+        self, build_model: Builder, loss: Loss | None, algorithm: MakeAlgorithm | None
+    ) -> None:
+        super().__init__()
+        self.build_model, self.loss, self.algorithm = build_model, loss, algorithm
 
 
 def server_app(
@@ -37,24 +39,25 @@ def server_app(
     *,
     loss: Loss | None = None,
     algorithm: MakeAlgorithm | None = None,
-) -> ServerApp:
+) -> OurServerApp:
     """The ServerApp that trains this model; all settings are keys of the run config.
 
     `test(context)` returns the server's test set, if it has one. `algorithm` is a function of the
     system constants, for your own method; `client_app` must then be given it too.
     """
-    app = ServerApp()
-    app.__dict__["tunefree"] = ServerSide(build_model, loss, algorithm)
+    app = OurServerApp(build_model, loss, algorithm)
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:
-        from tunefree.flower.federation import federation
+        from tunefree.flower.federation import Federation
         from tunefree.flower.live import Live
 
         log.addFilter(without_traceback)
         with Live(Path(str(context.run_config.get("out", OUT)))) as live:
             data = None if test is None else test(context)
-            run = federation(grid, context.run_config, build_model, data, loss, algorithm, live)
+            federation = Federation(grid, context.run_config, build_model, data, loss, algorithm)
+            live.watch(federation)
+            run = federation.run()
             earlier = run.history
             before = earlier[-1]["seconds"] if earlier else 0.0
             if run.record.state == "done":

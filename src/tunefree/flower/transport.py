@@ -2,55 +2,89 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import NamedTuple, Protocol
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from tunefree.errors import ConfigError
-from tunefree.node.versions import require
 
+log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 FRESH = 1.0  # seconds before the list of connected nodes is fetched again
+FASTER = "tunefree.grid"  # the entry point of packages that know a faster way than Flower's API
+
+
+class Sent(NamedTuple):
+    """A message that a node was sent: its number, that node, the node's session, and when."""
+
+    number: str
+    node: int
+    session: str | None
+    when: float
+
+
+class Replies(Protocol):
+    """A faster way to a deployed federation's nodes, which waits for no incomplete reply."""
+
+    def nodes(self) -> Mapping[int, str]:
+        """The connected nodes, and since when."""
+
+    def pull(self, numbers: Collection[str]) -> Sequence[Message]:
+        """The complete replies to these messages."""
 
 
 class Transport:
-    """Sends and receives on Flower's Grid.
-
-    In a deployed federation of a tested Flower version, a reply that stays incomplete because its
-    node died while sending does not delay the others.
-    """
+    """Sends and receives on Flower's Grid."""
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        self._grid, self._faster = grid, faster(grid)
         self._nodes: Mapping[int, str] = {}
         self._until = 0.0
-        try:
-            self._replies = require().replies(grid)
-        except ConfigError:
-            self._replies = None
 
     def nodes(self) -> Mapping[int, str]:
-        """The connected nodes, at most FRESH seconds old, and since when, if Flower reports it.
-
-        A node that has reconnected no longer has the messages that it was sent before.
-        """
+        """The connected nodes, at most FRESH seconds old, and their sessions where known."""
         if time.monotonic() >= self._until:
-            if self._replies is None:
-                self._nodes = dict.fromkeys(self._grid.get_node_ids(), "")
+            if self._faster:
+                self._nodes = self._faster.nodes()
             else:
-                self._nodes = self._replies.nodes()
+                self._nodes = dict.fromkeys(self._grid.get_node_ids(), "")
             self._until = time.monotonic() + FRESH
         return self._nodes
 
-    def send(self, messages: Sequence[Message]) -> list[str | None]:
-        """Send the messages; returns their numbers, None for one that could not be sent."""
-        return list(self._grid.push_messages(messages)) if messages else []
+    def send(self, messages: Sequence[Message]) -> list[Sent | None]:
+        """Send the messages; None for one that could not be sent."""
+        if not messages:
+            return []
+        sessions, now = self.nodes(), time.monotonic()
+        numbers = self._grid.push_messages(messages)
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return [
+            Sent(number, node, sessions.get(node), now) if number else None
+            for number, node in zip(numbers, nodes, strict=True)
+        ]
 
-    def pull(self, numbers: Sequence[str]) -> list[Message]:
+    def pull(self, numbers: Collection[str]) -> list[Message]:
         """The replies to these messages that have arrived."""
         if not numbers:
             return []
-        if self._replies is not None:
-            return list(self._replies.pull(numbers))
-        return list(self._grid.pull_messages(numbers))
+        return list((self._faster.pull if self._faster else self._grid.pull_messages)(numbers))
+
+    def gone(self, sent: Sent) -> bool:
+        """Whether its node has disconnected; one that reconnected no longer has the message."""
+        return self.nodes().get(sent.node) != sent.session
+
+
+def faster(grid: Grid) -> Replies | None:
+    """A faster way to this Grid's nodes, if there is one for the Flower that is installed."""
+    for offer in entry_points(group=FASTER):
+        try:
+            found: Replies | None = offer.load()(grid)
+        except ConfigError as error:
+            log.warning("%s; replies come through Flower's public API, which is slower", error)
+        else:
+            return found
+    return None

@@ -1,14 +1,11 @@
-"""The messages between a node and its worker: a few words as JSON, and bytes."""
+"""The messages between a node and its worker: a few words as JSON, and bytes; no pickle."""
 
 from __future__ import annotations
 
 import json
-import socket
-import struct
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
-
-SIZE = struct.Struct("!Q")
 
 
 class Frame(NamedTuple):
@@ -16,38 +13,16 @@ class Frame(NamedTuple):
     parts: list[bytes]
 
 
-def write(to: socket.socket, words: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
-    head = json.dumps({"words": words, "sizes": [len(part) for part in parts]}).encode()
-    to.sendall(SIZE.pack(len(head)) + head)
+def write(to: Connection, words: dict[str, Any], parts: Sequence[bytes]) -> None:
+    to.send_bytes(json.dumps([words, len(parts)]).encode())
     for part in parts:
-        to.sendall(part)
+        to.send_bytes(part)
 
 
-def read(source: socket.socket) -> Frame | None:
+def read(source: Connection) -> Frame | None:
     """The next frame, or None if the other side has closed the connection."""
-    size = exactly(source, SIZE.size)
-    head = size and exactly(source, SIZE.unpack(size)[0])
-    if not head:
+    try:
+        words, count = json.loads(source.recv_bytes())
+        return Frame(words, [source.recv_bytes() for _ in range(count)])
+    except (EOFError, ConnectionError):
         return None
-    tree = json.loads(head)
-    parts = []
-    for length in tree["sizes"]:
-        part = exactly(source, length)
-        if part is None:
-            return None
-        parts.append(part)
-    return Frame(tree["words"], parts)
-
-
-def exactly(source: socket.socket, length: int) -> bytes | None:
-    data = bytearray(length)
-    view, filled = memoryview(data), 0
-    while filled < length:
-        try:
-            count = source.recv_into(view[filled:])
-        except ConnectionError:
-            return None
-        if not count:
-            return None
-        filled += count
-    return bytes(data)

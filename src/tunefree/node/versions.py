@@ -1,22 +1,22 @@
-"""The versions of Flower that our node and `up` were tested with."""
+"""The versions of Flower that our node was tested with."""
 
 from __future__ import annotations
 
 import importlib
 from importlib import metadata
-from types import ModuleType
 
 from tunefree.errors import ConfigError
 
 TESTED = ((1, 41), (1, 42))
+NEEDS = ("connection", "messages", "link", "control", "apps", "replies")  # names Flower may change
 INSTEAD = (
-    "use Flower's own node instead (flower-supernode; `tunefree flower up --stock`), which runs "
-    "the same app, or install a tested version: pip install 'flwr>=1.41,<1.43'"
+    "use Flower's own node instead (flower-supernode), which runs the same app, or install a "
+    "tested version: pip install 'flwr>=1.41,<1.43'"
 )
 
 
-def require() -> ModuleType:
-    """The module `private`, if a version of Flower that it works with is installed."""
+def problem() -> str:
+    """Why our node cannot work with the Flower that is installed; empty if it can."""
     try:
         version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
@@ -26,12 +26,16 @@ def require() -> ModuleType:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers not in TESTED:
         tested = " and ".join(".".join(map(str, each)) for each in TESTED)
-        raise ConfigError(
-            f"flwr = {version} was not tested with tunefree's node, only {tested}; {INSTEAD}"
-        )
+        return f"flwr = {version} was not tested with tunefree's node, only {tested}"
     try:
-        return importlib.import_module("tunefree.node.private")
+        for name in NEEDS:
+            importlib.import_module(f"tunefree.node.{name}")
     except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"flwr = {version} lacks what tunefree's node needs ({error}); {INSTEAD}"
-        ) from error
+        return f"flwr = {version} lacks what tunefree's node needs ({error})"
+    return ""
+
+
+def require() -> None:
+    """Refuse a Flower that our node cannot work with."""
+    if why := problem():
+        raise ConfigError(f"{why}; {INSTEAD}")

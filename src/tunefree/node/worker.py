@@ -6,45 +6,44 @@ import contextlib
 import importlib
 import os
 import signal
-import socket
 import sys
 import traceback
+from multiprocessing.connection import Connection
 from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from tunefree.flower.log import EXPECTED
-from tunefree.node import frames, private
+from tunefree.node import apps, frames, messages
 
 
 def main(fd: int, warm: bool) -> None:
-    """Work for the node at the other end of the socket, until that is closed."""
+    """Work for the node at the other end of the connection, until that is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
-    private.plain_log()
+    apps.plain_log()
     if warm:  # load what nearly every app needs before the first job
         with contextlib.suppress(ImportError):
             importlib.import_module("tunefree.flower.client_work")
     running: tuple[ClientApp, Context] | None = None
-    with socket.socket(fileno=fd) as node:
+    with Connection(fd) as node:
         while (frame := frames.read(node)) is not None:
-            words, objects = frame.words, frame.words["objects"]
-            message = private.inflate(
-                words["message"], dict(zip(objects, frame.parts, strict=True))
-            )
+            words = frame.words
+            objects = dict(zip(words["objects"], frame.parts, strict=True))
+            message = messages.inflate(words["message"], objects)
             try:
                 running = running or load(words)
                 reply = running[0](message, running[1])
             except Exception as error:
-                reply = private.failed(message, one_line(error))
+                reply = messages.failed(message, one_line(error))
             answer(node, reply)
 
 
 def load(words: dict[str, Any]) -> tuple[ClientApp, Context]:
     """The app of the run that this process works for, and its context."""
-    app = private.App(**words["app"])
-    context = private.context_of(words["run"], words["node"], words["node_config"], app)
-    return private.load_client_app(app), context
+    app = apps.App(**words["app"])
+    context = apps.context_of(words["run"], words["node"], words["node_config"], app)
+    return apps.load_client_app(app), context
 
 
 def one_line(error: Exception) -> str:
@@ -55,11 +54,9 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def answer(node: socket.socket, reply: Message) -> None:
-    sent = private.deflate(reply)
-    names = list(sent.objects)
-    parts = [sent.proto, sent.tree, *(sent.objects[name] for name in names)]
-    frames.write(node, {"objects": names, "failed": reply.has_error()}, parts)
+def answer(node: Connection, reply: Message) -> None:
+    proto, tree, objects = messages.deflate(reply)
+    frames.write(node, {"objects": list(objects)}, [proto, tree, *objects.values()])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
-from tunefree.core import Algorithm, Exchange, Message, Reply, System, horizon_steps
+from tunefree.core import (
+    Algorithm,
+    Exchange,
+    Message,
+    Reply,
+    System,
+    about,
+    horizon_steps,
+    with_system,
+)
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
@@ -320,6 +329,31 @@ def check_order(algo: Algorithm) -> Iterator[str]:
                 yield "`up` depends on the order of the replies; treat them equally, as `mean` does"
 
 
+def check_means(algo: Algorithm) -> Iterator[str]:
+    """A deployment adds up each client's share of a mean: what its replies change alone."""
+    one = with_system(algo, algo.sys._replace(N=1, S=1))
+    alone = zip((*algo.opening(), *algo.round()), (*one.opening(), *one.round()), strict=True)
+    ups = [(exchange.up, up_of_one.up) for exchange, up_of_one in alone]
+
+    def complain(part: Part, after: Any, *given: Any) -> str:
+        up_of_one = next((one_up for up, one_up in ups if up == part.function), None)
+        if up_of_one is None:
+            return ""
+        server, replies = given
+        for name in about(algo).means:
+            change = algo.sys.N * (getattr(after, name) - getattr(server, name))
+            first = one.server(0 * server.theta)
+            parts = [getattr(up_of_one(first, [reply]), name) for reply in replies]
+            if not torch.allclose(change, torch.stack(parts).sum(dim=0), rtol=1e-6, atol=1e-9):
+                return (
+                    f"`up` changes the mean `{name}` by another amount than each reply alone does, "
+                    "added up; change it by the mean of the uploads, or take it out of `means`"
+                )
+        return ""
+
+    yield from inspect_calls(algo, complain, dtype=torch.float64)
+
+
 def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
     def complain(part: Part, result: Any, *given: Any) -> str:
         state = state_in(part, result)
@@ -411,6 +445,7 @@ CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
     "bits": check_bits,
     "bytes": check_bytes,
     "order": check_order,
+    "means": check_means,
     "zero gradients": check_zero_gradients,
     "resuming": check_resuming,
     "replies": check_replies,

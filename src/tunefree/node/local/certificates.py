@@ -1,4 +1,4 @@
-"""Certificates and node keys for a federation on one machine."""
+"""Certificates for a federation on one machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from tunefree.node.keys import write_private
 
 DAYS = 30
 
@@ -41,24 +43,7 @@ def certificates(folder: Path, host: str = "127.0.0.1") -> None:
     pem = serialization.Encoding.PEM
     (folder / "ca.crt").write_bytes(ca.public_bytes(pem))
     (folder / "server.crt").write_bytes(server.public_bytes(pem))
-    private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
-
-
-def node_key(path: Path) -> None:
-    """Write an ECDSA key for one node in OpenSSH's format, and its public key beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP384R1())
-    private(path, key, serialization.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    path.with_name(f"{path.name}.pub").write_bytes(public + b"\n")
-
-
-def private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    path.touch(mode=0o600)
-    pem = serialization.Encoding.PEM
-    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    write_private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
 
 
 def common_name(text: str) -> x509.Name:

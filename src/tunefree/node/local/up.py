@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tunefree.errors import ConfigError, FleetError
-from tunefree.flower.federation import check_settings
 from tunefree.flower.live import live_path
 from tunefree.flower.log import Log
+from tunefree.flower.serverapp import OUT
+from tunefree.node.local.app import check, run_config
 from tunefree.node.local.federation import Local
-from tunefree.node.versions import require
+from tunefree.node.pairs import read_pairs
+from tunefree.node.versions import problem
 from tunefree.record import Record
 
 
@@ -37,19 +37,20 @@ class UpOptions(NamedTuple):
 def up(options: UpOptions) -> Path:
     """Run the app once and return its run file; a run file that exists is resumed."""
     log, app, folder = Log(), options.app.resolve(), options.folder
+    if not options.stock and (why := problem()):
+        log(f"{why}; Flower's own nodes run instead, on which a round takes seconds longer")
+        options = options._replace(stock=True)
     refuse_inside(app, folder)
-    keys = config_keys(app)
-    words = options.run_config
-    if words.endswith(".toml"):  # Flower takes a file or pairs, but not both
-        words = " ".join(pairs(read_toml(Path(words).expanduser(), "--run-config ")))
-    if "clients" in keys and not re.search(r"(^|\s)clients\s*=", words):
-        words = f"clients={options.nodes} {words}".strip()
+    given = read_pairs("--run-config", options.run_config)
+    config = run_config(app, given, options.nodes)
+    if not options.stock:  # otherwise `flwr run` does this
+        from tunefree.node import apps
+
+        apps.check(app)
     superlink = folder.resolve() / "superlink"
+    out = superlink / str(config.get("out", OUT))
     with usable(folder):
-        name, rounds = (
-            (run_file_name(words, keys), None) if options.stock else check(app, words, superlink)
-        )
-        out = superlink / name
+        rounds = check(app, config, superlink)
         if rounds is not None and finished(out, rounds):
             log(
                 f"the run in {out} has finished its {rounds} rounds already, so nothing was "
@@ -57,17 +58,23 @@ def up(options: UpOptions) -> Path:
             )
             return out
         live_path(out).unlink(missing_ok=True)
-        kinds = {"stock": options.stock, "database": options.database}
-        local = Local(folder, options.nodes, options.tls, options.auth, **kinds)
-    secure = (
-        "with TLS and node keys" if options.auth else "with TLS" if options.tls else "without TLS"
-    )
+        local = Local(
+            folder,
+            options.nodes,
+            options.tls,
+            options.auth,
+            stock=options.stock,
+            database=options.database,
+        )
+    secure = "without TLS"
+    if options.tls:
+        secure = "with TLS and node keys" if options.auth else "with TLS"
     log(f"starting a SuperLink and {options.nodes} nodes in {folder}, {secure}")
     began = time.monotonic()
     with closing(local) as federation:
         with usable(folder):
             federation.start()
-        run = federation.run(app, words)
+        run = federation.run(app, config)
         took = time.monotonic() - began
         log(f"SuperLink ready and run started after {took:.1f} s; the app is loading")
         try:
@@ -124,78 +131,18 @@ def finished(out: Path, rounds: int) -> bool:
         return record.state == "done" and record.facts().system.get("T") == rounds
 
 
-def check(app: Path, words: str, folder: Path) -> tuple[str, int | None]:
-    """Refuse settings that the app cannot run or a started run cannot resume with.
-
-    Returns the run file and, if the ServerApp is ours, the rounds.
-    """
-    private = require()
-    config: dict[str, Any] = private.run_config_of(app, private.parse_config("--run-config", words))
-    side, rounds = getattr(private.load_server_app(app), "tunefree", None), None
-    if side is not None:  # None: not our ServerApp, so its settings are not ours to check
-
-        def build_model() -> Any:
-            with private.app_errors(app, "build_model()"):
-                return side.build_model()
-
-        rounds = check_settings(config, folder, build_model, side.loss, side.algorithm)
-    return str(config.get("out", "federation.sqlite")), rounds
-
-
 def refuse_inside(app: Path, folder: Path) -> None:
     """Refuse a folder inside the app: Flower sends all files of an app to every node."""
-    inside = [folder.resolve()] if folder.resolve().is_relative_to(app) else []
-    old = app / "federation"
-    if inside or (old / "superlink").exists():
-        found = inside[0] if inside else old
+    sent = "is inside the app, and its keys and run files would be sent to every node"
+    if folder.resolve().is_relative_to(app):
         raise ConfigError(
-            f"'{found}' is inside the app, and its keys and run files would be sent to every "
-            f"node; move it out: mv {old} {default_folder(app)}"
-            if not inside
-            else f"--folder '{found}' is inside the app, and its keys and run files would be "
-            f"sent to every node; choose another: --folder {default_folder(app)}"
+            f"--folder '{folder.resolve()}' {sent}; choose another: --folder {default_folder(app)}"
         )
+    old = app / "federation"
+    if (old / "superlink").exists():
+        raise ConfigError(f"'{old}' {sent}; move it out: mv {old} {default_folder(app)}")
 
 
 def default_folder(app: Path) -> Path:
     """The folder of a federation, unless --folder is given."""
     return app.with_name(f"{app.name}-federation")
-
-
-def config_keys(app: Path) -> dict[str, object]:
-    """The app's own run config, from its pyproject.toml."""
-    tree = read_toml(app / "pyproject.toml")
-    try:
-        return dict(tree["tool"]["flwr"]["app"].get("config", {}))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise ConfigError(
-            f"'{app}/pyproject.toml' has no [tool.flwr.app] section with a [tool.flwr.app.config]; "
-            "`tunefree flower new` writes an app that has"
-        ) from None
-
-
-def read_toml(path: Path, flag: str = "") -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{flag}'{path}' cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ConfigError(f"{flag}'{path}' is not valid TOML ({error})") from error
-
-
-def pairs(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """A run config as Flower's KEY=VALUE pairs."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from pairs(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}={json.dumps(value, default=str)}"
-
-
-def run_file_name(run_config: str, keys: dict[str, object]) -> str:
-    """The run file's name: from this run's config, or else from the app's."""
-    for word in run_config.split():
-        key, _, value = word.partition("=")
-        if key == "out":
-            return value.strip("'\"")
-    return str(keys.get("out", "federation.sqlite"))

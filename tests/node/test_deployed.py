@@ -6,9 +6,11 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +21,13 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.new_app import new_app
+from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
-from tunefree.node.local.certificates import certificates, node_key
+from tunefree.node.keys import node_key
+from tunefree.node.local.certificates import certificates
 from tunefree.node.local.federation import Local
-from tunefree.node.local.run import LocalRun, StockRun
+from tunefree.node.local.processes import end_group, end_helpers
+from tunefree.node.local.runs import LocalRun, StockRun
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
@@ -59,9 +64,7 @@ class Federation:
         usual: dict[str, Any] = {"clients": self.nodes, "rounds": 2, "local_steps": 2}
         usual["algorithm"] = "padamfed"
         usual |= {"deadline": 300.0, "wait": 600.0}
-        given = usual | settings
-        words = [f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in given.items()]
-        self.runs.append(self.local.run(self.app, " ".join(words)))
+        self.runs.append(self.local.run(self.app, usual | settings))
         return self.runs[-1]
 
     def rounds(self) -> int:
@@ -116,7 +119,7 @@ def pair(tmp_path: Path) -> Iterator[Federation]:
         yield one
 
 
-def simulate(federation: Federation, algorithm: str, rounds: int) -> Any:
+def simulate(federation: Any, algorithm: str, rounds: int) -> Any:
     """The same federation in the simulator."""
     task: dict[str, Any] = {}
     exec((federation.app / "digits" / "task.py").read_text(), task)
@@ -170,6 +173,33 @@ def test_the_same_bits_on_flowers_own_nodes(tmp_path: Path) -> None:
 
 @slow
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
+def test_an_untested_flower_runs_on_its_own_nodes(tmp_path: Path) -> None:
+    """`up` and the server's log say so, and the model is the same."""
+    pretended = tmp_path / "site" / "flwr-1.99.0.dist-info"
+    pretended.mkdir(parents=True)
+    (pretended / "METADATA").write_text("Metadata-Version: 2.1\nName: flwr\nVersion: 1.99.0\n")
+    new_app(tmp_path / "digits")
+    config = "rounds=1 local_steps=2 algorithm='padamfed'"
+    command = [sys.executable, "-m", "tunefree.cli", "flower", "up", str(tmp_path / "digits")]
+    command += ["--nodes", "2", "--tls", "--auth", "--run-config", config]
+    path = os.pathsep.join([str(pretended.parent), *sys.path])
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    untested = "flwr = 1.99.0 was not tested with tunefree's node, only 1.41 and 1.42"
+    assert f"{untested}; Flower's own nodes run instead" in done.stderr
+    assert "which is slower" in done.stderr or not entry_points(group=FASTER)
+    federation = tmp_path / "digits-federation"
+    assert "Starting Flower SuperNode" in (federation / "node0.log").read_text()
+    with closing(Record.open(federation / "superlink" / "federation.sqlite")) as record:
+        theta = record.vectors()["theta"]
+    same = simulate(SimpleNamespace(app=tmp_path / "digits", nodes=2), "padamfed", rounds=1)
+    assert theta.tobytes() == same.theta.numpy().tobytes()
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_a_killed_node_comes_back(federation: Federation) -> None:
     """It is restarted and admitted at once, and its state is on its disk."""
     local = federation.local
@@ -208,6 +238,14 @@ def workers_of(node: int) -> list[int]:
     return [int(pid) for pid, parent in pairs if int(parent) == node]
 
 
+def kill_link(local: Local) -> None:
+    """Kill the SuperLink and its ServerApp at once, as a power cut would."""
+    assert local.link is not None
+    end_group(local.link, signal.SIGKILL)
+    local.link.wait()
+    end_helpers(signal.SIGKILL, {local.port})
+
+
 @slow
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
@@ -220,7 +258,7 @@ def test_a_run_resumes_after_superlink_and_server_are_killed(
         local.start()
         federation.run(rounds=30)
         federation.wait(lambda: federation.rounds() >= 5)
-        local.kill_link()
+        kill_link(local)
         local.start_link()
         if not database:
             local.register(range(NODES))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import FleetError
 from tunefree.flower.log import Log
+from tunefree.node.local.processes import STOP, end_group
 
 if TYPE_CHECKING:
-    from tunefree.node.private import Control
+    from tunefree.node.control import Control
 
 LOG = Log()
 SKIPPED = (  # lines of Flower's that repeat what ours report
@@ -26,7 +26,6 @@ SKIPPED = (  # lines of Flower's that repeat what ours report
     "An unhandled exception occurred in the ServerApp",
     "For more information, visit",
 )
-STOP = 10.0  # seconds for a process to end by itself
 
 
 class LocalRun:
@@ -36,16 +35,16 @@ class LocalRun:
         self,
         control: Control,
         app: Path,
-        config: dict[str, Any],
+        config: Mapping[str, Any],
         on_line: Callable[[str], None] | None = None,
     ) -> None:
         """`on_line` gets each line of the log; without it, lines go to standard error."""
-        from tunefree.node.private import RefusedError, UnreachableError
+        from tunefree.node.connection import RefusedError, UnreachableError
 
         self._control, self._errors = control, (RefusedError, UnreachableError)
         self._on_line = on_line or show
         try:
-            self.id = control.start(app.resolve(), config)
+            self.id = control.start(app.resolve(), dict(config))
         except self._errors as error:
             raise FleetError(f"the SuperLink did not start a run of '{app}': {error}") from error
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -95,9 +94,3 @@ def show(line: str) -> None:
     text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
     if text and not text.startswith(SKIPPED):
         LOG(text)
-
-
-def end_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and all that it started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)

@@ -23,20 +23,20 @@ from filelock import FileLock, Timeout
 from tunefree.errors import ConfigError
 from tunefree.flower.log import Log
 from tunefree.flower.pace import Pace
-from tunefree.node import private
-from tunefree.node.local.certificates import node_key
-from tunefree.node.private import (
-    Announced,
-    Link,
+from tunefree.node.connection import (
     RefusedError,
     RunOverError,
     StrangerError,
     UnreachableError,
+    unreachable,
 )
+from tunefree.node.keys import node_key
+from tunefree.node.link import Link
+from tunefree.node.messages import Announced, Deflated, failure
 from tunefree.node.worker_pool import Worker, WorkerPool
 
 V = TypeVar("V")
-RETRY, LONGEST = 0.5, 15.0  # seconds before a SuperLink that did not answer is tried again
+RETRY, LONGEST = 0.5, 15.0  # seconds before the next try
 HEARTBEATS = 5.0  # seconds between two heartbeats
 CHECK = 10.0  # seconds that a worker is idle before we ask whether its run has ended
 
@@ -94,14 +94,13 @@ class ResidentNode:
 
     def _connect(self) -> int:
         """Retry until the SuperLink admits this node; returns the id that it gives the node."""
-        wait = RETRY
+        wait = waits()
         while True:
             try:
                 return self._activate()
             except (RefusedError, UnreachableError) as error:
                 self._log(f"{why_not(error, self._options, self._node > 0)}; trying again")
-            time.sleep(wait)
-            wait = min(1.5 * wait, LONGEST)
+            time.sleep(next(wait))
 
     def _activate(self) -> int:
         if self._options.key is None:
@@ -150,7 +149,7 @@ class ResidentNode:
             return True
         except Exception as error:  # while installing the app
             self._log(f"the app of run {message.run} cannot be installed: {error}")
-            self._push(message.run, private.failure(message.proto, str(error)), 0.0)
+            self._push(message.run, failure(message.proto, str(error)), 0.0)
             return True
         worker.give(message, objects)
         return True
@@ -162,11 +161,11 @@ class ResidentNode:
         if reply is None:
             how = self._pool.replace(worker)
             self._log(f"the worker of run {worker.run} ended ({how}) and is replaced")
-            reply = job and private.failure(job.proto, f"the client's worker ended ({how})")
+            reply = job and failure(job.proto, f"the client's worker ended ({how})")
         if reply is not None:
             self._push(worker.run, reply, seconds)
 
-    def _push(self, run: int, reply: private.Deflated, seconds: float) -> None:
+    def _push(self, run: int, reply: Deflated, seconds: float) -> None:
         try:
             self._retry(partial(self._link.push, run, reply, seconds))
         except StrangerError:
@@ -185,19 +184,27 @@ class ResidentNode:
 
     def _retry(self, request: Callable[[], V]) -> V:
         """Repeat a request until the SuperLink answers; it may take effect twice."""
-        wait, began = RETRY, time.monotonic()
+        began, wait, tries = time.monotonic(), waits(), 0
         while True:
             try:
                 found = request()
             except UnreachableError as error:
                 self._log(f"{why_not(error, self._options, True)}; trying again")
-                time.sleep(wait)
-                wait = min(1.5 * wait, LONGEST)
+                time.sleep(next(wait))
+                tries += 1
             else:
-                if wait > RETRY:
+                if tries:
                     away = time.monotonic() - began
                     self._log(f"the SuperLink answers again, after {away:.0f} s")
                 return found
+
+
+def waits() -> Iterator[float]:
+    """Seconds before a SuperLink that did not answer is tried again, without end."""
+    wait = RETRY
+    while True:
+        yield wait
+        wait = min(1.5 * wait, LONGEST)
 
 
 class Session:
@@ -214,27 +221,6 @@ class Session:
         with suppress(OSError):  # a full disk: the client's work will report it
             new.write_text(json.dumps({"superlink": self._superlink, "node": node}))
             new.replace(self._path)
-
-
-def unreachable(error: UnreachableError, superlink: str, connected: bool = False) -> str:
-    """Why a SuperLink cannot be reached, and what an operator can do about it.
-
-    `connected`: it was reached before, so both sides agree on TLS.
-    """
-    where, text = f"the SuperLink at {superlink}", str(error).lower()
-    if "mismatch" in text:
-        return (
-            f"{where} has a certificate for another name ({error}); list this name or address in "
-            "its subjectAltName"
-        )
-    if "certificate" in text:
-        return (
-            f"{where} has a certificate that is not trusted ({error}); renew it there, or "
-            "give the CA that signed it with --root-certificates"
-        )
-    if ("ssl" in text or "disconnected" in text) and not connected:
-        return f"{where} closes the connection ({error}); does only one side use TLS?"
-    return f"{where} does not answer ({error})"
 
 
 def why_not(error: Exception, options: Options, connected: bool = False) -> str:

@@ -1,0 +1,108 @@
+"""A connection to a SuperLink: its address, its certificates, and its errors as ours."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from flwr.supercore.error import ApiErrorCode, FlowerError
+
+from tunefree.errors import ConfigError
+
+
+class UnreachableError(Exception):
+    """The SuperLink does not answer."""
+
+
+class RefusedError(Exception):
+    """The SuperLink answers, and refuses the request."""
+
+
+class KnownKeyError(RefusedError):
+    """The SuperLink knows this key already, registered or unregistered since."""
+
+
+class StrangerError(RefusedError):
+    """The SuperLink does not know this node."""
+
+
+class RunOverError(Exception):
+    """The run of this request has ended."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise Flower's and HTTP's errors as ours."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        detail = FlowerError.from_json(error.response.text)
+        status = error.response.status_code
+        why = detail.message if detail else f"HTTP status {status}"
+        if detail is not None and detail.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
+            raise RunOverError(why) from error
+        if detail is not None and detail.code == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
+            raise KnownKeyError(why) from error
+        if status == httpx.codes.UNAUTHORIZED:
+            raise StrangerError("it does not know this node") from error
+        if status in (502, 503, 504):
+            raise UnreachableError(f"HTTP status {status}") from error
+        raise RefusedError(why) from error
+    except httpx.TransportError as error:
+        raise UnreachableError(str(error) or type(error).__name__) from error
+
+
+def unreachable(error: UnreachableError, superlink: str, connected: bool = False) -> str:
+    """Why a SuperLink cannot be reached, and what an operator can do about it.
+
+    `connected`: it was reached before, so both sides agree on TLS.
+    """
+    where, text = f"the SuperLink at {superlink}", str(error).lower()
+    if "mismatch" in text:
+        return (
+            f"{where} has a certificate for another name ({error}); list this name or address in "
+            "its subjectAltName"
+        )
+    if "certificate" in text:
+        return (
+            f"{where} has a certificate that is not trusted ({error}); renew it there, or "
+            "give the CA that signed it with --root-certificates"
+        )
+    if ("ssl" in text or "disconnected" in text) and not connected:
+        return f"{where} closes the connection ({error}); does only one side use TLS?"
+    return f"{where} does not answer ({error})"
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no connection can be made to."""
+    try:
+        url = httpx.URL(f"https://{address}")
+        fits = bool(url.host) and url.path == "/" and (url.port is None or 0 < url.port < 2**16)
+    except httpx.InvalidURL:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"--superlink '{address}' is not HOST:PORT, as in server.example.org:8000"
+        )
+
+
+def read_certificates(ca: Path | None) -> bytes | None:
+    if ca is None:
+        return None
+    what = "give the certificate of the CA that signed the SuperLink's certificate, as a PEM file"
+    try:
+        content = ca.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"--root-certificates '{ca}' cannot be read ({error.strerror}); {what}"
+        ) from error
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii")
+        )
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"--root-certificates '{ca}' contains no certificate; {what}") from None
+    return content

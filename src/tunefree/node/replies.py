@@ -1,0 +1,75 @@
+"""A server's nodes and their replies, without Flower's waits for replies that are incomplete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from flwr.app import Error, Message, Metadata
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+
+from tunefree.node.messages import Announced, announced, inflate
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+    from flwr.superlink.grid import HttpGrid  # a third of a node's memory if it were loaded there
+
+
+class Replies:
+    """The nodes' replies, each as soon as it is complete: none waits for another."""
+
+    def __init__(self, grid: HttpGrid) -> None:
+        self._grid = grid
+        # replies that are not complete yet, by the message that they answer
+        self._partial: dict[str, tuple[Announced, dict[str, bytes]]] = {}
+
+    def nodes(self) -> dict[int, str]:
+        """The nodes that are connected, and since when."""
+        return {node.node_id: node.last_activated_at for node in self._grid.get_nodes()}
+
+    def pull(self, numbers: Collection[str]) -> list[Message]:
+        """The complete replies to these messages; an error for one that was interrupted."""
+        client, node = self._grid._runtime_client, self._grid.node
+        run = self._grid.run.run_id
+        self._partial = {n: each for n, each in self._partial.items() if n in numbers}
+        if asked := [number for number in numbers if number not in self._partial]:
+            response = client.PullMessages(PullAppMessagesRequest(message_ids=asked))
+            found = zip(response.messages_list, response.message_object_trees, strict=True)
+            for proto, tree in found:
+                self._partial[proto.metadata.reply_to_message_id] = (announced(proto, tree), {})
+        come = []
+        for number, (reply, objects) in list(self._partial.items()):
+            for name in [name for name in reply.objects if name not in objects]:
+                request = PullObjectRequest(node=node, run_id=run, object_id=name)
+                response = client.PullObject(request)
+                if not response.object_available:
+                    break
+                objects[name] = response.object_content
+            if len(objects) == len(reply.objects):
+                del self._partial[number]
+                client.ConfirmMessageReceived(
+                    ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=reply.id)
+                )
+                come.append(inflate(reply.id, objects))
+            elif not response.object_found:
+                del self._partial[number]
+                come.append(interrupted(number, run, node.node_id))
+        return come
+
+
+def interrupted(number: str, run: int, server: int) -> Message:
+    """The error that replaces a reply whose objects never arrived."""
+    about = Metadata(run, "", server, server, number, "", time.time(), 0, SYSTEM_MESSAGE_TYPE)
+    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload was interrupted")
+    return make_message(about, error=error)
+
+
+def of_grid(grid: Grid) -> Replies | None:
+    from flwr.superlink.grid import HttpGrid
+
+    return Replies(grid) if isinstance(grid, HttpGrid) else None

@@ -1,0 +1,34 @@
+"""A run's identity: the settings and fingerprints that a resumed run shares with its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """What differs, a clause for each setting; None stands for one that was not given.
+
+    >>> changes({"seed": 0, "option": {"eta": 0.1}}, {"seed": 1, "option": {}})
+    ['seed was 0, and now it is 1', 'option.eta was 0.1, and now it is not given']
+    """
+    old, new = flat(before), flat(now)
+    return [
+        f"{key} was {shown(old.get(key))}, and now it is {shown(new.get(key))}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
+    ]
+
+
+def flat(identity: Mapping[str, object]) -> dict[str, object]:
+    """The entries of an identity, those of tables under keys of their own."""
+    found: dict[str, object] = {}
+    for key, value in identity.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": each for name, each in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def shown(value: object) -> str:
+    return "not given" if value is None else str(value) or "none"
