@@ -18,7 +18,7 @@ from flwr.superlink.grid import HttpGrid
 
 from tunefree.errors import ConfigError
 from tunefree.flower import transport
-from tunefree.flower.transport import Transport
+from tunefree.flower.transport import Sent, Transport
 from tunefree.node import faster
 from tunefree.node.messages import deflate
 from tunefree.node.replies import Replies
@@ -33,8 +33,12 @@ class Grid:
     def push_messages(self, messages: list[Message]) -> list[str | None]:
         return ["a", *([None] * (len(messages) - 1))]
 
-    def pull_messages(self, numbers: list[str]) -> list[str]:
-        return [f"reply to {number}" for number in numbers]
+    def pull_messages(self, numbers: list[str]) -> list[Any]:
+        return [reply_to(number, "reply") for number in numbers]
+
+
+def reply_to(number: str, kind: str) -> Any:
+    return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=number), kind=kind)
 
 
 class Sessions:
@@ -46,8 +50,8 @@ class Sessions:
     def nodes(self) -> dict[int, str]:
         return {7: self.since}
 
-    def pull(self, numbers: list[str]) -> list[str]:
-        return [f"fast reply to {number}" for number in numbers]
+    def pull(self, numbers: list[str]) -> list[Any]:
+        return [reply_to(number, "fast reply") for number in numbers]
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, offer: Any) -> Any:
@@ -58,28 +62,32 @@ def offered(monkeypatch: pytest.MonkeyPatch, offer: Any) -> Any:
     return Transport(cast("Any", Grid()))
 
 
-def messages(count: int) -> list[Message]:
+def sent_by(ours: Transport, nodes: int) -> dict[str, Sent]:
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
-    return [Message(RecordDict(), 7, "query") for _ in range(count)]
+    return ours.send({node: RecordDict() for node in range(7, 7 + nodes)}, "query")
+
+
+def taken(ours: Transport, waiting: dict[str, str]) -> list[tuple[str, str]]:
+    return [(each, cast("Any", reply).kind) for each, reply in ours.take(waiting)]
 
 
 def test_without_an_offer_the_public_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = offered(monkeypatch, None)
-    sent, failed = ours.send(messages(2))
-    assert sent is not None
-    assert failed is None
-    assert (sent.number, sent.node, ours.gone(sent)) == ("a", 7, False)
-    assert ours.pull(["a"]) == ["reply to a"]
+    sent = sent_by(ours, nodes=2)  # of which the grid takes one
+    assert list(sent) == ["a"]
+    assert (sent["a"].node, ours.gone(sent["a"])) == (7, False)
+    waiting = {"a": "mine"}
+    assert taken(ours, waiting) == [("mine", "reply")]
+    assert waiting == {}
 
 
 def test_an_offer_is_used_and_a_node_that_reconnected_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours = offered(monkeypatch, Sessions)
-    (sent,) = ours.send(messages(1))
-    assert sent is not None
+    sent = sent_by(ours, nodes=1)["a"]
     assert not ours.gone(sent)
-    assert ours.pull(["a"]) == ["fast reply to a"]
+    assert taken(ours, {"a": "mine"}) == [("mine", "fast reply")]
     cast("Any", ours)._faster.since = "one o'clock"
     assert ours.gone(sent)
 
@@ -91,7 +99,7 @@ def test_an_offer_for_another_flower_is_reported_in_one_line(
         raise ConfigError("flwr = 1.99.0 was not tested")
 
     ours = offered(monkeypatch, refuses)
-    assert ours.pull(["a"]) == ["reply to a"]
+    assert taken(ours, {"a": "mine"}) == [("mine", "reply")]
     assert caplog.messages == [
         "flwr = 1.99.0 was not tested; replies come through Flower's public API, which is slower"
     ]

@@ -11,7 +11,6 @@ from tunefree.core import Algorithm, Vec
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Samples
 from tunefree.errors import FleetError
-from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
@@ -87,13 +86,12 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
-        members = Members(fleet, settings, self._facts)
+        members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**members.facts())
-        clock = LiveClock(fleet, members, own, settings.concurrency, settings.seed)
         loop = synchronous if settings.schedule == "synchronous" else buffered
         theta0, opening = self.objective.theta0, settings.opening
         return Training(
-            lambda _, after: loop(fleet, members, clock, theta0, opening, after),
+            lambda _, after: loop(fleet, members, members, theta0, opening, after),
             lambda _: fleet,
             members,
             self.objective,

@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 
 from tunefree.core import OpeningDown, Vec
 from tunefree.errors import FleetError, WireError
@@ -57,13 +57,9 @@ class GridFleet:
     ) -> None:
         """`by_epochs`: local work is given in epochs, so that clients must be sent K."""
         self.nodes, self.states = nodes, ledger
-        self._transport, self._theta0, self._run, self._by_epochs = (
-            transport,
-            theta0,
-            run,
-            by_epochs,
-        )
+        self._transport, self._theta0, self._run = transport, theta0, run
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
+        self._by_epochs = by_epochs
         self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
         self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on its own samples
@@ -89,68 +85,58 @@ class GridFleet:
             done += [reply for _, reply in self.overdue(enough=usable(done, counted) >= least)]
             if come or self.in_flight:
                 pace.rest(come)
-        if 0 < usable(done, counted) < least:
-            self.give_up(jobs[0].t, [reply for reply in done if reply.key in counted])
+        self.require(len(counted), [reply for reply in done if reply.key in counted], jobs[0].t)
         return done
 
-    def give_up(self, t: int, done: Sequence[Done]) -> NoReturn:
-        """Stop the run: there are fewer replies than a step needs."""
-        reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
-        raise FleetError(
-            f"{sum(not d.fault for d in done)} usable replies came at t = {t}, fewer than at_least "
-            f"= {self._at_least} ({reasons}); start the run again, and it resumes after its last "
-            "step"
-        )
+    def require(self, most: int, done: Sequence[Done], t: int) -> None:
+        """Stop the run if usable replies came, but fewer than a step of at most so many needs."""
+        good = sum(not reply.fault for reply in done)
+        if 0 < good < min(self._at_least, most):
+            reasons = "; ".join(f"client {d.key[0]}: {d.fault}" for d in done if d.fault)
+            raise FleetError(
+                f"{good} usable replies came at t = {t}, fewer than at_least = {self._at_least} "
+                f"({reasons}); start the run again, and it resumes after its last step"
+            )
 
     def send(self, jobs: Sequence[Job]) -> list[Done]:
         """Send the jobs; returns a fault for each that could not be sent."""
         nodes, late = self.nodes.connected(), self.late
-        there = [job for job in jobs if job.client in nodes and job.client not in late]
-        ttl = self._deadline * DEADLINES
-        messages = [
-            Message(self._packed(job), nodes[job.client], MessageType.TRAIN, ttl=ttl)
-            for job in there
-        ]
-        new = [
-            Flying(job, sent)
-            for job, sent in zip(there, self._transport.send(messages), strict=True)
-            if sent
-        ]
-        self._flying |= {each.sent.number: each for each in new}
-        gone = {job.key for job in jobs} - {each.job.key for each in new}
+        there = {nodes[job.client]: job for job in jobs if job.client in nodes.keys() - late.keys()}
+        downs = {id(job.down): job.down for job in there.values()}  # mostly one for all
+        encoded = {each: encode(down) for each, down in downs.items()}
+        contents = {n: pack(self._envelope(job), encoded[id(job.down)]) for n, job in there.items()}
+        sent = self._transport.send(contents, MessageType.TRAIN, ttl=self._deadline * DEADLINES)
+        new = {number: Flying(there[each.node], each) for number, each in sent.items()}
+        self._flying |= new
+        went = {each.job.key for each in new.values()}
         return [
             failed(job, LATE if job.client in late else NOT_THERE)
             for job in jobs
-            if job.key in gone
+            if job.key not in went
         ]
 
-    def _packed(self, job: Job) -> Any:
-        """A job as a message; N counts a client that is about to join."""
+    def _envelope(self, job: Job) -> Envelope:
+        """The words beside a job's download; N counts a client that is about to join."""
         ledger = self.states
-        ack = None if job.stage == "opening" else ledger.ack(job.client)
-        envelope = Envelope(
+        return Envelope(
             run=self._run,
             client=job.client,
             N=max(ledger.N, job.client + 1),
             stage=job.stage,
             t=job.t,
             exchange=job.exchange,
-            ack=key_text(ack),
+            ack=key_text(None if job.stage == "opening" else ledger.ack(job.client)),
             K=ledger.algo.sys.K if self._by_epochs else 0,
         )
-        return pack(envelope, encode(job.down))
 
     def fetch(self) -> list[tuple[Job, Done]]:
         """The jobs whose replies have arrived; they are no longer in flight."""
         come, now = [], time.monotonic()
-        for message in self._transport.pull(self._flying):
-            each = self._flying.pop(message.metadata.reply_to_message_id, None)
-            if each is None:
-                continue
+        for (job, sent, overdue), message in self._transport.take(self._flying):
             if not message.has_error():
-                self._took[each.job.client] = now - each.sent.when
-            if not each.overdue:
-                come.append((each.job, self._read(message, each.job)))
+                self._took[job.client] = now - sent.when
+            if not overdue:
+                come.append((job, self._read(message, job)))
         return come
 
     def overdue(self, enough: bool = True) -> list[tuple[Job, Done]]:
@@ -201,27 +187,27 @@ class GridFleet:
             return failed(job, str(error))
         return Done(job.key, up, answer.n, answer.drawn)
 
-    def scores(self, theta: Vec) -> dict[str, float]:
-        """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
-        content = pack(None, encode(OpeningDown(theta)))
-        late = self.late
-        asked = {c: node for c, node in self.nodes.connected().items() if c not in late}
-        messages = [Message(content, node, MessageType.EVALUATE) for node in asked.values()]
-        sent = zip(asked, self._transport.send(messages), strict=True)
-        waiting = {each.number: (client, each) for client, each in sent if each}
-        found: dict[int, Mapping[str, float]] = {}
+    def ask(self, contents: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict]:
+        """Send these clients a message each; returns the answers that come before the deadline."""
+        nodes, late = self.nodes.connected(), self.late
+        asked = {nodes[client]: client for client in contents if client in nodes.keys() - late}
+        waiting = self._transport.send({n: contents[c] for n, c in asked.items()}, kind)
+        answers: dict[int, RecordDict] = {}
         end, pace = time.monotonic() + self._deadline, Pace(longest=1.0)
         while waiting and time.monotonic() < end:
-            come = self._transport.pull(waiting)
-            for reply in come:
-                client, _ = waiting.pop(reply.metadata.reply_to_message_id)
-                if not reply.has_error() and "scores" in reply.content:
-                    found[client] = dict(cast("Any", reply.content["scores"]))
-            waiting = {n: each for n, each in waiting.items() if not self._transport.gone(each[1])}
+            come = self._transport.take(waiting)
+            answers |= {asked[to.node]: reply.content for to, reply in come if reply.has_content()}
+            waiting = {n: sent for n, sent in waiting.items() if not self._transport.gone(sent)}
             if waiting:
                 pace.rest(come)
-        self.by_client = found
-        return spread(found)
+        return answers
+
+    def scores(self, theta: Vec) -> dict[str, float]:
+        """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
+        question = dict.fromkeys(self.nodes.connected(), pack(None, encode(OpeningDown(theta))))
+        answers = self.ask(question, MessageType.EVALUATE).items()
+        self.by_client = {c: dict(cast("Any", a["scores"])) for c, a in answers if "scores" in a}
+        return spread(self.by_client)
 
     def close(self) -> None:
         """Nothing to stop: the connection is Flower's."""

@@ -1,15 +1,20 @@
-"""Who takes part in a deployment: the connected clients. New clients, and those that lost their
-state, run the opening while the others run a step, and take part from the next step on.
+"""Who takes part in a deployment, in real time: the connected clients.
+
+New clients, and those that lost their state, run the opening while the others run a step, and take
+part from the next step on. A buffer is full when S replies have actually arrived.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tunefree.core import Algorithm, Generator, Server, stream
+from tunefree.core import Algorithm, Generator, Message, Server, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
+from tunefree.flower.pace import Pace
+from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
 from tunefree.settings import Settings
@@ -18,17 +23,26 @@ SHOWN = 5  # reasons, and clients of each, in an error
 
 
 class Members:
-    """The clients that have joined, by number, and those that are joining."""
+    """The clients that have joined, by number, and those that are joining; also a run's clock.
+
+    For a buffer, always `concurrency` jobs are in flight. Those in flight when the server stops
+    are dropped: their clients keep their old states.
+    """
 
     def __init__(
         self,
         fleet: GridFleet,
         settings: Settings,
+        wait: float,
         describe: Callable[[Algorithm], Mapping[str, object]],
     ) -> None:
-        """`describe` returns the facts that depend on how many clients there are."""
+        """`describe` returns the facts that depend on how many clients there are.
+
+        `wait`: seconds after which a step of a buffer goes on with the replies that have come.
+        """
         self._fleet, self._nodes, self._ledger = fleet, fleet.nodes, fleet.states
-        self._settings, self._describe = settings, describe
+        self._settings, self._wait, self._describe = settings, wait, describe
+        self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
         self._noted: Mapping[str, object] = {}
 
@@ -118,6 +132,59 @@ class Members:
             f"({listed or 'no client is connected'}); correct this, and start the run again to "
             "resume it"
         )
+
+    def wait_for(self, clients: Sequence[int], trips: int) -> float:
+        return 0.0
+
+    def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
+        """Nothing to replay: time is real."""
+
+    def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
+        """S usable replies, or fewer if no other client can be asked; further ones wait."""
+        fleet, S, arrived = self._fleet, self.algo.sys.S, self._arrived
+        by_key = {job.key: job for job in joining}
+        joined = [(by_key[done.key], done) for done in fleet.send(joining)]
+        absent: list[Absence] = []
+        downloads, end, pace = 0, time.monotonic() + self._wait, Pace(longest=1.0)
+        while len(arrived) < S and time.monotonic() < end:
+            idle = self._askable(t, downloads, {each.client for each in absent})
+            downloads += self._send(t, downs[t], idle)
+            come = [*fleet.fetch(), *fleet.overdue()]
+            for job, done in come:
+                if job.stage == "opening":
+                    joined.append((job, done))
+                elif done.fault:
+                    absent.append(Absence(0, job.client, done.fault))
+                else:
+                    arrived[job.client] = (job, done)
+            nobody_left = not idle and not self._working()
+            if nobody_left and (arrived or absent):
+                break
+            if come or len(arrived) < S:
+                pace.rest(come)
+        jobs, replies = self._take(S)
+        fleet.require(S, replies, t)
+        return Buffer(0.0, jobs, replies, downloads, (), tuple(absent), joined)
+
+    def _askable(self, t: int, downloads: int, absent: Collection[int]) -> list[int]:
+        """The clients that could be asked now, in random order; none twice in a step."""
+        working = {job.client for job in self._working()}
+        idle = self.idle({*working, *self._arrived, *absent})
+        return mixed(stream(self._settings.seed, "dispatch", t, downloads), idle, self.odds)
+
+    def _send(self, t: int, down: Message, idle: Sequence[int]) -> int:
+        """Send the model to as many of these clients as there is room for; returns to how many."""
+        room = (self._settings.concurrency or self.algo.sys.S) - len(self._working())
+        jobs = [Job(client, t, "round", 0, down) for client in idle[: max(0, room)]]
+        return len(jobs) - len(self._fleet.send(jobs))
+
+    def _working(self) -> list[Job]:
+        return [job for job in self._fleet.in_flight if job.stage == "round"]
+
+    def _take(self, S: int) -> tuple[list[Job], list[Done]]:
+        """Up to S of the replies that have arrived, in client order."""
+        taken = [self._arrived.pop(client) for client in sorted(list(self._arrived)[:S])]
+        return [job for job, _ in taken], [done for _, done in taken]
 
 
 def mixed(rng: Generator, clients: list[int], odds: Odds) -> list[int]:

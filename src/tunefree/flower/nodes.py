@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, MessageType, RecordDict
 
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
@@ -56,8 +56,7 @@ class Nodes:
 
     def _hear(self) -> None:
         """Read the answers of nodes that were asked."""
-        for reply in self._transport.pull(self._asked):
-            node = self._asked.pop(reply.metadata.reply_to_message_id).node
+        for (node, *_), reply in self._transport.take(self._asked):
             if reply.has_error():
                 self.refused[node] = last_line(reply.error.reason)
                 continue
@@ -71,11 +70,10 @@ class Nodes:
         since = time.monotonic() - AGAIN
         self._asked = {number: sent for number, sent in self._asked.items() if sent.when > since}
         question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
-        messages = [
-            Message(question, node, MessageType.QUERY)
-            for node in sorted(unknown - {sent.node for sent in self._asked.values()})
-        ]
-        self._asked |= {sent.number: sent for sent in self._transport.send(messages) if sent}
+        asked = unknown - {sent.node for sent in self._asked.values()}
+        self._asked |= self._transport.send(
+            dict.fromkeys(sorted(asked), question), MessageType.QUERY
+        )
 
     def connected(self) -> dict[int, int]:
         """Client -> node, of the connected clients that have a number."""

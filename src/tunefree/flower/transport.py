@@ -6,22 +6,22 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from tunefree.errors import ConfigError
 
+V = TypeVar("V")
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 FRESH = 1.0  # seconds before the list of connected nodes is fetched again
 FASTER = "tunefree.grid"  # the entry point of packages that know a faster way than Flower's API
 
 
 class Sent(NamedTuple):
-    """A message that a node was sent: its number, that node, the node's session, and when."""
+    """To which node a message was sent, in which of the node's sessions, and when."""
 
-    number: str
     node: int
     session: str | None
     when: float
@@ -55,23 +55,27 @@ class Transport:
             self._until = time.monotonic() + FRESH
         return self._nodes
 
-    def send(self, messages: Sequence[Message]) -> list[Sent | None]:
-        """Send the messages; None for one that could not be sent."""
-        if not messages:
-            return []
+    def send(
+        self, contents: Mapping[int, RecordDict], kind: str, ttl: float | None = None
+    ) -> dict[str, Sent]:
+        """Send each node its message; returns those that could be sent, by message number."""
+        if not contents:
+            return {}
         sessions, now = self.nodes(), time.monotonic()
-        numbers = self._grid.push_messages(messages)
-        nodes = [message.metadata.dst_node_id for message in messages]
-        return [
-            Sent(number, node, sessions.get(node), now) if number else None
-            for number, node in zip(numbers, nodes, strict=True)
-        ]
+        messages = [Message(content, node, kind, ttl=ttl) for node, content in contents.items()]
+        return {
+            number: Sent(node, sessions.get(node), now)
+            for number, node in zip(self._grid.push_messages(messages), contents, strict=True)
+            if number
+        }
 
-    def pull(self, numbers: Collection[str]) -> list[Message]:
-        """The replies to these messages that have arrived."""
-        if not numbers:
+    def take(self, waiting: dict[str, V]) -> list[tuple[V, Message]]:
+        """The replies that have arrived, each with what waited for it, which waits no longer."""
+        if not waiting:
             return []
-        return list((self._faster.pull if self._faster else self._grid.pull_messages)(numbers))
+        pull = self._faster.pull if self._faster else self._grid.pull_messages
+        replies = {reply.metadata.reply_to_message_id: reply for reply in pull(list(waiting))}
+        return [(waiting.pop(n), reply) for n, reply in replies.items() if n in waiting]
 
     def gone(self, sent: Sent) -> bool:
         """Whether its node has disconnected; one that reconnected no longer has the message."""
