@@ -19,9 +19,8 @@ from flwr.app import Message
 from tests.flower.nodes import Nodes, build_model, config, load_test
 from tunefree.cli import main
 from tunefree.flower.federation import Federation
-from tunefree.flower.live import Live
 from tunefree.flower.pace import Pace
-from tunefree.flower.status import status
+from tunefree.flower.status import Live, status
 
 
 def federation(nodes: Nodes) -> Federation:

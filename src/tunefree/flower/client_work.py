@@ -17,7 +17,6 @@ from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, RunConfig, settings_from
-from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
@@ -70,8 +69,7 @@ class ClientSide:
         return objective, data
 
     def _algorithm(self, N: int, K: int) -> Algorithm:
-        now = self.given.at(N)
-        return registry.configure(now, now.system_of(K), self.objective[0].shapes, self._make)
+        return self.given.algorithm(N, K, self.objective[0].shapes, self._make)
 
     def oracle_of(self, job: Job) -> DataOracle:
         (objective, data), settings = self.objective, self.settings

@@ -15,7 +15,7 @@ from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.run_file import open_file, refuse_impossible
+from tunefree.flower.run_file import Plan
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
@@ -47,8 +47,8 @@ class Federation:
     ) -> None:
         self.waiting = True  # for its clients
         self._given = given = settings_from(run_config)
-        self._make, self._settings = make, given.first()
-        module = seeded(build_model, self._settings.seed)
+        self._settings = settings = given.first()
+        module = seeded(build_model, settings.seed)
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
@@ -56,21 +56,18 @@ class Federation:
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes
-        self.objective = Objective(module, task.loss, "cpu", self._settings.kernels)
+        self.objective = Objective(module, task.loss, "cpu", settings.kernels)
         if self._test is not None:
             self.objective.check(self._test)
-        refuse_impossible(given, self.objective, make)
-        self._record = open_file(given, self.objective, make)
-        facts, transport = self._record.facts(), Transport(grid)
+        self._plan = Plan(given, self.objective, make)
+        self._plan.refuse_impossible()
+        self._record = self._plan.open()
+        facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         self.nodes = Nodes(transport, facts.names, facts.sizes)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
-            transport,
-            self.nodes,
-            Ledger(self._algorithm, self.objective.theta0, self._record.vectors),
-            self.objective.theta0,
-            facts.federation,
-            given.own,
-            by_epochs=self._settings.local_epochs > 0,
+            transport, self.nodes, ledger, theta0, facts.federation, given.own, by_epochs
         )
 
     def run(self) -> Training:
@@ -102,9 +99,9 @@ class Federation:
 
     def _algorithm(self, N: int) -> Algorithm:
         """The algorithm while N clients are registered."""
-        now = self._given.at(N)
-        sys = now.system_for(self.nodes.sizes(N) if now.local_epochs else ())
-        return registry.configure(now, sys, self.objective.shapes, self._make)
+        epochs = self._settings.local_epochs
+        K = self._given.at(N).system_for(self.nodes.sizes(N)).K if epochs else 1
+        return self._plan.algorithm(N, K)
 
     def _facts(self, algo: Algorithm) -> dict[str, object]:
         """The facts that depend on how many clients there are."""

@@ -45,6 +45,7 @@ class Members:
         self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
         self._noted: Mapping[str, object] = {}
+        self._noted_for = (-1, -1)  # how many clients had joined, and had a number
 
     @property
     def algo(self) -> Algorithm:
@@ -111,6 +112,9 @@ class Members:
         )
 
     def facts(self) -> Mapping[str, object]:
+        if self._noted_for == (counts := (self._ledger.N, len(self._nodes.names))):
+            return {}
+        self._noted_for = counts
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
         if self._settings.local_epochs or self._settings.sampling != "uniform":
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))

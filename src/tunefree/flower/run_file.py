@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tunefree.core import Algorithm, about, text_of
 from tunefree.errors import ConfigError
@@ -43,43 +43,86 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    objective = Objective(module, loss or default_loss(0), "cpu", "plain")
-    refuse_impossible(given, objective, make)
+    plan = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    plan.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
-        refuse_another(path, given, objective, make)
+        plan.refuse_another(path)
     return settings.rounds
 
 
-def refuse_impossible(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> None:
-    """Refuse what cannot run before anything is written, sent or started."""
-    algo = algorithm(given, objective, make)
-    check(given.first().scheduling, algo)
-    if len(algo.opening()) > 1:
-        raise ConfigError(
-            f"{about(algo).title} has an opening of several exchanges; a deployed run allows only "
-            "one"
+class Plan(NamedTuple):
+    """A run before its clients are known: its settings, its first model and its method."""
+
+    given: RunConfig
+    objective: Objective
+    make: MakeAlgorithm | None
+
+    def algorithm(self, N: int, K: int = 1) -> Algorithm:
+        """The algorithm for N clients; K counts only with local epochs."""
+        return self.given.algorithm(N, K, self.objective.shapes, self.make)
+
+    @property
+    def smallest(self) -> Algorithm:
+        """The algorithm for as few clients as the run may start with."""
+        return self.algorithm(max(self.given.own.clients, self.given.per_round))
+
+    def refuse_impossible(self) -> None:
+        """Refuse what cannot run before anything is written, sent or started."""
+        algo = self.smallest
+        check(self.given.first().scheduling, algo)
+        if len(algo.opening()) > 1:
+            raise ConfigError(
+                f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
+                "only one"
+            )
+
+    def open(self) -> Record:
+        """The run file; a run that was started in it must be this one, except for its rounds."""
+        settings, now = self.given.first(), self.identity
+        path = Path(settings.out)
+        facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
+        if has_started(path):
+            self.refuse_another(path)
+            return open_record(path, facts, settings.rounds, now)
+        for end in ("", "-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        return open_record(path, facts, settings.rounds)
+
+    def refuse_another(self, path: Path) -> None:
+        """Refuse to resume another run than this; only its rounds may change, if its steps allow.
+
+        A run that has diverged is refused for that reason.
+        """
+        now, rounds = self.identity, self.given.first().rounds
+        with closing(Record.open(path)) as record:
+            facts, state = record.facts(), record.state
+        anew = (
+            "start a new run: with another `out`, with another --folder of `tunefree flower up`, "
+            "or after moving this file away"
         )
+        if facts.identity.keys() != now.keys():
+            problem = f"'{path}' was started by an earlier tunefree or elsewhere"
+            raise ConfigError(f"{problem}, and cannot be resumed here", anew)
+        model = "its first model was another one (`build_model` has changed)"
+        found = [model if MODEL in each else each for each in changes(facts.identity, now)]
+        if found and state != "diverged":
+            problem = f"'{path}' cannot be resumed: {'; '.join(found)}"
+            raise ConfigError(problem, f"change it back, or {anew}")
+        before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
+        earlier = self._replace(given=self.given._replace(given=before))
+        registry.check_rounds(earlier.smallest, self.smallest)
+        check_resumable(path, rounds, now)
 
-
-def algorithm(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Algorithm:
-    """The algorithm for as few clients as the run may start with."""
-    settings = given.at(max(given.own.clients, given.per_round))
-    return registry.configure(settings, settings.system_of(1), objective.shapes, make)
-
-
-def open_file(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Record:
-    """The run file; a run that was started in it must be the same one, except for its rounds."""
-    settings = given.first()
-    path = Path(settings.out)
-    now = identity(given, objective, make)
-    facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
-    if has_started(path):
-        refuse_another(path, given, objective, make)
-        return open_record(path, facts, settings.rounds, now)
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    return open_record(path, facts, settings.rounds)
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must have in common with its start."""
+        settings = self.given.first()
+        chosen = {name: getattr(settings, name) for name in SAME}
+        if self.make is not None:
+            chosen["algorithm"] = text_of(self.make)
+        model = fingerprint(self.objective.theta0.numpy())
+        return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
 
 
 def has_started(path: Path) -> bool:
@@ -90,37 +133,3 @@ def has_started(path: Path) -> bool:
         return True
     with closing(Record.open(path)) as record:
         return record.last() is not None or record.facts().door != "flower"
-
-
-def refuse_another(
-    path: Path, given: RunConfig, objective: Objective, make: MakeAlgorithm | None
-) -> None:
-    """Refuse to resume a run as another one; only its rounds may change, if its steps allow it."""
-    now, rounds = identity(given, objective, make), given.first().rounds
-    with closing(Record.open(path)) as record:
-        facts, state = record.facts(), record.state
-    anew = (
-        "start a new run: with another `out`, with another --folder of `tunefree flower up`, or "
-        "after moving this file away"
-    )
-    if facts.identity.keys() != now.keys():
-        problem = f"'{path}' was started by an earlier tunefree or elsewhere"
-        raise ConfigError(f"{problem}, and cannot be resumed here", anew)
-    model = "its first model was another one (`build_model` has changed)"
-    found = [model if MODEL in each else each for each in changes(facts.identity, now)]
-    if found and state != "diverged":
-        problem = f"'{path}' cannot be resumed: {'; '.join(found)}"
-        raise ConfigError(problem, f"change it back, or {anew}")
-    before = given.for_rounds(facts.system.get("T", rounds))
-    registry.check_rounds(*(algorithm(each, objective, make) for each in (before, given)))
-    check_resumable(path, rounds, now)
-
-
-def identity(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> dict[str, Any]:
-    """What a resumed run must have in common with its start."""
-    settings = given.first()
-    chosen = {name: getattr(settings, name) for name in SAME}
-    if make is not None:
-        chosen["algorithm"] = text_of(make)
-    model = fingerprint(objective.theta0.numpy())
-    return {**chosen, "per_round": given.given.get("per_round"), MODEL: model}

@@ -50,7 +50,7 @@ def server_app(
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:
         from tunefree.flower.federation import Federation
-        from tunefree.flower.live import Live
+        from tunefree.flower.status import Live
 
         log.addFilter(without_traceback)
         with Live(Path(str(context.run_config.get("out", OUT)))) as live:

@@ -7,7 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
+from tunefree.core import Algorithm
 from tunefree.errors import ConfigError
+from tunefree.geometry import Shapes
+from tunefree.methods import registry
+from tunefree.run.assemble import MakeAlgorithm
 from tunefree.settings import Deployment, Settings, deployed, load
 
 Builder: TypeAlias = Callable[[], nn.Module]
@@ -31,6 +35,11 @@ class RunConfig(NamedTuple):
             )
         return load(None, {**OWN, **self.given, "clients": N})
 
+    def algorithm(self, N: int, K: int, shapes: Shapes, make: MakeAlgorithm | None) -> Algorithm:
+        """The algorithm for N clients; with local epochs, of K local steps in the mean."""
+        now = self.at(N)
+        return registry.configure(now, now.system_of(K), shapes, make)
+
     def first(self) -> Settings:
         """All settings before any client is registered; the number of clients is a placeholder."""
         return self.at(max(1, self.per_round))
@@ -40,10 +49,6 @@ class RunConfig(NamedTuple):
         """Whether the server must know how many samples each client has."""
         settings = self.first()
         return bool(settings.local_epochs) or settings.sampling == "examples"
-
-    def for_rounds(self, T: int) -> RunConfig:
-        """The same settings for T rounds."""
-        return self._replace(given={**self.given, "rounds": T})
 
     @property
     def per_round(self) -> int:

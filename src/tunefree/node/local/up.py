@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunefree.errors import ConfigError, FleetError
-from tunefree.flower.live import live_path
+from tunefree.flower.status import live_path
 from tunefree.flower.log import Log
 from tunefree.flower.serverapp import OUT
 from tunefree.node.local.app import check, run_config
