@@ -33,8 +33,7 @@ from statistics import median
 from typing import Any
 
 from tunefree.flower.new_app import new_app
-from tunefree.node.local.federation import Local
-from tunefree.node.local.runs import LocalRun
+from tunefree.node.local.federation import Local, LocalRun
 
 KINDS = ("ours", "stock", "plain")
 STEPS, BATCH = 5, 16

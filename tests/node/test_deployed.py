@@ -23,11 +23,9 @@ import tunefree
 from tunefree.flower.new_app import new_app
 from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
-from tunefree.node.keys import node_key
-from tunefree.node.local.certificates import certificates
-from tunefree.node.local.federation import Local
-from tunefree.node.local.processes import end_group, end_helpers
-from tunefree.node.local.runs import LocalRun, StockRun
+from tunefree.node.keys import certificates, node_key
+from tunefree.node.local.federation import Local, LocalRun, StockRun
+from tunefree.node.local.processes import end_all
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
@@ -241,9 +239,8 @@ def workers_of(node: int) -> list[int]:
 def kill_link(local: Local) -> None:
     """Kill the SuperLink and its ServerApp at once, as a power cut would."""
     assert local.link is not None
-    end_group(local.link, signal.SIGKILL)
+    end_all([local.link.pid], [local.port], [signal.SIGKILL])
     local.link.wait()
-    end_helpers(signal.SIGKILL, {local.port})
 
 
 @slow

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 import tunefree.core
 from tunefree.flower.transport import FASTER
-from tunefree.node import faster, versions
+from tunefree.node import NEEDS, faster
 
 ROOT = Path(tunefree.core.__file__).parent
 PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
@@ -52,7 +52,7 @@ def test_only_our_node_uses_what_flower_does_not_publish(file: Path) -> None:
     users = {name for name in imports(source) if name.startswith("tunefree.node")}
     if place.startswith("node/"):
         needs = beyond_public(source)
-        assert not needs or file.stem in versions.NEEDS, "versions.py must check its names"
+        assert not needs or file.stem in NEEDS, "node/__init__.py must check its names"
         return
     assert not users or place in USERS
     if any(name.split(".")[0] == "flwr" for name in imports(source)):
@@ -75,7 +75,7 @@ def test_up_needs_no_hidden_names_to_start() -> None:
     )
     modules = done.stdout.split()
     assert "tunefree.node.local.federation" in modules
-    assert not {f"tunefree.node.{name}" for name in versions.NEEDS} & set(modules)
+    assert not {f"tunefree.node.{name}" for name in NEEDS} & set(modules)
 
 
 def test_a_server_app_finds_our_faster_replies() -> None:

@@ -139,7 +139,7 @@ def up_command(args: argparse.Namespace) -> int:
 
 
 def node_command(args: argparse.Namespace) -> int:
-    from tunefree.node.versions import require
+    from tunefree.node import require
 
     require()
     if args.insecure and (args.root_certificates or args.key):
@@ -158,7 +158,7 @@ def node_command(args: argparse.Namespace) -> int:
 
 
 def register_command(args: argparse.Namespace) -> int:
-    from tunefree.node.versions import require
+    from tunefree.node import require
 
     require()
     from tunefree.node.connection import (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
 from tunefree.errors import ConfigError
 
@@ -31,6 +33,16 @@ class StrangerError(RefusedError):
 
 class RunOverError(Exception):
     """The run of this request has ended."""
+
+
+def connect(
+    kind: Any, name: str, address: str, insecure: bool, ca: Path | None, also: Sequence[Any] = ()
+) -> Any:
+    """A client of one of the SuperLink's APIs, for the program of this name."""
+    check_address(address)
+    interceptors = [RuntimeVersionHttpInterceptor(component_name=name), *also]
+    certificates = read_certificates(ca)
+    return kind.from_server_address(address, insecure, certificates, interceptors=interceptors)
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from flwr.proto.control_pb2 import (
 )
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
 from tunefree.flower.log import without_colours
 from tunefree.node.apps import bundle
-from tunefree.node.connection import RefusedError, check_address, plain_errors, read_certificates
+from tunefree.node.connection import RefusedError, connect, plain_errors
 from tunefree.node.keys import load_public_key
 
 UNREGISTERED = "unregistered"  # the status of a node whose key was revoked
@@ -40,11 +39,7 @@ class Control:
     """A connection to a SuperLink's control API."""
 
     def __init__(self, address: str, insecure: bool, ca: Path | None) -> None:
-        check_address(address)
-        version = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
-        self._client = ControlHttpClient.from_server_address(
-            address, insecure, read_certificates(ca), interceptors=[version]
-        )
+        self._client = connect(ControlHttpClient, "flwr CLI", address, insecure, ca)
 
     def register(self, public_key: Path) -> int:
         """Register a node's key; returns the node's number."""

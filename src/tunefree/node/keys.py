@@ -1,14 +1,21 @@
-"""Nodes' keys, in OpenSSH's format."""
+"""Nodes' keys, in OpenSSH's format, and certificates for a federation on one machine."""
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tunefree.errors import ConfigError
+
+DAYS = 30  # that a certificate of ours is valid
+PEM = serialization.Encoding.PEM
 
 
 def node_key(path: Path) -> None:
@@ -26,8 +33,7 @@ def write_private(
     path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
 ) -> None:
     path.touch(mode=0o600)
-    pem = serialization.Encoding.PEM
-    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+    path.write_bytes(key.private_bytes(PEM, form, serialization.NoEncryption()))
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -75,5 +81,51 @@ def load_public_key(path: Path) -> bytes:
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
     """The same bytes as Flower's `public_key_to_bytes`."""
-    pem = serialization.Encoding.PEM
-    return key.public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def certificates(folder: Path) -> None:
+    """Write ca.crt, server.crt and server.key: a CA for this server only, valid for DAYS days."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ca_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    ca_name, name = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+        for text in ("tunefree local authority", "localhost")
+    )
+    here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    ca = (
+        new_certificate(ca_name, ca_name, ca_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), False)
+        .add_extension(
+            x509.KeyUsage(True, False, False, False, False, True, True, False, False), True
+        )
+        .sign(ca_key, hashes.SHA384())
+    )
+    server = (
+        new_certificate(name, ca_name, key)
+        .add_extension(x509.SubjectAlternativeName(here), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), False
+        )
+        .sign(ca_key, hashes.SHA384())
+    )
+    (folder / "ca.crt").write_bytes(ca.public_bytes(PEM))
+    (folder / "server.crt").write_bytes(server.public_bytes(PEM))
+    write_private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
+
+
+def new_certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=DAYS))
+    )

@@ -26,18 +26,11 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from tunefree.node.apps import App, install
-from tunefree.node.connection import (
-    RefusedError,
-    RunOverError,
-    check_address,
-    plain_errors,
-    read_certificates,
-)
+from tunefree.node.connection import RefusedError, RunOverError, connect, plain_errors
 from tunefree.node.keys import load_key, public_bytes
 from tunefree.node.messages import Announced, Deflated, announced
 
@@ -50,14 +43,10 @@ class Link:
     """A node's connection to its SuperLink; every request is signed with the node's key."""
 
     def __init__(self, address: str, insecure: bool, ca: Path | None, key: Path) -> None:
-        check_address(address)
         private = load_key(key)
         self._public = public_bytes(private.public_key())
-        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-        signing = NodeAuthHttpInterceptor(private, private.public_key())
-        self._client = FleetHttpClient.from_server_address(
-            address, insecure, read_certificates(ca), interceptors=[version, signing]
-        )
+        signing = [NodeAuthHttpInterceptor(private, private.public_key())]
+        self._client = connect(FleetHttpClient, "SuperNode", address, insecure, ca, signing)
         self._node = Node()
 
     def register(self) -> None:

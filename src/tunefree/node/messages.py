@@ -1,7 +1,13 @@
-"""Flower's messages and the objects that they are sent as."""
+"""Flower's messages, the objects that they are sent as, and frames between a node and its worker.
+
+A frame is a few words as JSON, and bytes; no pickle.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
 
 from flwr.app import Error, Message
@@ -23,7 +29,6 @@ class Announced(NamedTuple):
 
     run: int
     id: str
-    kind: str
     proto: bytes
     objects: tuple[str, ...]
 
@@ -37,34 +42,34 @@ class Deflated(NamedTuple):
 
 
 def announced(proto: Any, tree: Any) -> Announced:
-    about = proto.metadata
     names = tuple(dict.fromkeys(each.object_id for each in iterate_object_tree(tree)))
-    return Announced(
-        about.run_id, tree.object_id, about.message_type, proto.SerializeToString(), names
-    )
+    return Announced(proto.metadata.run_id, tree.object_id, proto.SerializeToString(), names)
 
 
-def inflate(number: str, objects: dict[str, bytes]) -> Message:
-    """A message from its objects."""
-    message = cast("Message", inflate_object_from_contents(number, dict(objects)))
-    set_number(message, number)
+def inflate(number: str, objects: Mapping[str, bytes]) -> Message:
+    """A message from its objects, which do not contain its number."""
+    found = cast("Message", inflate_object_from_contents(number, dict(objects)))
+    message = message_from_proto(bare(found, number))
+    if found.has_content():
+        message.content = found.content
     return message
 
 
 def deflate(message: Message) -> Deflated:
-    set_number(message, message.object_id)
+    """A message as objects; its number is that of the outermost one."""
+    proto = bare(message, message.object_id)
     with no_object_id_recompute():
         tree = get_object_tree(message)
         nested = get_all_nested_objects(message)
         objects = {name: each.deflate() for name, each in nested.items()}
-    bare = remove_content_from_message(message) if message.has_content() else message
-    proto = message_to_proto(bare)
     return Deflated(proto.SerializeToString(), tree.SerializeToString(), objects)
 
 
-def set_number(message: Message, number: str) -> None:
-    """Set a message's id, in Flower's own way: its metadata has no setter for it."""
-    message.metadata.__dict__["_message_id"] = number
+def bare(message: Message, number: str) -> MessageProto:
+    """A message's metadata, with its number, and its error if it has one."""
+    proto = message_to_proto(remove_content_from_message(message))
+    proto.metadata.message_id = number
+    return proto
 
 
 def failure(proto: bytes, why: str) -> Deflated:
@@ -74,3 +79,19 @@ def failure(proto: bytes, why: str) -> Deflated:
 
 def failed(asked: Message, why: str) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, why), reply_to=asked)
+
+
+def write(to: Connection, words: Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
+    """Send a frame: words, and bytes by name."""
+    to.send_bytes(json.dumps([words, list(parts)]).encode())
+    for part in parts.values():
+        to.send_bytes(part)
+
+
+def read(source: Connection) -> tuple[dict[str, Any], dict[str, bytes]] | None:
+    """The next frame, or None if the other side has closed the connection."""
+    try:
+        words, names = json.loads(source.recv_bytes())
+        return words, {name: source.recv_bytes() for name in names}
+    except (EOFError, ConnectionError):
+        return None

@@ -11,11 +11,11 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from tunefree.flower.log import EXPECTED
-from tunefree.node import apps, frames, messages
+from tunefree.node import apps, messages
 
 
 def main(fd: int, warm: bool) -> None:
@@ -27,16 +27,16 @@ def main(fd: int, warm: bool) -> None:
             importlib.import_module("tunefree.flower.client_work")
     running: tuple[ClientApp, Context] | None = None
     with Connection(fd) as node:
-        while (frame := frames.read(node)) is not None:
-            words = frame.words
-            objects = dict(zip(words["objects"], frame.parts, strict=True))
+        while (frame := messages.read(node)) is not None:
+            words, objects = frame
             message = messages.inflate(words["message"], objects)
             try:
                 running = running or load(words)
                 reply = running[0](message, running[1])
             except Exception as error:
                 reply = messages.failed(message, one_line(error))
-            answer(node, reply)
+            proto, tree, parts = messages.deflate(reply)
+            messages.write(node, {}, {"proto": proto, "tree": tree, **parts})
 
 
 def load(words: dict[str, Any]) -> tuple[ClientApp, Context]:
@@ -52,11 +52,6 @@ def one_line(error: Exception) -> str:
         return str(error)
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
-
-
-def answer(node: Connection, reply: Message) -> None:
-    proto, tree, objects = messages.deflate(reply)
-    frames.write(node, {"objects": list(objects)}, [proto, tree, *objects.values()])
 
 
 if __name__ == "__main__":

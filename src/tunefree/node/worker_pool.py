@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from tunefree.flower.log import exit_text
-from tunefree.node import frames
+from tunefree.node import messages
 from tunefree.node.apps import App
 from tunefree.node.messages import Announced, Deflated
 
@@ -33,30 +33,29 @@ class Worker:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
-        self.run = 0
-        self.words: Mapping[str, Any] = {}  # what it must know about its run
+        self.words: Mapping[str, Any] = {"run": 0}  # what it must know about its run
         self.job: Announced | None = None
         self.jobs = 0  # finished
         self.since = time.monotonic()  # when it was given its job, or became idle
 
-    def assign(self, run: int, words: Mapping[str, Any]) -> None:
-        self.run, self.words = run, words
+    @property
+    def run(self) -> int:
+        return int(self.words["run"])
 
     def give(self, message: Announced, objects: Mapping[str, bytes]) -> None:
         self.job, self.since = message, time.monotonic()
-        words = {**self.words, "message": message.id, "objects": list(objects)}
         with suppress(OSError):  # it is dead, which `answer` will notice
-            frames.write(self.connection, words, list(objects.values()))
+            messages.write(self.connection, {**self.words, "message": message.id}, objects)
 
     def answer(self) -> Deflated | None:
         """Its reply, or None if the worker has ended."""
-        frame = frames.read(self.connection)
+        frame = messages.read(self.connection)
         self.job, self.since = None, time.monotonic()
         if frame is None:
             return None
         self.jobs += 1
-        proto, tree, *parts = frame.parts
-        return Deflated(proto, tree, dict(zip(frame.words["objects"], parts, strict=True)))
+        _, objects = frame
+        return Deflated(objects.pop("proto"), objects.pop("tree"), objects)
 
     def end(self) -> str:
         """Stop it; returns how it ended."""
@@ -85,8 +84,8 @@ class WorkerPool:
 
     def start(self, run: int, node: int, node_config: Mapping[str, Any], app: App) -> Worker:
         worker, self._spare = self._spare or Worker(warm=False), None
-        words = {"run": run, "node": node, "node_config": dict(node_config), "app": app._asdict()}
-        worker.assign(run, words)
+        config, words = dict(node_config), app._asdict()
+        worker.words = {"run": run, "node": node, "node_config": config, "app": words}
         self._workers[run] = worker
         return worker
 
@@ -102,16 +101,15 @@ class WorkerPool:
 
     def replace(self, worker: Worker) -> str:
         """Replace a worker that has ended, if it ever finished a job; returns how it ended."""
-        how = worker.end()
-        del self._workers[worker.run]
+        how = self.stop(worker)
         if worker.jobs:
             self._workers[worker.run] = again = Worker(warm=True)
-            again.assign(worker.run, worker.words)
+            again.words = worker.words
         return how
 
-    def stop(self, worker: Worker) -> None:
-        worker.end()
+    def stop(self, worker: Worker) -> str:
         del self._workers[worker.run]
+        return worker.end()
 
     def close(self) -> None:
         for worker in [*self._workers.values(), *([self._spare] if self._spare else [])]:

@@ -1,29 +1,40 @@
-"""A federation on this machine: start one SuperLink and its nodes, and stop them all."""
+"""A federation on this machine: start one SuperLink and its nodes, run apps, and stop them all."""
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import FleetError
+from filelock import FileLock, Timeout
+
+from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.log import Log, exit_text
-from tunefree.node.keys import node_key
+from tunefree.node.keys import certificates, node_key
 from tunefree.node.local import processes
-from tunefree.node.local.certificates import certificates
-from tunefree.node.local.processes import HOST
-from tunefree.node.local.runs import LocalRun, StockRun
+from tunefree.node.local.processes import HOST, STOP, Processes, end_group
 from tunefree.node.pairs import written
 
 if TYPE_CHECKING:
     from tunefree.node.control import Control
 
+LOG = Log()
 NAME = "local"  # of the connection in Flower's config
 START = 60.0  # seconds for a SuperLink to listen
+SKIPPED = (  # lines of Flower's that repeat what ours report
+    "Start `flwr-serverapp`",
+    "Successfully installed",
+    "Exit Code: 201",
+    "An unhandled exception occurred in the ServerApp",
+    "For more information, visit",
+)
 
 
 class Local:
@@ -31,7 +42,7 @@ class Local:
 
     Its nodes are ours, or Flower's own if `stock`. The SuperLink has its state in memory unless
     `database`: a run resumes from its run file in any case, but only a SuperLink with a database
-    still knows its nodes' keys after a restart.
+    still knows its nodes' keys after a restart. What a killed one left in the folder is ended.
     """
 
     def __init__(
@@ -53,10 +64,19 @@ class Local:
         self.port = processes.free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
-        self._ports = {self.port}
         self._restarts: dict[int, tuple[int, float]] = {}  # how often, and not again before
-        self._log = Log()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.folder / "federation.lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(
+                f"--folder '{self.folder}' belongs to a federation that is running; stop that one, "
+                "or choose another folder"
+            ) from None
+        self._processes = Processes(self.folder)
+        if left := self._processes.end_left():
+            LOG(f"{left} processes that were left running in {self.folder} were ended")
         if tls:
             certificates(self.folder / "certificates")
         if auth:
@@ -86,31 +106,29 @@ class Local:
 
     def start(self) -> None:
         """Start the SuperLink and all nodes, and register keys; our nodes retry until admitted."""
+        places = range(self.nodes)
         if not self.stock:
-            self._start_nodes()
+            for place in places:
+                self.start_node(place)
         self.start_link()
         if self.auth:
-            self.register(range(self.nodes))
+            self.register(places)
         if self.stock:
-            self._start_nodes()
-
-    def _start_nodes(self) -> None:
-        for place in range(self.nodes):
-            self.start_node(place)
+            for place in places:
+                self.start_node(place)
 
     def start_link(self) -> None:
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
         if self.tls:
-            safe = self.folder / "certificates"
             command += ["--ssl-ca-certfile", str(self.ca)]
-            command += ["--ssl-certfile", str(safe / "server.crt")]
-            command += ["--ssl-keyfile", str(safe / "server.key")]
+            command += ["--ssl-certfile", str(self.ca.with_name("server.crt"))]
+            command += ["--ssl-keyfile", str(self.ca.with_name("server.key"))]
         else:
             command += ["--insecure"]
         command += ["--enable-supernode-auth"] if self.auth else []
         command += ["--database", "state.db"] if self.database else []
         command += ["--disable-runtime-dependency-installation"]
-        self.link = self._spawn("superlink", command)
+        self.link = self._processes.start("superlink", command, self.port)
         end = time.monotonic() + START
         while not processes.listening(self.port):
             if self.link.poll() is not None or time.monotonic() > end:
@@ -122,7 +140,10 @@ class Local:
         publics = [self.key(place).with_suffix(".pub") for place in places]
         if self.stock:
             for public in publics:
-                self._run(["flwr", "supernode", "register", str(public), NAME])
+                command = self._flwr("supernode", "register", str(public), NAME)
+                done = subprocess.run(**command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise FleetError(f"flwr did not register {public}: {done.stdout}{done.stderr}")
             return
         from tunefree.node.connection import RefusedError, UnreachableError
 
@@ -144,17 +165,16 @@ class Local:
 
     def start_node(self, place: int) -> None:
         """Start a node with this partition-id."""
-        command = ["tunefree", "flower", "node", "--warm"]
+        command, port = ["tunefree", "flower", "node", "--warm"], self.port
         if self.stock:
             port = processes.free_port()
-            self._ports.add(port)
             command = ["flower-supernode", "--host", HOST, "--port", str(port)]
         command += ["--superlink", self.address]
         command += ["--root-certificates", str(self.ca)] if self.tls else ["--insecure"]
         if self.auth:
             command += ["--auth-supernode-private-key", str(self.key(place))]
         command += ["--node-config", f"partition-id={place} num-partitions={self.nodes}"]
-        self.supernodes[place] = self._spawn(f"node{place}", command)
+        self.supernodes[place] = self._processes.start(f"node{place}", command, port)
 
     def tend(self) -> None:
         """Restart nodes that have ended, at once and then less and less often.
@@ -165,7 +185,7 @@ class Local:
             times, when = self._restarts.get(place, (0, 0.0))
             if process.poll() is None or time.monotonic() < when:
                 continue
-            self._log(f"node {place} ended ({exit_text(process.returncode)}); restarted")
+            LOG(f"node {place} ended ({exit_text(process.returncode)}); restarted")
             self._restarts[place] = (times + 1, time.monotonic() + min(2.0**times, 15.0))
             self.start_node(place)
 
@@ -173,41 +193,86 @@ class Local:
         """Run an app, with its log on our standard error."""
         if not self.stock:
             return LocalRun(self.control(), app, config)
-        command = ["flwr", "run", str(app.resolve()), NAME, "--stream"]
-        command += ["--run-config", written(config)] if config else []
-        return StockRun(
-            subprocess.Popen(
-                processes.command_line(command),
-                env=processes.environment(self.folder / "home"),
-                stdout=sys.stderr,
-                start_new_session=True,
-            )
-        )
+        words = ["--run-config", written(config)] if config else []
+        command = self._flwr("run", str(app.resolve()), NAME, "--stream", *words)
+        return StockRun(subprocess.Popen(**command, stdout=sys.stderr))
 
-    def _run(self, command: list[str], timeout: float = 60) -> None:
-        name = " ".join(command[:3])
-        try:
-            result = subprocess.run(
-                processes.command_line(command),
-                env=processes.environment(self.folder / "home"),
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise FleetError(f"{name} did not end within {timeout:.0f} s") from None
-        if result.returncode:
-            raise FleetError(f"{name} failed: {result.stdout}{result.stderr}")
-
-    def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        folder = self.folder / name
-        return processes.spawn(
-            command, folder, self.log_file(name), processes.environment(folder / "home")
-        )
+    def _flwr(self, *words: str) -> dict[str, Any]:
+        """How Flower's own command is started, which needs no name that Flower does not publish."""
+        environment = processes.environment(self.folder / "home")
+        arguments = processes.command_line(["flwr", *words])
+        return {"args": arguments, "env": environment, "start_new_session": True}
 
     def close(self) -> None:
         """Stop all processes."""
-        everything = [*self.supernodes.values(), *([self.link] if self.link else [])]
-        processes.end_all(everything, self._ports)
+        self._processes.end()
         self.supernodes, self.link = {}, None
+        self._lock.release()
+
+
+class LocalRun:
+    """A run of an app, started through the SuperLink's control API."""
+
+    def __init__(
+        self,
+        control: Control,
+        app: Path,
+        config: Mapping[str, Any],
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_line` gets each line of the log; without it, lines go to standard error."""
+        from tunefree.node.connection import RefusedError, UnreachableError
+
+        self._control, self._errors = control, (RefusedError, UnreachableError)
+        self._on_line = on_line or show
+        try:
+            self.id = control.start(app.resolve(), dict(config))
+        except self._errors as error:
+            raise FleetError(f"the SuperLink did not start a run of '{app}': {error}") from error
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with suppress(*self._errors):
+            for line in self._control.log(self.id):
+                self._on_line(line)
+
+    def over(self) -> bool:
+        """Whether the run or the SuperLink has ended."""
+        return not self._thread.is_alive()
+
+    def end(self) -> str:
+        """Stop the run if it has not ended; return why it failed, or an empty string."""
+        with closing(self._control) as control, suppress(*self._errors):
+            if not self.over():
+                control.stop(self.id)
+                self._thread.join(STOP)
+            state = control.state(self.id)
+            return "" if state.sub_status == "completed" else state.details or state.status
+        return "the SuperLink is gone"
+
+
+class StockRun:
+    """A run by `flwr run`, for versions of Flower that our own code was not tested with."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> str:
+        end_group(self._process.pid, signal.SIGINT)
+        try:
+            code = self._process.wait(STOP)
+        except subprocess.TimeoutExpired:
+            end_group(self._process.pid, signal.SIGKILL)
+            code = self._process.wait()
+        return "" if code == 0 else f"flwr run ended with {code}"
+
+
+def show(line: str) -> None:
+    """Print a line of the server's log, with the time instead of Flower's level."""
+    text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
+    if text and not text.startswith(SKIPPED):
+        LOG(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,24 +22,61 @@ HOST = "127.0.0.1"
 STOP = 10.0  # seconds for a process to end by itself
 
 
-def spawn(
-    command: list[str], folder: Path, log: Path, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start a process in a folder and group of its own, so that one signal ends all of it."""
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        command_line(command),
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    log.touch()  # it can be read at once, before the first line comes
-    stamped = command[0] != "tunefree"  # whose lines have their time already
-    threading.Thread(target=copy_log, args=(process, log, stamped), daemon=True).start()
-    return process
+class Processes:
+    """The processes that were started in a folder, which lists them for a later start.
+
+    Each has a folder, a log and a process group of its own, so that one signal ends all of it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._list = folder / "processes.json"
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._commands: dict[int, str] = {}  # by process
+        self._ports: set[int] = set()
+
+    def start(self, name: str, command: list[str], port: int) -> subprocess.Popen[bytes]:
+        """Start a command of ours or of Flower's; its helpers are found by its port."""
+        folder, words = self.folder / name, command_line(command)
+        folder.mkdir(exist_ok=True)
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=environment(folder / "home"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        self._commands[process.pid] = " ".join(words)
+        self._ports.add(port)
+        self._list.write_text(json.dumps([self._commands, sorted(self._ports)]))
+        log = self.folder / f"{name}.log"
+        log.touch()  # it can be read at once, before the first line comes
+        stamped = command[0] != "tunefree"  # whose lines have their time already
+        threading.Thread(target=copy_log, args=(process, log, stamped), daemon=True).start()
+        return process
+
+    def end_left(self) -> int:
+        """End what an earlier process started here and left when it was killed; returns how many.
+
+        A process counts as that one if its number and its command are the same.
+        """
+        try:
+            commands, ports = json.loads(self._list.read_text())
+        except (OSError, ValueError):
+            return 0
+        there = [pid for pid, words in running() if commands.get(str(pid), "\n") in words]
+        end_all(there, ports)
+        return len(there)
+
+    def end(self) -> None:
+        """End all processes, and Flower's helpers."""
+        end_all([process.pid for process in self._started], self._ports)
+        for process in self._started:
+            process.wait()
+        self._list.unlink(missing_ok=True)
 
 
 def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
@@ -81,31 +119,29 @@ def program(name: str) -> str:
     return found
 
 
-def end_all(processes: Iterable[subprocess.Popen[bytes]], ports: Collection[int]) -> None:
-    """End these processes and Flower's helpers on these ports: SIGTERM first, then SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            end_group(process, number)
-        end_helpers(number, ports)
-        end = time.monotonic() + STOP
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, end - time.monotonic()))
-
-
-def end_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process and all that it started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def end_helpers(number: int, ports: Collection[int]) -> None:
-    """Send a signal to what Flower started in other sessions, found by the ports that it uses."""
+def end_all(
+    groups: Collection[int],
+    ports: Collection[int],
+    signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL),
+) -> None:
+    """End these process groups, and what Flower started in other sessions for these ports."""
     mine = [f"--runtime-api-address {HOST}:{port} " for port in ports]
-    for pid, arguments in running():
-        if any(words in f"{arguments} " for words in mine):
+    helpers = {pid for pid, words in running() if any(each in f"{words} " for each in mine)}
+    for number in signals:
+        for group in groups:
+            end_group(group, number)
+        for helper in helpers:
             with suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(helper, number)
+        end = time.monotonic() + STOP
+        while time.monotonic() < end and dict(running()).keys() & {*groups, *helpers}:
+            time.sleep(0.05)
+
+
+def end_group(group: int, number: int) -> None:
+    """Send a signal to a process and all that it started in its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
 
 
 def running() -> Iterator[tuple[int, str]]:
@@ -114,7 +150,8 @@ def running() -> Iterator[tuple[int, str]]:
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended since
                 words = (folder / "cmdline").read_bytes().decode(errors="replace")
-                yield int(folder.name), words.replace("\0", " ")
+                if words:  # none if it has ended, and was not waited for
+                    yield int(folder.name), words.replace("\0", " ")
         return
     listed = subprocess.run(
         ["ps", "-Awwo", "pid=,args="], capture_output=True, text=True, check=False

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunefree.errors import ConfigError, FleetError
-from tunefree.flower.status import live_path
 from tunefree.flower.log import Log
 from tunefree.flower.serverapp import OUT
+from tunefree.flower.status import live_path
+from tunefree.node import problem
 from tunefree.node.local.app import check, run_config
 from tunefree.node.local.federation import Local
 from tunefree.node.pairs import read_pairs
-from tunefree.node.versions import problem
 from tunefree.record import Record
 
 
