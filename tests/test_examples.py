@@ -130,7 +130,7 @@ def test_against_a_tuned_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_federation_on_flower(tmp_path: Path) -> None:
     """The app that it writes, and the federation's settings, without processes."""
     pytest.importorskip("flwr")
-    from tunefree.node.local.app import check, run_config
+    from tunefree.node.local.up import check, run_config
 
     flower = example("federation_on_flower")
     task = flower.new_app(tmp_path / "digits")

@@ -318,6 +318,26 @@ def test_a_client_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert absences(run)[0][1:] == (2, "its work failed: division by zero")
 
 
+def test_a_clients_error_is_shown_short_and_without_control_characters(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, rounds=4, opening="zero"))
+    hostile = "\x1b[31mred\x1b[0m\x07\x1b]0;title\x07 " + "x" * 10_000
+
+    def broken(node: int, reply: Message) -> Message:
+        job = nodes.sent[-1].metadata.message_type == "train"
+        return (
+            Message(Error(2, hostile), reply_to=nodes.sent[-1]) if job and node == 1001 else reply
+        )
+
+    nodes.change = broken
+    run, _ = trained(nodes)
+    (_, _, why) = absences(run)[0]
+    assert why.startswith("its work failed: red  ]0;title  xxx")
+    assert len(why) == 500
+    assert why.isprintable()
+    with closing(Record.open(Path(nodes.run_config["out"]))) as record:
+        assert {each for *_, each in record.absences()} == {why}
+
+
 def test_too_few_replies_stop_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, at_least=3, deadline=0.01))
     run = federated(nodes)

@@ -35,7 +35,7 @@ def test_status_without_a_readable_live_page(
         ('{"state": "running"}', "silent (its server has written nothing for 10 s), round 0 of ?"),
     ):
         (tmp_path / "a.sqlite.live.json").write_text(text)
-        assert main(["flower", "status", str(tmp_path)]) == 0
+        assert main(["flower", "status", str(tmp_path)]) == 1
         assert shown in capsys.readouterr().out
 
 
@@ -139,6 +139,7 @@ def test_status_of_a_run_whose_server_was_killed(
         found = status(out)
     ended = "interrupted" if state == "silent" else "running"
     assert (found["state"], found["run_state"]) == (state, ended)
+    assert found["ok"] == locked
 
 
 def test_a_run_that_was_stopped_from_outside_says_so(
@@ -146,5 +147,5 @@ def test_a_run_that_was_stopped_from_outside_says_so(
 ) -> None:
     with suppress(SystemExit), Live(tmp_path / "a.sqlite"):  # as Flower's handler of SIGTERM does
         raise SystemExit(0)
-    assert main(["flower", "status", str(tmp_path)]) == 0
+    assert main(["flower", "status", str(tmp_path)]) == 1
     assert "stopped (by `flwr stop` or a signal), round 0" in capsys.readouterr().out

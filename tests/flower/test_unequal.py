@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +15,12 @@ from flwr.app import Context, Message
 
 import tunefree
 from tests.flower.nodes import N_SAMPLES, Nodes, build_model, config, load_data, samples
-from tests.flower.test_federation import assert_means, federated, quick, trained
+from tests.flower.test_federation import assert_means, federated, federation, quick, trained
 from tunefree.errors import ConfigError, FleetError
+from tunefree.flower import settings as flower_settings
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
+from tunefree.methods import registry
 from tunefree.run.assemble import Run
 from tunefree.schedule.membership import cohort
 
@@ -137,6 +140,37 @@ def test_a_node_that_stays_loads_its_data_once_hello_included(tmp_path: Path) ->
     run, _ = trained(nodes)
     assert run.record.facts().sizes == [29]
     assert loaded == [1005]
+
+
+@pytest.mark.parametrize("epochs", [False, True])
+def test_a_node_that_stays_reads_its_settings_and_builds_its_algorithm_once(
+    epochs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of messages, as long as N and K stay the same."""
+    counts = Counter[str]()
+    for owner, name in ((flower_settings, "load"), (registry, "configure")):
+        counted(counts, owner, name, monkeypatch)
+    settings: dict[str, Any] = {"local_epochs": 1} if epochs else {}
+    nodes = deployed(tmp_path, places=[5], clients=1, evaluate_on_clients=True, **settings)
+    run = federation(nodes).run()
+    before, seen = Counter[str](), 0
+    for row in run:
+        if row["t"] == 1:  # the opening and two rounds: both sides have what they need
+            before, seen = counts.copy(), len(nodes.sent)
+    assert len(nodes.sent) > seen + 6
+    assert counts == before
+    assert counts["configure"] == 3  # for the check, the server and the client
+
+
+def counted(counts: Counter[str], owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the calls of a module's function."""
+    real = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        counts[name] += 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
 
 
 def test_a_client_that_does_not_report_its_size_is_named(tmp_path: Path) -> None:

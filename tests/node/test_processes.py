@@ -38,10 +38,12 @@ def test_what_was_started_is_ended_with_what_it_started(tmp_path: Path) -> None:
     ours.end()
     assert not alive(shell.pid)
     assert not alive(child)
-    assert ours.end_left() == 0
+    assert not (tmp_path / "processes.json").exists()
 
 
-def test_what_a_killed_process_left_is_ended(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A process that was started, and one that Flower would have started in its own session."""
     helper = [sys.executable, "-c", "import time; time.sleep(60)"]
     helper += ["--runtime-api-address", "127.0.0.1:41"]
@@ -61,7 +63,9 @@ def test_what_a_killed_process_left_is_ended(tmp_path: Path) -> None:
     left = int(killed.stdout)
     assert killed.returncode == -signal.SIGKILL
     assert alive(left)
-    assert Processes(tmp_path).end_left() == 1
+    Processes(tmp_path).end()
+    told = f"ended what a killed federation had left in {tmp_path}: 1 process(es)"
+    assert told in capsys.readouterr().err
     assert not alive(left)
     assert away.wait(5) == -signal.SIGTERM
 
@@ -69,7 +73,7 @@ def test_what_a_killed_process_left_is_ended(tmp_path: Path) -> None:
 def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "62"], start_new_session=True)
     (tmp_path / "processes.json").write_text(f'[{{"{other.pid}": "flower-superlink"}}, []]')
-    assert Processes(tmp_path).end_left() == 0
+    Processes(tmp_path).end()
     assert other.poll() is None
     os.kill(other.pid, signal.SIGKILL)
     other.wait()

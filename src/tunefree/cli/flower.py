@@ -72,7 +72,9 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--root-certificates", type=Path, metavar="FILE", help="CA certificate of the server"
     )
     register.set_defaults(act=register_command)
-    status = verbs.add_parser("status", help="who is connected, the current round, the time left")
+    status = verbs.add_parser(
+        "status", help="who is connected, the round, the time left; fails if the server has stopped"
+    )
     status.add_argument(
         "place",
         nargs="?",
@@ -201,7 +203,7 @@ def status_command(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
     print(json.dumps(found) if args.format == "json" else "\n".join(status_lines(found)))
-    return 0
+    return 0 if found["ok"] else 1
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tunefree.errors import FleetError, WireError
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.flower.envelope import MOST, Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.ledger import Ledger
+from tunefree.flower.log import cleaned
 from tunefree.flower.nodes import Nodes, last_line
 from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
@@ -214,7 +215,7 @@ class GridFleet:
 
 
 def failed(job: Job, why: str) -> Done:
-    return Done(job.key, None, 0, 0, why)
+    return Done(job.key, None, 0, 0, cleaned(why))
 
 
 def usable(done: Iterable[Done], counted: set[Any]) -> int:

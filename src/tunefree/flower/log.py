@@ -10,6 +10,7 @@ import time
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 
 TIME = "%Y-%m-%d %H:%M:%S"
+MOST = 500  # characters of a client's error that are shown
 EXPECTED = (
     ConfigError,
     FleetError,
@@ -34,6 +35,12 @@ class Log:
 def exit_text(code: int) -> str:
     """How a process ended."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def cleaned(text: str) -> str:
+    """Text that a client sent, short and without control characters, fit for any log or page."""
+    shown = "".join(c if c.isprintable() else " " for c in without_colours(text)).strip()
+    return shown if len(shown) <= MOST else f"{shown[: MOST - 3]}..."
 
 
 def without_colours(text: str) -> str:

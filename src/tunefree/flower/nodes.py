@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, MessageType, RecordDict
 
 from tunefree.errors import FleetError
 from tunefree.flower.envelope import MOST
+from tunefree.flower.log import cleaned
 from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
 
@@ -133,4 +134,4 @@ def last_line(reason: str | None) -> str:
     """The last line of a client's error, without the class that Flower's node puts around it."""
     lines = [line for line in (reason or "no reason given").strip().splitlines() if line.strip()]
     match = re.fullmatch(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*)'>", lines[-1].strip())
-    return (": ".join(match.groups()) if match else lines[-1].strip())[:200]
+    return cleaned(": ".join(match.groups()) if match else lines[-1])

@@ -132,7 +132,7 @@ def status(run_file: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"run_file": str(run_file), **page, "round": 0, "rounds": None}
     if run_file.exists():
         found |= progress(run_file, page["state"])
-    return found
+    return {**found, "ok": page["state"] in (*ALIVE, "ended")}
 
 
 def live_page(run_file: Path) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from tunefree.errors import ConfigError, FleetError
+from tunefree.errors import FleetError
 from tunefree.flower.log import Log, exit_text
 from tunefree.node.keys import certificates, node_key
 from tunefree.node.local import processes
@@ -42,7 +40,7 @@ class Local:
 
     Its nodes are ours, or Flower's own if `stock`. The SuperLink has its state in memory unless
     `database`: a run resumes from its run file in any case, but only a SuperLink with a database
-    still knows its nodes' keys after a restart. What a killed one left in the folder is ended.
+    still knows its nodes' keys after a restart.
     """
 
     def __init__(
@@ -66,17 +64,7 @@ class Local:
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
         self._restarts: dict[int, tuple[int, float]] = {}  # how often, and not again before
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.folder / "federation.lock")
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise ConfigError(
-                f"--folder '{self.folder}' belongs to a federation that is running; stop that one, "
-                "or choose another folder"
-            ) from None
         self._processes = Processes(self.folder)
-        if left := self._processes.end_left():
-            LOG(f"{left} processes that were left running in {self.folder} were ended")
         if tls:
             certificates(self.folder / "certificates")
         if auth:
@@ -207,7 +195,6 @@ class Local:
         """Stop all processes."""
         self._processes.end()
         self.supernodes, self.link = {}, None
-        self._lock.release()
 
 
 class LocalRun:

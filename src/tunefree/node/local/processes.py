@@ -15,8 +15,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from tunefree.errors import ConfigError
-from tunefree.flower.log import TIME, without_colours
+from tunefree.flower.log import TIME, Log, without_colours
 
 HOST = "127.0.0.1"
 STOP = 10.0  # seconds for a process to end by itself
@@ -25,12 +27,22 @@ STOP = 10.0  # seconds for a process to end by itself
 class Processes:
     """The processes that were started in a folder, which lists them for a later start.
 
-    Each has a folder, a log and a process group of its own, so that one signal ends all of it.
+    Each has a folder, a log and a process group of its own, so that one signal ends all of it. What
+    an earlier process started there and left when it was killed is ended at once.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._lock = folder, FileLock(folder / "federation.lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(
+                f"--folder '{folder}' belongs to a federation that is running; stop that one, or "
+                "choose another folder"
+            ) from None
         self._list = folder / "processes.json"
+        if left := self._end_left():
+            Log()(f"ended what a killed federation had left in {folder}: {left} process(es)")
         self._started: list[subprocess.Popen[bytes]] = []
         self._commands: dict[int, str] = {}  # by process
         self._ports: set[int] = set()
@@ -58,11 +70,8 @@ class Processes:
         threading.Thread(target=copy_log, args=(process, log, stamped), daemon=True).start()
         return process
 
-    def end_left(self) -> int:
-        """End what an earlier process started here and left when it was killed; returns how many.
-
-        A process counts as that one if its number and its command are the same.
-        """
+    def _end_left(self) -> int:
+        """End the listed processes whose number and command are the same; returns how many."""
         try:
             commands, ports = json.loads(self._list.read_text())
         except (OSError, ValueError):
@@ -77,6 +86,7 @@ class Processes:
         for process in self._started:
             process.wait()
         self._list.unlink(missing_ok=True)
+        self._lock.release()
 
 
 def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
