@@ -351,7 +351,7 @@ def flat(tree: Mapping[str, object]) -> dict[str, object]:
     found = dict[str, object]()
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": each for key, each in value.items()}
+            found |= {f"{name}.{key}": each for key, each in flat(value).items()}
         else:
             found[name] = value
     return found

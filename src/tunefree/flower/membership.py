@@ -44,8 +44,7 @@ class Members:
         self._settings, self._wait, self._describe = settings, wait, describe
         self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
-        self._noted: Mapping[str, object] = {}
-        self._noted_for = (-1, -1)  # how many clients had joined, and had a number
+        self._noted = (-1, -1)  # how many clients had joined, and had a number
 
     @property
     def algo(self) -> Algorithm:
@@ -112,15 +111,13 @@ class Members:
         )
 
     def facts(self) -> Mapping[str, object]:
-        if self._noted_for == (counts := (self._ledger.N, len(self._nodes.names))):
+        if self._noted == (counts := (self._ledger.N, len(self._nodes.names))):
             return {}
-        self._noted_for = counts
+        self._noted = counts
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
         if self._settings.local_epochs or self._settings.sampling != "uniform":
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
-        changed = {key: value for key, value in now.items() if self._noted.get(key) != value}
-        self._noted = now
-        return changed
+        return now
 
     def silence(self, step: Step, steps: int) -> Exception:
         reasons: dict[str, list[int]] = {}
@@ -152,7 +149,9 @@ class Members:
         downloads, end, pace = 0, time.monotonic() + self._wait, Pace(longest=1.0)
         while len(arrived) < S and time.monotonic() < end:
             idle = self._askable(t, downloads, {each.client for each in absent})
-            downloads += self._send(t, downs[t], idle)
+            room = (self._settings.concurrency or S) - len(self._working)
+            jobs = [Job(client, t, "round", 0, downs[t]) for client in idle[: max(0, room)]]
+            downloads += len(jobs) - len(fleet.send(jobs))
             come = [*fleet.fetch(), *fleet.overdue()]
             for job, done in come:
                 if job.stage == "opening":
@@ -161,34 +160,25 @@ class Members:
                     absent.append(Absence(0, job.client, done.fault))
                 else:
                     arrived[job.client] = (job, done)
-            nobody_left = not idle and not self._working()
-            if nobody_left and (arrived or absent):
+            if not idle and not self._working and (arrived or absent):
                 break
             if come or len(arrived) < S:
                 pace.rest(come)
-        jobs, replies = self._take(S)
+        taken = [arrived.pop(client) for client in sorted(list(arrived)[:S])]
+        replies = [done for _, done in taken]
         fleet.require(S, replies, t)
+        jobs = [job for job, _ in taken]
         return Buffer(0.0, jobs, replies, downloads, (), tuple(absent), joined)
 
     def _askable(self, t: int, downloads: int, absent: Collection[int]) -> list[int]:
         """The clients that could be asked now, in random order; none twice in a step."""
-        working = {job.client for job in self._working()}
+        working = {job.client for job in self._working}
         idle = self.idle({*working, *self._arrived, *absent})
         return mixed(stream(self._settings.seed, "dispatch", t, downloads), idle, self.odds)
 
-    def _send(self, t: int, down: Message, idle: Sequence[int]) -> int:
-        """Send the model to as many of these clients as there is room for; returns to how many."""
-        room = (self._settings.concurrency or self.algo.sys.S) - len(self._working())
-        jobs = [Job(client, t, "round", 0, down) for client in idle[: max(0, room)]]
-        return len(jobs) - len(self._fleet.send(jobs))
-
+    @property
     def _working(self) -> list[Job]:
         return [job for job in self._fleet.in_flight if job.stage == "round"]
-
-    def _take(self, S: int) -> tuple[list[Job], list[Done]]:
-        """Up to S of the replies that have arrived, in client order."""
-        taken = [self._arrived.pop(client) for client in sorted(list(self._arrived)[:S])]
-        return [job for job, _ in taken], [done for _, done in taken]
 
 
 def mixed(rng: Generator, clients: list[int], odds: Odds) -> list[int]:

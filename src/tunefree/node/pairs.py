@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tunefree.errors import ConfigError
+from tunefree.settings import flat
 
 PAIR = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 EXAMPLES = {
@@ -25,11 +26,11 @@ def read_pairs(flag: str, words: str) -> dict[str, Any]:
     {'rounds': 5, 'option.eta': 0.1}
     """
     if words.endswith(".toml"):
-        return dict(flat(read_toml(Path(words).expanduser(), f"{flag} ")))
+        return flat(read_toml(Path(words).expanduser(), f"{flag} "))
     try:
         if PAIR.sub("", words).strip():
             raise ValueError  # Flower would skip what it cannot read
-        return dict(flat(tomllib.loads("\n".join(f"{k} = {v}" for k, v in PAIR.findall(words)))))
+        return flat(tomllib.loads("\n".join(f"{k} = {v}" for k, v in PAIR.findall(words))))
     except ValueError:
         raise ConfigError(
             f"{flag} {words!r} cannot be read; write KEY=VALUE pairs separated by spaces, with "
@@ -49,12 +50,3 @@ def read_toml(path: Path, flag: str = "") -> dict[str, Any]:
         raise ConfigError(f"{flag}'{path}' cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise ConfigError(f"{flag}'{path}' is not valid TOML ({error})") from error
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of nested tables."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -25,8 +25,9 @@ from tunefree.flower.status import live_path
 from tunefree.node import problem
 from tunefree.node.local.federation import Local
 from tunefree.node.local.processes import Processes
-from tunefree.node.pairs import flat, read_pairs, read_toml
+from tunefree.node.pairs import read_pairs, read_toml
 from tunefree.record import Record
+from tunefree.settings import flat
 
 
 class UpOptions(NamedTuple):
@@ -154,7 +155,7 @@ def default_folder(app: Path) -> Path:
 
 def run_config(app: Path, given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """The run config of an app in a federation with so many nodes, changed by what is given."""
-    usual = dict(flat(section(app, "config")))
+    usual = flat(section(app, "config"))
     for key in given:
         if key not in usual:  # Flower allows no other
             raise ConfigError(
