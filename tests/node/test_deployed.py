@@ -25,7 +25,7 @@ from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
 from tunefree.node.keys import certificates, node_key
 from tunefree.node.local.federation import Local, LocalRun, StockRun
-from tunefree.node.local.processes import end_all
+from tunefree.node.local.processes import end_all, running
 from tunefree.record import Record
 
 NODES, PATIENCE = 3, 900
@@ -67,13 +67,7 @@ class Federation:
 
     def rounds(self) -> int:
         """Steps committed so far, the opening among them."""
-        if not self.out.exists():
-            return 0
-        with closing(sqlite3.connect(f"file:{self.out}?mode=ro", uri=True)) as reader:
-            try:
-                return int(reader.execute("SELECT COUNT(*) FROM step").fetchone()[0])
-            except sqlite3.OperationalError:
-                return 0
+        return steps_in(self.out)
 
     def wait(self, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
@@ -95,8 +89,18 @@ class Federation:
             }
 
 
+def steps_in(out: Path) -> int:
+    if not out.exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{out}?mode=ro", uri=True)) as reader:
+        try:
+            return int(reader.execute("SELECT COUNT(*) FROM step").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
 @contextmanager
-def running(federation: Federation) -> Iterator[Federation]:
+def started(federation: Federation) -> Iterator[Federation]:
     """Stops all its processes afterwards."""
     with closing(federation.local):
         yield federation
@@ -106,14 +110,14 @@ def running(federation: Federation) -> Iterator[Federation]:
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Federation]:
-    with running(Federation(tmp_path)) as one:
+    with started(Federation(tmp_path)) as one:
         yield one
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Federation]:
     """The smallest that tests everything: two nodes, which start at the same time."""
-    with running(Federation(tmp_path, nodes=2)) as one:
+    with started(Federation(tmp_path, nodes=2)) as one:
         yield one
 
 
@@ -165,7 +169,7 @@ def test_the_same_bits_over_rounds(algorithm: str, federation: Federation) -> No
 @slow
 @pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_the_same_bits_on_flowers_own_nodes(tmp_path: Path) -> None:
-    with running(Federation(tmp_path, nodes=2, stock=True)) as federation:
+    with started(Federation(tmp_path, nodes=2, stock=True)) as federation:
         assert_same_bits(federation, "padamfed", rounds=1)
 
 
@@ -194,6 +198,32 @@ def test_an_untested_flower_runs_on_its_own_nodes(tmp_path: Path) -> None:
         theta = record.vectors()["theta"]
     same = simulate(SimpleNamespace(app=tmp_path / "digits", nodes=2), "padamfed", rounds=1)
     assert theta.tobytes() == same.theta.numpy().tobytes()
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
+def test_a_killed_up_is_followed_by_the_same_command(tmp_path: Path) -> None:
+    """Its nine processes are ended, among them the run's server, and the run is resumed."""
+    new_app(tmp_path / "digits")
+    out = tmp_path / "digits-federation" / "superlink" / "federation.sqlite"
+    command = [sys.executable, "-m", "tunefree.cli", "flower", "up", str(tmp_path / "digits")]
+    config = "rounds=40 local_steps=2 algorithm='padamfed'"
+    command += ["--nodes", "2", "--tls", "--auth", "--run-config", config]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
+        end = time.monotonic() + PATIENCE
+        while steps_in(out) < 5:
+            assert first.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        first.kill()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "ended what a killed federation had left in" in again.stderr
+    with closing(Record.open(out)) as record:
+        theta = record.vectors()["theta"]
+    same = simulate(SimpleNamespace(app=tmp_path / "digits", nodes=2), "padamfed", rounds=40)
+    assert theta.tobytes() == same.theta.numpy().tobytes()
+    assert not [words for _, words in running() if str(tmp_path) in words]
 
 
 @slow
@@ -250,7 +280,7 @@ def test_a_run_resumes_after_superlink_and_server_are_killed(
     database: bool, tmp_path: Path
 ) -> None:
     """Without a database the SuperLink forgets the nodes' keys, which are registered again."""
-    with running(Federation(tmp_path, database=database)) as federation:
+    with started(Federation(tmp_path, database=database)) as federation:
         local = federation.local
         local.start()
         federation.run(rounds=30)

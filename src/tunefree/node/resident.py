@@ -235,8 +235,8 @@ def why_not(error: Exception, options: Options, connected: bool = False) -> str:
         )
     return (
         f"{where} refuses this node ({error}): either its key is not registered there "
-        f"(flwr supernode register {options.key}.pub), or a node with this key still counts as "
-        "connected, as it does for half a minute after it was killed"
+        f"(tunefree flower register --superlink {options.superlink} {options.key}.pub), or a node "
+        "with this key still counts as connected, as it does for half a minute after it was killed"
     )
 
 
