@@ -433,8 +433,10 @@ def test_clients_can_be_asked_for_their_own_scores(tmp_path: Path) -> None:
     assert rows[-1]["train_accuracy"] > 0.5
 
 
-def test_the_only_client_may_join_anew(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, [0], config(tmp_path, clients=1))
+@pytest.mark.parametrize("opening", ["gradients", "zero"])
+def test_the_only_client_may_join_anew(opening: str, tmp_path: Path) -> None:
+    """Without an opening, there is a round in which nobody works."""
+    nodes = Nodes(tmp_path, [0], config(tmp_path, clients=1, opening=opening))
     run = federated(nodes)
     for row in run:
         if row["t"] == 2:

@@ -86,7 +86,8 @@ class GridFleet:
             done += [reply for _, reply in self.overdue(enough=usable(done, counted) >= least)]
             if come or self.in_flight:
                 pace.rest(come)
-        self.require(len(counted), [reply for reply in done if reply.key in counted], jobs[0].t)
+        if jobs:
+            self.require(len(counted), [each for each in done if each.key in counted], jobs[0].t)
         return done
 
     def require(self, most: int, done: Sequence[Done], t: int) -> None:

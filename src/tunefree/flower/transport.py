@@ -74,7 +74,7 @@ class Transport:
         if not waiting:
             return []
         pull = self._faster.pull if self._faster else self._grid.pull_messages
-        replies = {reply.metadata.reply_to_message_id: reply for reply in pull(list(waiting))}
+        replies = {reply.metadata.reply_to_message_id: reply for reply in pull(waiting.keys())}
         return [(waiting.pop(n), reply) for n, reply in replies.items() if n in waiting]
 
     def gone(self, sent: Sent) -> bool:

@@ -34,7 +34,7 @@ class Replies:
 
     def pull(self, numbers: Collection[str]) -> list[Message]:
         """The complete replies to these messages; an error for one that was interrupted."""
-        client, node = self._grid._runtime_client, self._grid.node
+        client, node = self._grid._runtime_client, self._grid.node  # its own pull waits for all
         run = self._grid.run.run_id
         self._partial = {n: each for n, each in self._partial.items() if n in numbers}
         if asked := [number for number in numbers if number not in self._partial]:
