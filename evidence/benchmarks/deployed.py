@@ -33,7 +33,8 @@ from statistics import median
 from typing import Any
 
 from tunefree.flower.new_app import new_app
-from tunefree.node.local.federation import Local, LocalRun
+from tunefree.node.control import LocalRun
+from tunefree.node.local.federation import Local
 
 KINDS = ("ours", "stock", "plain")
 STEPS, BATCH = 5, 16

@@ -23,8 +23,9 @@ import tunefree
 from tunefree.flower.new_app import new_app
 from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
+from tunefree.node.control import LocalRun
 from tunefree.node.keys import certificates, node_key
-from tunefree.node.local.federation import Local, LocalRun, StockRun
+from tunefree.node.local.federation import Local, StockRun
 from tunefree.node.local.processes import end_all, running
 from tunefree.record import Record
 

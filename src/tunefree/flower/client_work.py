@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -29,24 +30,19 @@ from tunefree.wire import decode, encode
 SERVER = "the server"
 
 
+@dataclass
 class ClientSide:
     """The app on a client's machine, for one run: what its messages need is made once."""
 
-    def __init__(
-        self,
-        context: Context,
-        build_model: Builder,
-        load_data: Callable[[Context], Any],
-        loss: Loss | None,
-        make: MakeAlgorithm | None,
-    ) -> None:
-        self._context, self._build_model, self._loss, self._make = context, build_model, loss, make
-        self._load_data = load_data
-        self.algorithm = lru_cache(maxsize=1)(self._algorithm)  # by N and K, which rarely change
+    context: Context
+    build_model: Builder
+    load_data: Callable[[Context], Any]
+    loss: Loss | None
+    make: MakeAlgorithm | None
 
     @cached_property
     def given(self) -> RunConfig:
-        return settings_from(self._context.run_config)
+        return settings_from(self.context.run_config)
 
     @cached_property
     def settings(self) -> Settings:
@@ -56,20 +52,23 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self._load_data(self._context)])
+        return federation_from([self.load_data(self.context)])
 
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        module = seeded(self._build_model, self.settings.seed)
-        task = task_of(module, self.data.train, self._loss)
+        module = seeded(self.build_model, self.settings.seed)
+        task = task_of(module, self.data.train, self.loss)
         data = task.of(self.data)
         objective = Objective(module, task.loss, "cpu", self.settings.kernels)
         objective.check(data.train)
         return objective, data
 
-    def _algorithm(self, N: int, K: int) -> Algorithm:
-        return self.given.algorithm(N, K, self.objective[0].shapes, self._make)
+    @cached_property
+    def algorithm(self) -> Callable[[int, int], Algorithm]:
+        """The algorithm for N clients and K local steps, made anew only if these change."""
+        shapes = self.objective[0].shapes
+        return lru_cache(maxsize=1)(lambda N, K: self.given.algorithm(N, K, shapes, self.make))
 
     def oracle_of(self, job: Job) -> DataOracle:
         (objective, data), settings = self.objective, self.settings
@@ -78,7 +77,7 @@ class ClientSide:
         return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
 
     def states(self, run: str) -> ClientState:
-        return ClientState(state_path(self._context.node_config, self._context.node_id, run))
+        return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
 
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:

@@ -1,11 +1,14 @@
-"""What `flwr` does with a SuperLink: register nodes, start a run, read its log."""
+"""What `flwr` does with a SuperLink: register nodes, run an app, show its log."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
@@ -19,20 +22,23 @@ from flwr.proto.control_pb2 import (
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 
-from tunefree.flower.log import without_colours
+from tunefree.errors import FleetError
+from tunefree.flower.log import Log, without_colours
 from tunefree.node.apps import bundle
-from tunefree.node.connection import RefusedError, connect, plain_errors
+from tunefree.node.connection import RefusedError, UnreachableError, connect, plain_errors
 from tunefree.node.keys import load_public_key
 
 UNREGISTERED = "unregistered"  # the status of a node whose key was revoked
-
-
-class RunState(NamedTuple):
-    """The state of a run as Flower reports it."""
-
-    status: str  # pending, starting, running, finished
-    sub_status: str  # of a finished one: completed, failed, stopped
-    details: str
+FAILURES = (RefusedError, UnreachableError)
+LOG = Log()
+STOP = 10.0  # seconds for a run to end after it was stopped
+SKIPPED = (  # lines of Flower's that repeat what ours report
+    "Start `flwr-serverapp`",
+    "Successfully installed",
+    "Exit Code: 201",
+    "An unhandled exception occurred in the ServerApp",
+    "For more information, visit",
+)
 
 
 class Control:
@@ -79,10 +85,11 @@ class Control:
         if rest:
             yield without_colours(rest)
 
-    def state(self, run: int) -> RunState:
+    def failure(self, run: int) -> str:
+        """Why a run that has ended failed; empty if it did not."""
         with plain_errors():
             found = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-        return RunState(found.status, found.sub_status, found.details)
+        return "" if found.sub_status == "completed" else found.details or found.status
 
     def stop(self, run: int) -> None:
         with plain_errors():
@@ -90,3 +97,48 @@ class Control:
 
     def close(self) -> None:
         self._client.close()
+
+
+class LocalRun:
+    """A run of an app, started through the SuperLink's control API."""
+
+    def __init__(
+        self,
+        control: Control,
+        app: Path,
+        config: Mapping[str, Any],
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_line` gets each line of the log; without it, lines go to standard error."""
+        self._control, self._on_line = control, on_line or show
+        try:
+            self.id = control.start(app.resolve(), dict(config))
+        except FAILURES as error:
+            raise FleetError(f"the SuperLink did not start a run of '{app}': {error}") from error
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with suppress(*FAILURES):
+            for line in self._control.log(self.id):
+                self._on_line(line)
+
+    def over(self) -> bool:
+        """Whether the run or the SuperLink has ended."""
+        return not self._thread.is_alive()
+
+    def end(self) -> str:
+        """Stop the run if it has not ended; return why it failed, or an empty string."""
+        with closing(self._control) as control, suppress(*FAILURES):
+            if not self.over():
+                control.stop(self.id)
+                self._thread.join(STOP)
+            return control.failure(self.id)
+        return "the SuperLink is gone"
+
+
+def show(line: str) -> None:
+    """Print a line of the server's log, with the time instead of Flower's level."""
+    text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
+    if text and not text.startswith(SKIPPED):
+        LOG(text)

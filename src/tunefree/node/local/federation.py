@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +19,11 @@ from tunefree.node.local.processes import HOST, STOP, Processes, end_group
 from tunefree.node.pairs import written
 
 if TYPE_CHECKING:
-    from tunefree.node.control import Control
+    from tunefree.node.control import Control, LocalRun
 
 LOG = Log()
 NAME = "local"  # of the connection in Flower's config
 START = 60.0  # seconds for a SuperLink to listen
-SKIPPED = (  # lines of Flower's that repeat what ours report
-    "Start `flwr-serverapp`",
-    "Successfully installed",
-    "Exit Code: 201",
-    "An unhandled exception occurred in the ServerApp",
-    "For more information, visit",
-)
 
 
 class Local:
@@ -180,6 +171,8 @@ class Local:
     def run(self, app: Path, config: Mapping[str, Any] = {}) -> LocalRun | StockRun:
         """Run an app, with its log on our standard error."""
         if not self.stock:
+            from tunefree.node.control import LocalRun
+
             return LocalRun(self.control(), app, config)
         words = ["--run-config", written(config)] if config else []
         command = self._flwr("run", str(app.resolve()), NAME, "--stream", *words)
@@ -195,48 +188,6 @@ class Local:
         """Stop all processes."""
         self._processes.end()
         self.supernodes, self.link = {}, None
-
-
-class LocalRun:
-    """A run of an app, started through the SuperLink's control API."""
-
-    def __init__(
-        self,
-        control: Control,
-        app: Path,
-        config: Mapping[str, Any],
-        on_line: Callable[[str], None] | None = None,
-    ) -> None:
-        """`on_line` gets each line of the log; without it, lines go to standard error."""
-        from tunefree.node.connection import RefusedError, UnreachableError
-
-        self._control, self._errors = control, (RefusedError, UnreachableError)
-        self._on_line = on_line or show
-        try:
-            self.id = control.start(app.resolve(), dict(config))
-        except self._errors as error:
-            raise FleetError(f"the SuperLink did not start a run of '{app}': {error}") from error
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-
-    def _follow(self) -> None:
-        with suppress(*self._errors):
-            for line in self._control.log(self.id):
-                self._on_line(line)
-
-    def over(self) -> bool:
-        """Whether the run or the SuperLink has ended."""
-        return not self._thread.is_alive()
-
-    def end(self) -> str:
-        """Stop the run if it has not ended; return why it failed, or an empty string."""
-        with closing(self._control) as control, suppress(*self._errors):
-            if not self.over():
-                control.stop(self.id)
-                self._thread.join(STOP)
-            state = control.state(self.id)
-            return "" if state.sub_status == "completed" else state.details or state.status
-        return "the SuperLink is gone"
 
 
 class StockRun:
@@ -256,10 +207,3 @@ class StockRun:
             end_group(self._process.pid, signal.SIGKILL)
             code = self._process.wait()
         return "" if code == 0 else f"flwr run ended with {code}"
-
-
-def show(line: str) -> None:
-    """Print a line of the server's log, with the time instead of Flower's level."""
-    text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
-    if text and not text.startswith(SKIPPED):
-        LOG(text)
