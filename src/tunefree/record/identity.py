@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tunefree.settings import flat
+
 
 def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """What differs, a clause for each setting; None stands for one that was not given.
@@ -17,17 +19,6 @@ def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str
         for key in {**old, **new}
         if old.get(key) != new.get(key)
     ]
-
-
-def flat(identity: Mapping[str, object]) -> dict[str, object]:
-    """The entries of an identity, those of tables under keys of their own."""
-    found: dict[str, object] = {}
-    for key, value in identity.items():
-        if isinstance(value, Mapping):
-            found |= {f"{key}.{name}": each for name, each in value.items()}
-        else:
-            found[key] = value
-    return found
 
 
 def shown(value: object) -> str:

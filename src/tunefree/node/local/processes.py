@@ -21,6 +21,7 @@ from tunefree.errors import ConfigError
 from tunefree.flower.log import TIME, Log, without_colours
 
 HOST = "127.0.0.1"
+LIST = "processes.json"  # what was started in a folder, while it may still run
 STOP = 10.0  # seconds for a process to end by itself
 
 
@@ -40,7 +41,7 @@ class Processes:
                 f"--folder '{folder}' belongs to a federation that is running; stop that one, or "
                 "choose another folder"
             ) from None
-        self._list = folder / "processes.json"
+        self._list = folder / LIST
         if left := self._end_left():
             Log()(f"ended what a killed federation had left in {folder}: {left} process(es)")
         self._started: list[subprocess.Popen[bytes]] = []

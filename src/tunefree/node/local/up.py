@@ -24,7 +24,7 @@ from tunefree.flower.serverapp import OUT, OurServerApp
 from tunefree.flower.status import live_path
 from tunefree.node import problem
 from tunefree.node.local.federation import Local
-from tunefree.node.local.processes import Processes
+from tunefree.node.local.processes import LIST, Processes
 from tunefree.node.pairs import read_pairs, read_toml
 from tunefree.record import Record
 from tunefree.settings import flat
@@ -59,7 +59,7 @@ def up(options: UpOptions) -> Path:
     superlink = folder.resolve() / "superlink"
     out = superlink / str(config.get("out", OUT))
     with usable(folder):
-        if folder.is_dir():
+        if (folder / LIST).exists():
             Processes(folder.resolve()).end()  # what a killed `up` left, such as a run's server
         rounds = check(app, config, superlink)
         if rounds is not None and finished(out, rounds):
