@@ -141,7 +141,7 @@ class Settings:
         deployed=True,
     )
 
-    algorithm: str = setting("polarfl", "the method; see `tunefree algorithms`", deployed=True)
+    algorithm: str = setting("polarfl", "the method; see `tunefree methods`", deployed=True)
     compressor: str = setting(
         "", "for methods that compress: rotated:2, top:0.05, ...", deployed=True
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
 from tunefree.report.sweeps import WITHIN, Width
 
@@ -18,31 +18,22 @@ SEEDS = (0,)
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "method", metavar="NAME", help="a method, or NAME:key=value to fix an option"
-    )
-    command.add_argument(
-        "--over", required=True, metavar="STEP", help="the step size to vary: eta, gamma, ..."
-    )
-    command.add_argument(
-        "--values",
-        nargs="+",
-        type=float,
-        metavar="X",
-        help="step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)",
-    )
+    flags.add(command, "NAME", "a method, or NAME:key=value to fix an option")
+    flags.add(command, "--over STEP", "the step size to vary: eta, gamma, ...", required=True)
+    usual = "step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)"
+    flags.add(command, "--values X ...", usual, float)
     flags.add_to(command, SEEDS)
     command.set_defaults(act=sweep_command)
 
 
-def sweep_command(args: argparse.Namespace) -> int:
+def sweep_command(args: argparse.Namespace) -> Answer | int:
     base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
 
-    method = methods.parse_method(args.method)
+    method = methods.parse_method(args.name)
     if args.over in method.options:
-        raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
+        raise ConfigError(f"{args.name!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
     config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.asdict()]
@@ -51,11 +42,9 @@ def sweep_command(args: argparse.Namespace) -> int:
         done = sweep(config, args.over, values, args.seeds, folder, args.workers)
     except KeyboardInterrupt:
         return flags.interrupted(folder)
-    if args.format == "json":
-        print(json.dumps({"folder": str(folder), **as_dict(done, method.name)}))
-    else:
-        show(done)
-    return 1 if any(r.state == "failed" for point in done.points for r in point.results) else 0
+    failed = any(r.state == "failed" for point in done.points for r in point.results)
+    data = {"folder": str(folder), **as_dict(done, method.name)}
+    return Answer(data, partial(show, done), failed)
 
 
 def show(done: Sweep) -> None:

@@ -1,12 +1,32 @@
-"""Tables on standard output."""
+"""What commands print on standard output: an answer as text or JSON, tables."""
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
+
+class Answer(NamedTuple):
+    """The result of a command: its data, and the same as text or as what prints it."""
+
+    data: object
+    text: str | Callable[[], None]
+    failed: bool = False
+
+    def printed(self, form: str) -> bool:
+        """Print it as `text` or `json`; returns whether the command has failed."""
+        if form == "json":
+            print(json.dumps(self.data))
+        elif callable(self.text):
+            self.text()
+        elif self.text:
+            print(self.text)
+        return self.failed
 
 
 def print_table(
