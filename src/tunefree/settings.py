@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from tunefree.errors import ConfigError, nearest, unknown
+from tunefree.errors import NAMES, ConfigError, nearest, unknown
 from tunefree.former_names import now_called
 
 if TYPE_CHECKING:
@@ -300,6 +300,7 @@ class Deployment:
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
+NAMES.update(FIELDS, Deployment.__dataclass_fields__)
 HINTS = {each: get_type_hints(each) for each in (Settings, Schedule, Deployment)}
 TABLES = ("option", "data_option", "model_option")  # of the method, the data and the model
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tunefree.cli import flags
 from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.search.compare import Outcome
@@ -60,6 +59,8 @@ def compare_command(args: argparse.Namespace) -> Answer | int:
 
 
 def show(outcomes: list[Outcome], target: float | None, judge: str = "final") -> None:
+    from tunefree.record.summary import size
+
     score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
     rows = []
     for each in outcomes:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from tunefree.cli import flags
 from tunefree.cli.tables import Answer
 from tunefree.errors import NOTHING, ConfigError
-from tunefree.record.summary import BITS, size
 
 if TYPE_CHECKING:
     from tunefree.record import Facts, Summary
@@ -79,6 +78,8 @@ def refuse_settings(given: dict[str, object], more: bool) -> None:
 
 def closing(run: Summary, theta_sha256: str) -> str:
     """The result in a few lines, and what to type next."""
+    from tunefree.record.summary import BITS, size
+
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
     score = f"loss {loss:.4f}, training loss {train_loss:.4f}"

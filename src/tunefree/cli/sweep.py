@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tunefree.cli import flags
 from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.report.sweeps import WITHIN, Width
 
 if TYPE_CHECKING:
+    from tunefree.report.sweeps import Width
     from tunefree.search.sweep import Sweep
 
 SEEDS = (0,)
@@ -64,6 +64,8 @@ def show(done: Sweep) -> None:
 
 
 def show_width(over: str, width: Width) -> None:
+    from tunefree.report.sweeps import WITHIN
+
     print(
         f"{over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
         f"within {WITHIN:g} of the best, which is at {width.best:g}"

@@ -7,9 +7,6 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
 
 class Answer(NamedTuple):
     """The result of a command: its data, and the same as text or as what prints it."""
@@ -40,6 +37,9 @@ def print_table(
 
     `width` is for a table that needs more columns than the terminal has.
     """
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold")
     for column in columns:
         justify = "right" if column in right else "left"
@@ -65,6 +65,8 @@ def print_entries(
 
     The line is wrapped on a narrow terminal, unless it is to be copied as a whole.
     """
+    from rich.console import Console
+
     console = Console(highlight=False, markup=False, emoji=False)
     lines = [columns, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tunefree.cli import flags
 from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.search.tune import Grid, Trial, TuningResult
@@ -98,6 +97,7 @@ def parse_grid(given: list[str]) -> Grid:
 
 
 def show(tuned: TuningResult) -> None:
+    from tunefree.record.summary import size
     from tunefree.search.tune import text
 
     names = list(tuned.grid)
