@@ -362,8 +362,11 @@ def no_setting(key: str) -> ConfigError:
     """The error for a setting that does not exist, with its name of today or the nearest one."""
     now = now_called(key) or key.replace("-", "_")
     if now != key and now.partition(".")[0] in FIELDS:
-        where = ", in a file above all tables" if "." in key else ""
-        return ConfigError(f"{key} is now called {now}", f"write {now}{where}")
+        table, dot, _ = now.partition(".")
+        where = f", in a file below [{table}]" if dot else ", in a file above all tables"
+        return ConfigError(
+            f"{key} is now called {now}", f"write {now}{where if '.' in key else ''}"
+        )
     names = [name for name in FIELDS if name not in TABLES]
     near = nearest(key, names)
     hint = f"did you mean {near!r}? " if near else ""

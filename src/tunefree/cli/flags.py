@@ -137,10 +137,21 @@ def given_by(args: argparse.Namespace, without: Collection[str] = ()) -> dict[st
 def spelling(args: argparse.Namespace) -> Spelling:
     """How errors spell a setting: as in the settings file if it is from there, else as typed."""
     path = getattr(args, "file", None) or getattr(args, "settings", None)
+    usual: Spelling = getattr(args, "spelled", typed)  # a command may have its own
     with suppress(ConfigError):
         if in_file := read(path).keys() - (given_by(args) if path else {}).keys():
-            return lambda name, value: (plain if name in in_file else typed)(name, value)
-    return getattr(args, "spelled", typed)
+            return lambda name, value: (plain if name in in_file else usual)(name, value)
+    return usual
+
+
+def searched_by(flag: str, names: Collection[str]) -> Spelling:
+    """How errors spell the options whose values a flag lists; others are typed as usual."""
+
+    def spelled(name: str, value: object) -> str:
+        own = name.removeprefix("option.")
+        return f"{flag.format(own)}{value}" if own in names else typed(name, value)
+
+    return spelled
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -35,6 +35,7 @@ def sweep_command(args: argparse.Namespace) -> Answer | int:
     if args.over in method.options:
         raise ConfigError(f"{args.name!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
+    args.spelled = flags.searched_by("--values ", (args.over,))
     config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.asdict()]
     folder = flags.folder_of(args, f"sweep-{method.name}-{args.over}", what)

@@ -55,6 +55,7 @@ def tune_command(args: argparse.Namespace) -> Answer | int:
             f"{args.name!r} leaves nothing to search; fix fewer options, or give a grid: --grid "
             "eta=0.01,0.1"
         )
+    args.spelled = flags.searched_by("--grid {}=", grid)
     how = [args.budget, args.no_pruning, args.no_extend]
     folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
     try:
