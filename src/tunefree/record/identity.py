@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tunefree.settings import flat
+
+SAME = (  # settings in the identity of every run
+    *("algorithm", "option", "compressor", "decay", "weighting", "sampling", "batch_size", "seed"),
+    *("local_steps", "local_epochs", "schedule", "concurrency", "opening"),
+)
+SIMULATED = ("clients", "per_round", "dispatch", "delays", "dropout", "timeout")  # besides
+MODEL = "first model"
+
 
 def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """What differs, a clause for each setting; None stands for one that was not given.
+    """What differs, a clause for each entry; None stands for one that was not given.
 
     >>> changes({"seed": 0, "option": {"eta": 0.1}}, {"seed": 1, "option": {}})
     ['seed was 0, and now it is 1', 'option.eta was 0.1, and now it is not given']
@@ -17,17 +26,6 @@ def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str
         for key in {**old, **new}
         if old.get(key) != new.get(key)
     ]
-
-
-def flat(identity: Mapping[str, object]) -> dict[str, object]:
-    """The entries of an identity, those of tables under keys of their own."""
-    found: dict[str, object] = {}
-    for key, value in identity.items():
-        if isinstance(value, Mapping):
-            found |= {f"{key}.{name}": each for name, each in value.items()}
-        else:
-            found[key] = value
-    return found
 
 
 def shown(value: object) -> str:
