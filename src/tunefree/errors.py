@@ -181,7 +181,7 @@ def no_argument(
 
 
 def refuses_unknown(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function; a keyword that it does not have is refused with the nearest one.
+    """The given function, which now refuses a keyword that it does not have with the nearest one.
 
     >>> @refuses_unknown
     ... def load(path, model=None): ...

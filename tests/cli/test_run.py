@@ -14,8 +14,19 @@ from tunefree.record import Record
 from tunefree.record.summary import size
 
 SMALL = (
-    *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
-    *("--eval-every", "4", "--algorithm", "padamfed"),
+    "run",
+    "--clients",
+    "6",
+    "--per-round",
+    "3",
+    "--local-steps",
+    "2",
+    "--rounds",
+    "8",
+    "--eval-every",
+    "4",
+    "--algorithm",
+    "padamfed",
 )
 
 
@@ -310,5 +321,9 @@ def test_methods_fit_a_terminal_of_80_columns(
 
 def test_sizes_that_people_read() -> None:
     assert [size(8 * n) for n in (1, 999, 1e3, 2.5e6, 1e16)] == [
-        *("1.0 B", "999.0 B", "1.0 kB", "2.5 MB", "10000.0 TB"),
+        "1.0 B",
+        "999.0 B",
+        "1.0 kB",
+        "2.5 MB",
+        "10000.0 TB",
     ]

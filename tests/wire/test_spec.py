@@ -138,8 +138,13 @@ def test_a_method_has_a_compressor_of_its_own_kind(name: str) -> None:
 
 def test_these_methods_compress() -> None:
     assert sorted(COMPRESSING) == [
-        *("comparfrefl", "fed_ef_ams", "fed_ef_sgd", "local_sgd_c"),
-        *("polarfl", "scafcom", "scallion"),
+        "comparfrefl",
+        "fed_ef_ams",
+        "fed_ef_sgd",
+        "local_sgd_c",
+        "polarfl",
+        "scafcom",
+        "scallion",
     ]
 
 

@@ -60,7 +60,10 @@ def tune_command(args: argparse.Namespace) -> Answer | int:
     folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
     try:
         tuned = tune(
-            *(config, grid, args.seeds, folder),
+            config,
+            grid,
+            args.seeds,
+            folder,
             budget=args.budget,
             pruning=not args.no_pruning,
             extend=not args.no_extend,

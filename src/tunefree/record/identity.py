@@ -6,10 +6,21 @@ from collections.abc import Mapping
 
 from tunefree.settings import flat
 
-SAME = (  # settings in the identity of every run
-    *("algorithm", "option", "compressor", "decay", "weighting", "sampling", "batch_size", "seed"),
-    *("local_steps", "local_epochs", "schedule", "concurrency", "opening"),
-)
+SAME = [
+    "algorithm",
+    "option",
+    "compressor",
+    "decay",
+    "weighting",
+    "sampling",
+    "batch_size",
+    "seed",
+    "local_steps",
+    "local_epochs",
+    "schedule",
+    "concurrency",
+    "opening",
+]
 SIMULATED = ("clients", "per_round", "dispatch", "delays", "dropout", "timeout")  # besides
 MODEL = "first model"
 

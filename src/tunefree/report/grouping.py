@@ -25,10 +25,19 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
-NO_EFFECT = (  # settings that do not change a result, and those that the name and the seed show
-    *("algorithm", "data_dir", "seed", "eval_every", "grad_norm", "device", "fleet", "workers"),
-    *("kernels", "commit_every", "out"),
-)
+NO_EFFECT = [
+    "algorithm",
+    "data_dir",
+    "seed",
+    "eval_every",
+    "grad_norm",
+    "device",
+    "fleet",
+    "workers",
+    "kernels",
+    "commit_every",
+    "out",
+]
 POINTS = 400  # of a curve; more cannot be distinguished on paper
 Content: TypeAlias = dict[str, Any]
 
