@@ -23,7 +23,7 @@ OF_TABLES = {  # options of the user's own CSV table that have flags -> flags, h
     "data_option.target": ("--target-column --target", "of a CSV table: the column to learn"),
     "data_option.client_column": ("--client-column", "of a CSV table: each row's client"),
 }
-NOT_REPEATED = [
+NOT_REPEATED = [  # by a run with another method: what is its own, or follows
     "algorithm",
     "compressor",
     "explicit_steps",

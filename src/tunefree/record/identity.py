@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tunefree.settings import flat
 
-SAME = [
+SAME = [  # settings in the identity of every run
     "algorithm",
     "option",
     "compressor",
@@ -21,7 +21,14 @@ SAME = [
     "concurrency",
     "opening",
 ]
-SIMULATED = ("clients", "per_round", "dispatch", "delays", "dropout", "timeout")  # besides
+SIMULATED = (
+    "clients",
+    "per_round",
+    "dispatch",
+    "delays",
+    "dropout",
+    "timeout",
+)  # and in a simulation's
 MODEL = "first model"
 
 

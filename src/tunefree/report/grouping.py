@@ -25,7 +25,7 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
-NO_EFFECT = [
+NO_EFFECT = [  # settings that do not change a result, and those that the name and the seed show
     "algorithm",
     "data_dir",
     "seed",
