@@ -35,13 +35,8 @@ def export_command(args: argparse.Namespace) -> Answer:
     given = {usage: getattr(args, usage.split()[0][2:].replace("-", "_")) for usage in WRITERS}
     usage, path = next((usage, path) for usage, path in given.items() if path is not None)
     write, _, noun = WRITERS[usage]
-    with closing(Record.open(args.run)) as record:
-        try:
-            count = write(record, path)
-        except OSError as error:
-            raise ConfigError(
-                f"'{path}' cannot be written ({error.strerror}); choose another path"
-            ) from error
+    with closing(Record.open(args.run)) as record, flags.writing(path):
+        count = write(record, path)
     said = "" if str(path) == "-" else f"{count} {noun} written to {path}"
     return Answer({"run": str(args.run), "file": str(path), "written": count}, said)
 
@@ -138,15 +133,7 @@ def needed(module: str, extra: str = "export") -> Any:
 WRITERS: dict[str, tuple[Callable[[Record, Path], int], str, str]] = {  # flag -> what it writes
     "--csv FILE": (write_csv, "the history; - is standard output", "rows"),
     "--parquet FILE": (write_parquet, "the history, with its types", "rows"),
-    "--safetensors FILE": (
-        write_safetensors,
-        "the server's vectors, including theta",
-        "vectors",
-    ),
-    "--state-dict FILE": (
-        write_state_dict,
-        "the model, for load_state_dict: .safetensors or .pt",
-        "tensors",
-    ),
+    "--safetensors FILE": (write_safetensors, "the server's vectors, with theta", "vectors"),
+    "--state-dict FILE": (write_state_dict, "the model: .safetensors or .pt", "tensors"),
     "--tensorboard DIR": (write_tensorboard, "the history as TensorBoard's event files", "rows"),
 }

@@ -8,8 +8,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -204,6 +204,17 @@ def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
         return Path(args.out)
     mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
     return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
+
+
+@contextmanager
+def writing(path: Path, flag: str = "") -> Iterator[None]:
+    """Turn the operating system's errors on a file or folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{flag}'{path}' cannot be written ({error.strerror}); choose another path"
+        ) from error
 
 
 def check_out(folder: Path) -> None:

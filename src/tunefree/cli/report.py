@@ -30,18 +30,15 @@ def report_command(args: argparse.Namespace) -> Answer:
     check_not_empty(found)
     report = content(found.runs, found.verdicts, args.title, found.unreadable)
     text = page(report)
-    try:
+    with flags.writing(args.out, "--out = "):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"--out = '{args.out}' cannot be written ({error.strerror}); choose another path"
-        ) from error
     figures: list[Path] = []
     if args.figures is not None:
         from tunefree.plots.runs import write
 
-        figures = write(report, args.figures)
+        with flags.writing(args.figures, "--figures = "):
+            figures = write(report, args.figures)
     data = {
         "page": str(args.out),
         "runs": len(report["runs"]),
