@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import tunefree
-from tests.test_run_object import SMALL, TEST, model, new_run
-from tests.test_train import blobs
+from tests.api.test_run_object import SMALL, TEST, model, new_run
+from tests.blobs import blobs
 from tunefree import ConfigError
 
 
