@@ -131,16 +131,13 @@ def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
 
 
 def bars(values: Sequence[float], name: str) -> list[str]:
-    """A histogram of the scores."""
-    low, high = min(values), max(values)
-    if low == high:
+    """A histogram of the scores; none if all are equal."""
+    import numpy as np
+
+    if min(values) == max(values):
         return []
-    counts = [0] * BARS
-    for value in values:
-        counts[min(BARS - 1, int(BARS * (value - low) / (high - low)))] += 1
-    edges = [low + (high - low) * i / BARS for i in range(BARS + 1)]
-    longest = max(counts)
+    counts, edges = np.histogram(values, BARS)
     return [f"  clients by {name}:"] + [
-        f"  {edges[i]:8.4f} to {edges[i + 1]:.4f}  {'#' * -(-LONG * count // longest)} {count}"
+        f"  {edges[i]:8.4f} to {edges[i + 1]:.4f}  {'#' * -(-LONG * count // max(counts))} {count}"
         for i, count in enumerate(counts)
     ]
