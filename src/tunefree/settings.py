@@ -226,7 +226,7 @@ class Settings:
                 setting="local_epochs",
                 value=self.local_epochs,
             )
-        return self._system(self.local_steps)
+        return self.system_of(self.local_steps)
 
     def system_for(self, sizes: Iterable[int]) -> System:
         """N, S, K and T of clients with so many samples; with local epochs, K is their mean K_i.
@@ -237,16 +237,14 @@ class Settings:
         if self.local_steps is not None:
             return self.system
         steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
-        return self._system(max(1, round(sum(steps) / len(steps))))
+        return self.system_of(max(1, round(sum(steps) / len(steps))))
 
     def system_of(self, K: int) -> System:
         """N, S, K and T; this K only where it follows from the data."""
-        return self._system(self.local_steps or K)
-
-    def _system(self, K: int) -> System:
         from tunefree.core import System  # which imports torch
 
-        return System(self.clients, self.per_round or self.clients, K, self.rounds)
+        S, K = self.per_round or self.clients, self.local_steps or K
+        return System(self.clients, S, K, self.rounds)
 
     @property
     def scheduling(self) -> Schedule:
