@@ -51,7 +51,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*row)
-    Console(width=width).print(table)
+    Console(width=width, markup=False, emoji=False).print(table)
 
 
 def print_entries(
