@@ -112,7 +112,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
             facts: dict[str, Any] = {
                 "label": label,
                 "state": state,
-                "config": configured(seed, **options),
+                "settings": configured(seed, **options),
             }
             facts |= {"parameters": 21_840, "system": {"N": 50, "S": 4, "K": 3, "T": 3}}
             facts["tuning"] = {**SEARCH, "chosen": {"eta": 0.0316, "gamma": 0.001}}
