@@ -44,4 +44,4 @@ release: setup
 
 # The wheel in an empty environment, where it must train.
 release-check: setup
-	$(BIN)/pytest -m slow -n 0 -q tests/test_release.py
+	$(BIN)/pytest -m slow -n 0 -q tests/site/test_release.py

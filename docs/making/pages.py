@@ -80,7 +80,7 @@ def overview() -> str:
         *WIDE,
         "# All methods",
         "",
-        "`tunefree algorithms` prints the same. d is the number of model parameters; traffic is "
+        "`tunefree methods` prints the same. d is the number of model parameters; traffic is "
         "counted from the messages of one round, with each method's defaults.",
     ]
     for title, names in families().items():

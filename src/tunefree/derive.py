@@ -21,6 +21,7 @@ from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
 from tunefree.models.targets import default_loss
 from tunefree.record import Facts, Record
+from tunefree.record.identity import MODEL
 from tunefree.record.provenance import fingerprint
 from tunefree.settings import Settings, load, read, restored
 
@@ -163,7 +164,7 @@ def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
     """Frozen parameters and buffers of a named model, which is built again."""
     chosen = restored(facts.settings)
     objective = named_objective(chosen, named_dataset(chosen))
-    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
+    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get(MODEL):
         raise ConfigError(
             f"now builds another model than when '{record.path}' was started",
             "restore the model that it was started with",

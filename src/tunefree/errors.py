@@ -6,7 +6,6 @@ import difflib
 import inspect
 import traceback
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 NOTHING: Final = ...  # no value is given
+NAMES: set[str] = set()  # of all settings, which sentences may have in braces; `settings` adds them
 Spelling: TypeAlias = Callable[[str, object], str]  # of a setting, and of its value if given
 
 
@@ -60,11 +60,9 @@ class ConfigError(TunefreeError, ValueError):
         >>> error.rendered(lambda name, value: f"<{name}>")
         '<per_round> exceeds <clients> = 50'
         """
-        from tunefree.settings import Deployment, Settings
-
         sentence = f"{self.problem}; {self.remedy}" if self.remedy else self.problem
-        for f in (*fields(Settings), *fields(Deployment)):
-            sentence = sentence.replace(f"{{{f.name}}}", spelled(f.name, NOTHING))
+        for name in NAMES:
+            sentence = sentence.replace(f"{{{name}}}", spelled(name, NOTHING))
         return f"{spelled(self.setting, self.value)} {sentence}" if self.setting else sentence
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -183,7 +181,7 @@ def no_argument(
 
 
 def refuses_unknown(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function; a keyword that it does not have is refused with the nearest one.
+    """The given function, which now refuses a keyword that it does not have with the nearest one.
 
     >>> @refuses_unknown
     ... def load(path, model=None): ...

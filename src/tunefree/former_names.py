@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 KEPT = {  # section -> the settings of it that kept their name
-    "system": ("sampling",),
-    "algorithm": ("compressor", "decay", "weighting", "explicit_steps"),
-    "data": ("partition", "batch_size", "validation"),
-    "model": ("start", "lora"),
-    "schedule": ("concurrency", "dispatch", "delays", "dropout", "timeout", "opening"),
-    "run": (
-        *("seed", "eval_every", "grad_norm", "device", "fleet", "workers", "kernels"),
-        *("commit_every", "out"),
-    ),
+    "system": "sampling",
+    "algorithm": "compressor decay weighting explicit_steps",
+    "data": "partition batch_size validation",
+    "model": "start lora",
+    "schedule": "concurrency dispatch delays dropout timeout opening",
+    "run": "seed eval_every grad_norm device fleet workers kernels commit_every out",
 }
 CHANGED = {
     "system.N": "clients",
@@ -46,7 +43,7 @@ def now_called(key: str) -> str:
     ('per_round', 'option.eta', '')
     """
     section, _, name = key.partition(".")
-    if key in CHANGED or name in KEPT.get(section, ()):
+    if key in CHANGED or name in KEPT.get(section, "").split():
         return CHANGED.get(key, name)
     return f"{TABLE_OF[section]}.{name}" if name and section in TABLE_OF else ""
 

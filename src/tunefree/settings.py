@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from tunefree.errors import ConfigError, nearest, unknown
+from tunefree.errors import NAMES, ConfigError, nearest, unknown
 from tunefree.former_names import now_called
 
 if TYPE_CHECKING:
@@ -52,10 +52,15 @@ def setting(
 ) -> Any:
     """A field with its help and its range: at least `least`, less than `below`.
 
-    It may have no flag, or `also` a second one, and be `deployed`: a key of a run config too.
+    It may have no flag, or `also` a second one, and be `deployed`: see `shared`.
     """
     about = {"help": help, "flag": flag, "also": also, "deployed": deployed}
     return field(default=default, metadata={"least": least, "below": below, **about})
+
+
+def shared(default: Any, help: str, *limits: float, **more: Any) -> Any:
+    """A setting that a deployment has too, as a key of its run config."""
+    return setting(default, help, *limits, deployed=True, **more)
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,14 @@ class Schedule:
     'flush'
     """
 
-    name: ScheduleName = setting(
-        "synchronous", "synchronous or buffered (asynchronous)", deployed=True
-    )
-    concurrency: int = setting(
-        0, "buffered: jobs in flight at a time; 0 is one buffer", 0, deployed=True
-    )
+    name: ScheduleName = shared("synchronous", "synchronous or buffered (asynchronous)")
+    concurrency: int = shared(0, "buffered: jobs in flight at a time; 0 is one buffer", 0)
     dispatch: Dispatch = setting("flush", "buffered: who gets the new model, and when")
     delays: str = setting("", "virtual clock: mild, large, half-normal or a CSV of client,seconds")
     dropout: float = setting(0.0, "buffered: probability that a job gets no reply", 0, 1)
     timeout: float = setting(0.0, "buffered: virtual seconds until such a job is given up", 0)
-    opening: Opening = setting(
-        "gradients",
-        "first pass over all clients, or states that start at zero",
-        deployed=True,
+    opening: Opening = shared(
+        "gradients", "first pass over all clients, or states that start at zero"
     )
 
     def __post_init__(self) -> None:
@@ -118,45 +117,31 @@ class Settings:
     """All settings of a run, checked."""
 
     clients: int = setting(50, "clients in the federation", 1)
-    per_round: int = setting(
+    per_round: int = shared(
         10,
         "clients per round, or uploads per buffer; 0 is all; the default never exceeds the clients",
         0,
         also="--buffer",
-        deployed=True,
     )
-    local_steps: int | None = setting(
-        10, "mini-batch steps of a client per round", 1, deployed=True
+    local_steps: int | None = shared(10, "mini-batch steps of a client per round", 1)
+    rounds: int = shared(400, "rounds", 1)
+    local_epochs: int = shared(
+        0, "instead of local steps: passes of a client over its own samples per round", 0
     )
-    rounds: int = setting(400, "rounds", 1, deployed=True)
-    local_epochs: int = setting(
-        0,
-        "instead of local steps: passes of a client over its own samples per round",
-        0,
-        deployed=True,
-    )
-    sampling: Sampling = setting(
+    sampling: Sampling = shared(
         "uniform",
         "how clients are sampled: uniform, or examples (more often if they have more samples)",
-        deployed=True,
     )
 
-    algorithm: str = setting("polarfl", "the method; see `tunefree algorithms`", deployed=True)
-    compressor: str = setting(
-        "", "for methods that compress: rotated:2, top:0.05, ...", deployed=True
-    )
-    decay: Decay = setting(
-        "none", "for tuned methods: none, or linear to 0 at the last round", deployed=True
-    )
-    weighting: Weighting = setting(
+    algorithm: str = shared("polarfl", "the method; see `tunefree methods`")
+    compressor: str = shared("", "for methods that compress: rotated:2, top:0.05, ...")
+    decay: Decay = shared("none", "for tuned methods: none, or linear to 0 at the last round")
+    weighting: Weighting = shared(
         "uniform",
         "for methods that average: uniform, or examples (weight clients by their samples)",
-        deployed=True,
     )
     explicit_steps: bool = setting(
-        False,
-        "allow other step sizes for a tuning-free method, to study their effect",
-        flag=False,
+        False, "allow other step sizes for a tuning-free method, to study their effect", flag=False
     )
     option: Mapping[str, object] = field(default_factory=dict)
 
@@ -166,7 +151,7 @@ class Settings:
     partition: str = setting(
         "dirichlet:0.1", "how samples are split across clients: iid, dirichlet:0.1, ..."
     )
-    batch_size: int = setting(16, "samples per mini-batch", 1, deployed=True)
+    batch_size: int = shared(16, "samples per mini-batch", 1)
     data_dir: str = setting("", "folder of the data files, if not one of the default folders")
     validation: float = setting(
         0.0,
@@ -185,9 +170,7 @@ class Settings:
         "", "of the weights to start from, to notice when they have changed", flag=False
     )
     lora: int = setting(
-        0,
-        "train and send only adapters of this rank beside frozen layers; 0 trains all weights",
-        0,
+        0, "train and send only adapters of this rank beside frozen layers; 0 trains all weights", 0
     )
     model_option: Mapping[str, object] = field(default_factory=dict)
 
@@ -199,23 +182,21 @@ class Settings:
     timeout: float = scheduled("timeout")
     opening: Opening = scheduled("opening")
 
-    seed: int = setting(0, "seed of all random streams of the run", 0, deployed=True)
-    eval_every: int = setting(10, "rounds between evaluations", 1, deployed=True)
+    seed: int = shared(0, "seed of all random streams of the run", 0)
+    eval_every: int = shared(10, "rounds between evaluations", 1)
     grad_norm: bool = setting(False, "also measure the full gradient norm")
     device: str = setting("cpu", "cpu or cuda")
     fleet: FleetName = setting(
         "auto", "where clients run: serial, pool (all cores), ray, or auto: the faster one"
     )
     workers: int = setting(0, "processes of the pool; 0 is one per core", 0)
-    kernels: Kernels = setting(
-        "auto", "how gradients are computed; plain uses torch only", deployed=True
-    )
+    kernels: Kernels = shared("auto", "how gradients are computed; plain uses torch only")
     commit_every: int = setting(
         0,
         "rounds between commits; a killed run resumes from the last one; 0: when it costs little",
         0,
     )
-    out: str = setting("", "the run file; by default a new one in runs/", deployed=True)
+    out: str = shared("", "the run file; by default a new one in runs/")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -233,12 +214,7 @@ class Settings:
                 "give {local_steps} or {local_epochs}",
             )
         if not self.local_epochs and self.local_steps is None:
-            raise ConfigError(
-                "must be a whole number",
-                "omit it for the default",
-                setting="local_steps",
-                value=None,
-            )
+            checked("local_steps", None, int)
 
     @property
     def system(self) -> System:
@@ -250,7 +226,7 @@ class Settings:
                 setting="local_epochs",
                 value=self.local_epochs,
             )
-        return self._system(self.local_steps)
+        return self.system_of(self.local_steps)
 
     def system_for(self, sizes: Iterable[int]) -> System:
         """N, S, K and T of clients with so many samples; with local epochs, K is their mean K_i.
@@ -261,16 +237,14 @@ class Settings:
         if self.local_steps is not None:
             return self.system
         steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
-        return self._system(max(1, round(sum(steps) / len(steps))))
+        return self.system_of(max(1, round(sum(steps) / len(steps))))
 
     def system_of(self, K: int) -> System:
         """N, S, K and T; this K only where it follows from the data."""
-        return self._system(self.local_steps or K)
-
-    def _system(self, K: int) -> System:
         from tunefree.core import System  # which imports torch
 
-        return System(self.clients, self.per_round or self.clients, K, self.rounds)
+        S, K = self.per_round or self.clients, self.local_steps or K
+        return System(self.clients, S, K, self.rounds)
 
     @property
     def scheduling(self) -> Schedule:
@@ -300,6 +274,7 @@ class Deployment:
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
+NAMES.update(FIELDS, Deployment.__dataclass_fields__)
 HINTS = {each: get_type_hints(each) for each in (Settings, Schedule, Deployment)}
 TABLES = ("option", "data_option", "model_option")  # of the method, the data and the model
 
@@ -361,8 +336,11 @@ def no_setting(key: str) -> ConfigError:
     """The error for a setting that does not exist, with its name of today or the nearest one."""
     now = now_called(key) or key.replace("-", "_")
     if now != key and now.partition(".")[0] in FIELDS:
-        where = ", in a file above all tables" if "." in key else ""
-        return ConfigError(f"{key} is now called {now}", f"write {now}{where}")
+        table, dot, _ = now.partition(".")
+        where = f", in a file below [{table}]" if dot else ", in a file above all tables"
+        return ConfigError(
+            f"{key} is now called {now}", f"write {now}{where if '.' in key else ''}"
+        )
     names = [name for name in FIELDS if name not in TABLES]
     near = nearest(key, names)
     hint = f"did you mean {near!r}? " if near else ""
@@ -445,10 +423,9 @@ def checked(name: str, value: object, hint: object, limits: Mapping[str, Any] = 
         value = float(value)
     if type(value) is not hint:
         kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        problem = f"must be {kinds[cast('type[Any]', hint)]}"
         omit = "omit it for the default" if value is None else ""
-        raise ConfigError(
-            f"must be {kinds[cast('type[Any]', hint)]}", omit, setting=name, value=value
-        )
+        raise ConfigError(problem, omit, setting=name, value=value)
     least, below = limits.get("least"), limits.get("below", math.inf)
     if least is not None and cast(float, value) < least:
         raise ConfigError(f"is too small; it must be at least {least:g}", setting=name, value=value)

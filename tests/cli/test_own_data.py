@@ -268,9 +268,15 @@ def module(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("function", "train", "test", "clients"),
     [
-        *(("whole", 48, 12, None), ("clients", 48, 12, 4), ("with_test", 60, 9, 4)),
-        *(("train_and_test", 60, 60, None), ("dealt", 50, 10, 5), ("dealt_and_test", 60, 60, 5)),
-        *(("ours", 1438, 359, None), ("real", 48, 12, None), ("augmented_and_test", 40, 60, 2)),
+        ("whole", 48, 12, None),
+        ("clients", 48, 12, 4),
+        ("with_test", 60, 9, 4),
+        ("train_and_test", 60, 60, None),
+        ("dealt", 50, 10, 5),
+        ("dealt_and_test", 60, 60, 5),
+        ("ours", 1438, 359, None),
+        ("real", 48, 12, None),
+        ("augmented_and_test", 40, 60, 2),
     ],
 )
 def test_what_a_function_may_return(

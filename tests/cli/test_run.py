@@ -14,8 +14,19 @@ from tunefree.record import Record
 from tunefree.record.summary import size
 
 SMALL = (
-    *("run", "--clients", "6", "--per-round", "3", "--local-steps", "2", "--rounds", "8"),
-    *("--eval-every", "4", "--algorithm", "padamfed"),
+    "run",
+    "--clients",
+    "6",
+    "--per-round",
+    "3",
+    "--local-steps",
+    "2",
+    "--rounds",
+    "8",
+    "--eval-every",
+    "4",
+    "--algorithm",
+    "padamfed",
 )
 
 
@@ -285,22 +296,22 @@ def test_an_existing_run_is_not_overwritten(capsys: pytest.CaptureFixture[str]) 
     assert Path("run.sqlite").read_text() == "mine"
 
 
-def test_algorithms_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["algorithms", "--format", "json"]) == 0
+def test_methods_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "--format", "json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows.keys() == REGISTRY.keys()
     assert (rows["padamfed"]["down"], rows["padamfed"]["up"]) == (2, 2)
     assert (rows["padamfed"]["opening_down"], rows["padamfed"]["opening_up"]) == (1, 1)
     assert (rows["fedavg"]["up"], rows["fedavg"]["memory"]) == (1, 0)
-    assert main(["algorithms"]) == 0
+    assert main(["methods"]) == 0
     assert "scaffold_m_vr" in capsys.readouterr().out
 
 
-def test_algorithms_fit_a_terminal_of_80_columns(
+def test_methods_fit_a_terminal_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["algorithms"]) == 0
+    assert main(["methods"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -310,5 +321,9 @@ def test_algorithms_fit_a_terminal_of_80_columns(
 
 def test_sizes_that_people_read() -> None:
     assert [size(8 * n) for n in (1, 999, 1e3, 2.5e6, 1e16)] == [
-        *("1.0 B", "999.0 B", "1.0 kB", "2.5 MB", "10000.0 TB"),
+        "1.0 B",
+        "999.0 B",
+        "1.0 kB",
+        "2.5 MB",
+        "10000.0 TB",
     ]

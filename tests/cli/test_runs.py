@@ -213,7 +213,7 @@ def test_show_clients_of_a_run_without_their_data(
     assert "contains no model yet" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["algorithms"], ["--version"], ["data", "list"]])
+@pytest.mark.parametrize("words", [["methods"], ["--version"], ["data", "list"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_ends_early_is_no_error(words: list[str], unbuffered: str) -> None:
     reading, writing = os.pipe()

@@ -123,7 +123,7 @@ def test_its_model_is_exported_with_all_weights(capsys: pytest.CaptureFixture[st
 def test_it_does_not_resume_from_other_weights(
     lora: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = iter(prepare(chosen("run.sqlite", **{"lora": lora})))
+    steps = iter(prepare(chosen("run.sqlite", lora=lora)))
     next(steps), next(steps)
     steps.close()
     resume = ["run", "--resume", "run.sqlite"]

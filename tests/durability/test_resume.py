@@ -260,7 +260,7 @@ def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     stop(prepare(settings(path)), 3)
     db = sqlite3.connect(path)
-    db.execute("DELETE FROM run WHERE key = 'identity'")
+    db.execute("""UPDATE run SET value = '{"seed": "0"}' WHERE key = 'identity'""")
     db.commit()
     db.close()
     with pytest.raises(ConfigError, match="started by an earlier tunefree"):

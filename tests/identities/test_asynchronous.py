@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.identities.by_hand import Moment
+from tests.by_hand import Moment
 from tests.problem import Problem, QuadraticOracle, Trace, quadratic, simulate, simulate_buffered
 from tunefree.core import Algorithm, System
 from tunefree.fleet.serial import Serial

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.identities.by_hand import CastOracle, by_hand
+from tests.by_hand import CastOracle, by_hand
 from tests.problem import Problem, quadratic, simulate
 from tunefree.core import Reply, System
 from tunefree.errors import WireError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.identities.by_hand import by_hand
+from tests.by_hand import by_hand
 from tests.problem import quadratic, simulate
 from tunefree.core import Reply, System, stream
 from tunefree.methods.registry import build

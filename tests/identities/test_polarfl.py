@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import tunefree
-from tests.durability.test_bad_replies import lossy
-from tests.identities.by_hand import CastOracle, Moment, by_hand
+from tests.by_hand import CastOracle, Moment, by_hand
+from tests.lossy import lossy
 from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
-from tests.twins.test_polarfl_twin import WIDE, problem_of
+from tests.shaped import WIDE, problem_of
 from tunefree.core import Algorithm, Oracle, Reply, System, Vec, mean
 from tunefree.fleet.job import Job
 from tunefree.geometry import distance, split, units

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.identities.by_hand import CastOracle, by_hand
+from tests.by_hand import CastOracle, by_hand
 from tests.problem import Array, Problem, quadratic, simulate
 from tunefree.core import System, Vec
 from tunefree.fleet.job import Job

@@ -43,15 +43,35 @@ def test_history_is_cumulative_and_vectors_are_the_last(tmp_path: Path) -> None:
     reader = Record.open(tmp_path / "run.sqlite")  # while it is still open for writing
     first, second = reader.history()
     assert first == {
-        **{"round": 0, "t": -1, "samples": 10, "seconds": 0.5, "virtual_seconds": 2.0},
-        **{"clients": 2, "absent": 0, "tau_mean": 0.0, "tau_max": 0},
-        **{"bits_up": 32, "bits_down": 64, "value_bits_up": 20, "value_bits_down": 64},
+        "round": 0,
+        "t": -1,
+        "samples": 10,
+        "seconds": 0.5,
+        "virtual_seconds": 2.0,
+        "clients": 2,
+        "absent": 0,
+        "tau_mean": 0.0,
+        "tau_max": 0,
+        "bits_up": 32,
+        "bits_down": 64,
+        "value_bits_up": 20,
+        "value_bits_down": 64,
         "loss": 3.0,
     }
     assert second == {
-        **{"round": 1, "t": 0, "samples": 20, "seconds": 1.0, "virtual_seconds": 3.0},
-        **{"clients": 2, "absent": 0, "tau_mean": 1.0, "tau_max": 2},
-        **{"bits_up": 64, "bits_down": 128, "value_bits_up": 40, "value_bits_down": 128},
+        "round": 1,
+        "t": 0,
+        "samples": 20,
+        "seconds": 1.0,
+        "virtual_seconds": 3.0,
+        "clients": 2,
+        "absent": 0,
+        "tau_mean": 1.0,
+        "tau_max": 2,
+        "bits_up": 64,
+        "bits_down": 128,
+        "value_bits_up": 40,
+        "value_bits_down": 128,
         "loss": 2.0,
     }
     assert reader.facts().state == "running"
@@ -68,7 +88,12 @@ LINES = [
     Line(-1, 40, 0.1, 0.0, [(c, 0) for c in range(5)], {"loss": 2.0}, [(0, "up", 5, 50, 40)], []),
     Line(0, 10, 0.2, 1.5, [], {}, [(0, "down", 2, 64, 64)], [(0, 1, "late"), (0, 2, "lost")]),
     Line(
-        *(1, 12, 0.3, 2.5, [(1, 0), (2, 1), (4, 4)], {"loss": 1.0, "accuracy": 0.5}),
+        1,
+        12,
+        0.3,
+        2.5,
+        [(1, 0), (2, 1), (4, 4)],
+        {"loss": 1.0, "accuracy": 0.5},
         [(0, "down", 3, 96, 96), (0, "up", 3, 30, 20), (1, "down", 3, 9, 9), (1, "up", 2, 7, 7)],
         [(1, 4, "late")],
     ),
@@ -87,16 +112,21 @@ def test_a_row_is_the_same_at_once_as_in_the_history(resumed_at: int) -> None:
     history = record.history()
     assert told == history
     assert history[2] == {
-        **{
-            "round": 2,
-            "t": 1,
-            "samples": 62,
-            "seconds": pytest.approx(0.6),
-            "virtual_seconds": 2.5,
-        },
-        **{"clients": 3, "absent": 1, "tau_mean": 5 / 3, "tau_max": 4},
-        **{"bits_up": 87, "bits_down": 169, "value_bits_up": 67, "value_bits_down": 169},
-        **{"loss": 1.0, "accuracy": 0.5},
+        "round": 2,
+        "t": 1,
+        "samples": 62,
+        "seconds": pytest.approx(0.6),
+        "virtual_seconds": 2.5,
+        "clients": 3,
+        "absent": 1,
+        "tau_mean": 5 / 3,
+        "tau_max": 4,
+        "bits_up": 87,
+        "bits_down": 169,
+        "value_bits_up": 67,
+        "value_bits_down": 169,
+        "loss": 1.0,
+        "accuracy": 0.5,
     }
 
 

@@ -54,23 +54,43 @@ PRAGMA user_version = 2;
 """
 THETA = np.arange(3, dtype="<f4")
 COMMON: dict[str, Any] = {
-    **{"state": "done", "title": "FedAvg", "paper": "McMahan et al., 2017", "formulas": {}},
-    **{"steps": {"eta": 0.1, "gamma": 1.0}, "system": {"N": 4, "S": 2, "K": 5, "T": 2}},
-    **{"parameters": 3, "kernels": "plain", "versions": {"torch": "2.0"}, "fleet": "serial"},
-    **{"label_counts": [[2, 1], [0, 3]], "identity": {"seed": "7"}, "writer": {"pid": 1}},
+    "state": "done",
+    "title": "FedAvg",
+    "paper": "McMahan et al., 2017",
+    "formulas": {},
+    "steps": {"eta": 0.1, "gamma": 1.0},
+    "system": {"N": 4, "S": 2, "K": 5, "T": 2},
+    "parameters": 3,
+    "kernels": "plain",
+    "versions": {"torch": "2.0"},
+    "fleet": "serial",
+    "label_counts": [[2, 1], [0, 3]],
+    "identity": {"seed": "7"},
+    "writer": {"pid": 1},
 }
 SCHEDULE = {
-    **{"name": "buffered", "concurrency": 3, "dispatch": "flush", "delays": "mild"},
-    **{"dropout": 0.0, "timeout": 0.0, "opening": "gradients"},
+    "name": "buffered",
+    "concurrency": 3,
+    "dispatch": "flush",
+    "delays": "mild",
+    "dropout": 0.0,
+    "timeout": 0.0,
+    "opening": "gradients",
 }
 CONFIG: dict[str, dict[str, Any]] = {
     "system": COMMON["system"],
     "algorithm": {
-        **{"name": "fedavg", "compressor": "", "explicit_steps": False},
+        "name": "fedavg",
+        "compressor": "",
+        "explicit_steps": False,
         "options": {"eta": 0.1},
     },
     "data": {
-        **{"name": "digits", "partition": "iid", "batch_size": 8, "dir": "", "validation": 0.0},
+        "name": "digits",
+        "partition": "iid",
+        "batch_size": 8,
+        "dir": "",
+        "validation": 0.0,
         "options": {"fingerprint": "5a17"},
     },
     "model": {"name": "mlp", "options": {}},
@@ -87,8 +107,11 @@ DOORS: dict[str, dict[str, Any]] = {
     "command": {"config": CONFIG, "label": "mine", "settings": "ab12"},
     "train": {"config": BROUGHT, "door": "train"},
     "flower": {
-        **{"config": DEPLOYED, "door": "flower", "fleet": "flower"},
-        **{"names": ["p0", "p1"], "federation": "f00d"},
+        "config": DEPLOYED,
+        "door": "flower",
+        "fleet": "flower",
+        "names": ["p0", "p1"],
+        "federation": "f00d",
     },
 }
 
@@ -154,10 +177,21 @@ def test_its_costs_and_scores(run: Summary) -> None:
     assert [row["samples"] for row in run.rows] == [40, 50, 60]
     assert [row["absent"] for row in run.rows] == [0, 1, 0]
     for key, value in {
-        **{"rounds": 2, "state": "done", "accuracy": 0.75, "loss": 1.0, "train_loss": None},
-        **{"samples": 60, "virtual_seconds": 2.5, "seconds": pytest.approx(2.8), "absent": 1},
-        **{"bits_up": 104, "bits_down": 64, "value_bits_up": 68, "staleness": {0: 2, 1: 1}},
-        **{"uploads": [1, 2], "seconds_per_round": pytest.approx(0.4)},  # without the opening
+        "rounds": 2,
+        "state": "done",
+        "accuracy": 0.75,
+        "loss": 1.0,
+        "train_loss": None,
+        "samples": 60,
+        "virtual_seconds": 2.5,
+        "seconds": pytest.approx(2.8),
+        "absent": 1,
+        "bits_up": 104,
+        "bits_down": 64,
+        "value_bits_up": 68,
+        "staleness": {0: 2, 1: 1},
+        "uploads": [1, 2],
+        "seconds_per_round": pytest.approx(0.4),  # without the opening
     }.items():
         assert told[key] == value, key
 

@@ -82,7 +82,7 @@ class Browser:
         return self._ask("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
 
     def wait(self, script: str) -> Any:
-        """The same for a script that calls `done`, now or later."""
+        """The value that a script passes to `done`, now or later."""
         body = {"script": f"const done = arguments[0]; {script}", "args": []}
         return self._ask("POST", f"{self._session}/execute/async", body)
 
@@ -99,7 +99,10 @@ class Browser:
     def resize(self, width: int, height: int) -> None:
         self.develop(
             "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
 
     def dark(self, on: bool) -> None:

@@ -17,7 +17,11 @@ from tunefree.run.assemble import Run, prepare
 from tunefree.settings import load
 
 SMALL: dict[str, object] = {
-    **{"clients": 6, "per_round": 3, "local_steps": 2, "rounds": 8, "eval_every": 2},
+    "clients": 6,
+    "per_round": 3,
+    "local_steps": 2,
+    "rounds": 8,
+    "eval_every": 2,
     "algorithm": "padamfed",
 }
 FREE = {"formulas": {"eta": "1 / (K sqrt(T))"}, "parameters": 650}

@@ -43,9 +43,15 @@ def address(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "page.html"
     part = {"value": 0.5, "error": 0.0123, "limit": 0.8, "side": "above", "what": EVIL}
     verdict = {
-        **{"claim": 1, "sentence": EVIL, "verdict": "does not hold", "scale": "small"},
+        "claim": 1,
+        "sentence": EVIL,
+        "verdict": "does not hold",
+        "scale": "small",
         "parts": [{**part, "holds": False}, {**part, "value": None, "holds": None}],
-        **{"numbers": {EVIL: 0.5, "gap": -0.1}, "seeds": [3, 4], "why": EVIL, "command": EVIL},
+        "numbers": {EVIL: 0.5, "gap": -0.1},
+        "seeds": [3, 4],
+        "why": EVIL,
+        "command": EVIL,
         "finals": [{"where": "iid", "method": EVIL, "accuracy": 0.5, "spread": 0.1, "diverged": 1}],
         "tuned": {"fedavg": EVIL},
     }
@@ -69,14 +75,22 @@ def page(browser: Browser, address: str) -> Iterator[Browser]:
 def test_everything_is_there_and_nothing_is_fetched(page: Browser, address: str) -> None:
     figures = page.run("return [...document.querySelectorAll('figure')].map(f => f.id)")
     assert figures == [
-        *("w0-curves", "w0-sensitivity-eta", "w0-traffic", "w0-staleness", "w0-classes"),
+        "w0-curves",
+        "w0-sensitivity-eta",
+        "w0-traffic",
+        "w0-staleness",
+        "w0-classes",
     ]
     assert page.run("return document.querySelectorAll('figure .plot svg[aria-label]').length") == 5
     assert page.run("return document.querySelectorAll('h1').length") == 1
     assert page.run("return document.querySelectorAll('table').length") >= 8
     assert page.run("return document.querySelectorAll('tbody tr > th[scope=row]').length") > 20
     assert sorted(page.run(f"return {ARMS}")) == [
-        *("ComParFreFL", "FedAvg, tuned", "Late", "PAdaMFed", "Too far (diverged)"),
+        "ComParFreFL",
+        "FedAvg, tuned",
+        "Late",
+        "PAdaMFed",
+        "Too far (diverged)",
     ]
     outside = [url for url in page.requests() if not url.startswith(("data:", "chrome"))]
     assert outside == [address]
@@ -98,7 +112,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
             facts: dict[str, Any] = {
                 "label": label,
                 "state": state,
-                "config": configured(seed, **options),
+                "settings": configured(seed, **options),
             }
             facts |= {"parameters": 21_840, "system": {"N": 50, "S": 4, "K": 3, "T": 3}}
             facts["tuning"] = {**SEARCH, "chosen": {"eta": 0.0316, "gamma": 0.001}}

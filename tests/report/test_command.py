@@ -37,7 +37,10 @@ def test_the_result_as_one_object(
     files = [str(runs / f"padamfed-{seed}.sqlite") for seed in (1, 2)]
     assert main(["report", *files, "-o", str(tmp_path / "p.html"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
-        **{"page": str(tmp_path / "p.html"), "runs": 2, "methods": ["PAdaMFed"], "figures": []},
+        "page": str(tmp_path / "p.html"),
+        "runs": 2,
+        "methods": ["PAdaMFed"],
+        "figures": [],
         "unreadable": [],
     }
 
@@ -48,9 +51,19 @@ def test_every_figure_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
     files = sorted((tmp_path / "figures").iterdir())
     names = {file.stem for file in files}
     assert names >= {
-        *("accuracy-by-round", "loss-by-round", "train_loss-by-round", "accuracy-by-bits_up"),
-        *("accuracy-by-virtual_seconds", "sensitivity-eta", "traffic", "staleness", "classes"),
-        *("loss-by-bits_up", "train_loss-by-seconds", "loss-by-samples", "loss-by-virtual_seconds"),
+        "accuracy-by-round",
+        "loss-by-round",
+        "train_loss-by-round",
+        "accuracy-by-bits_up",
+        "accuracy-by-virtual_seconds",
+        "sensitivity-eta",
+        "traffic",
+        "staleness",
+        "classes",
+        "loss-by-bits_up",
+        "train_loss-by-seconds",
+        "loss-by-samples",
+        "loss-by-virtual_seconds",
     }
     assert len(files) == 3 * len(names)
     for name in names:

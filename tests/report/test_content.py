@@ -39,7 +39,11 @@ def method(workload: dict[str, Any], label: str) -> dict[str, Any]:
 def test_runs_that_differ_by_the_seed_are_one_method(workload: dict[str, Any]) -> None:
     seeds = {each["label"]: each["seeds"] for each in workload["methods"]}
     assert seeds == {
-        **{"PAdaMFed": 2, "FedAvg, tuned": 2, "ComParFreFL": 1, "Late": 1, "Too far": 1},
+        "PAdaMFed": 2,
+        "FedAvg, tuned": 2,
+        "ComParFreFL": 1,
+        "Late": 1,
+        "Too far": 1,
     }
     assert workload["title"] == "digits, dirichlet:0.1, mlp"
 
@@ -93,7 +97,9 @@ def test_trials_are_counted_but_not_drawn(runs: Path, workload: dict[str, Any]) 
     assert bill["Too far"]["search"] is None  # by hand: the number of attempts is unknown
     last = Record.open(runs / "trial.sqlite").history()[-1]
     assert bill["SCAFFOLD, trials"]["search"] == {
-        **{"trials": 1, "rounds": 8, "samples": last["samples"]},
+        "trials": 1,
+        "rounds": 8,
+        "samples": last["samples"],
         **{key: last[key] for key in ("bits_up", "bits_down")},
     }
 
@@ -104,7 +110,9 @@ def test_a_sweep_is_one_line_over_its_step_sizes(workload: dict[str, Any]) -> No
     (line,) = sweep["lines"]
     assert line["label"] == "FedAvg"
     assert [(p["x"], p["seeds"], p["diverged"]) for p in line["points"]] == [
-        *((0.01, 1, 0), (1.0, 1, 0), (1e30, 1, 1)),
+        (0.01, 1, 0),
+        (1.0, 1, 0),
+        (1e30, 1, 1),
     ]
     assert line["points"][2]["mean"] == 0  # as `tunefree sweep` counts a diverged run
     # Late ran on another schedule.
@@ -226,8 +234,10 @@ def test_where_each_step_size_came_from() -> None:
         return {name: (value, origin) for name, value, origin in lines}
 
     assert origins(tuning={**SEARCH, "chosen": {"eta": 0.3}}) == {
-        **{"eta": (0.3, "found by the search"), "s": (2, "given")},  # typed as a whole number
-        **{"beta": (0.01, "1 / T"), "gamma": (1.0, "default")},
+        "eta": (0.3, "found by the search"),
+        "s": (2, "given"),  # typed as a whole number
+        "beta": (0.01, "1 / T"),
+        "gamma": (1.0, "default"),
     }
     assert origins(tuning={**SEARCH, "chosen": {"eta": 0.1}})["eta"] == (0.3, "given")
     assert origins(tuning=SEARCH)["eta"] == (0.3, "found by the search")  # an older file
@@ -370,7 +380,8 @@ def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_methods(
         "FedAvg, model"
     ] * 2
     assert methods(one, other_loss) == {
-        **{"FedAvg, loss = cross_entropy": 1, "FedAvg, loss = multi_margin_loss": 1},
+        "FedAvg, loss = cross_entropy": 1,
+        "FedAvg, loss = multi_margin_loss": 1,
     }
     assert len(methods(one, other_data, other_model, other_step, other_seed)) == 4
 
@@ -416,7 +427,9 @@ def test_own_measures_are_drawn_like_ours() -> None:
     report = content([own])
     (workload,) = report["workloads"]
     assert workload["measures"] == {
-        **{"accuracy": "test accuracy", "loss": "test loss", "recall": "recall"},
+        "accuracy": "test accuracy",
+        "loss": "test loss",
+        "recall": "recall",
     }
     (only,) = workload["methods"]
     assert only["final"]["recall"]["mean"] == 0.2

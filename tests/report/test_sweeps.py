@@ -88,7 +88,8 @@ def test_a_sweep_in_two_settings_is_two_figures() -> None:
     both = [swept(eta, 0.5, T=T) for T in (9, 99) for eta in (0.1, 1.0)]
     drawn = figures(*both, free(99))
     assert [(f["id"], f["title"], len(f["level"])) for f in drawn] == [
-        *(("eta", "eta, rounds = 9", 0), ("eta-2", "eta, rounds = 99", 1)),
+        ("eta", "eta, rounds = 9", 0),
+        ("eta-2", "eta, rounds = 99", 1),
     ]
 
 

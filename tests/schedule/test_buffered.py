@@ -13,7 +13,7 @@ import torch
 
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic, simulate_buffered
 from tests.schedule.naive import eager
-from tests.testing.variants import every_algorithm
+from tests.variants import every_algorithm
 from tunefree.core import Algorithm, Exchange, System, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job

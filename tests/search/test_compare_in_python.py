@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import tunefree
+from tests.blobs import blobs
 from tests.search.small import run_here
-from tests.test_train import blobs
 from tunefree import ConfigError, System
 from tunefree.cli import main
 from tunefree.methods.fedavg import FedAvg

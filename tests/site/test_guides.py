@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import commands, shorter
+from tests.site.commands import commands, shorter
 from tunefree.cli import main, parser
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tests.identities.by_hand import by_hand
+from tests.by_hand import by_hand
 from tests.problem import quadratic
-from tests.testing.variants import SYS, every_algorithm, every_subject
+from tests.variants import SYS, every_algorithm, every_subject
 from tunefree.core import Algorithm
 from tunefree.testing.check import CHECKS, Subject, findings
 from tunefree.testing.problem import vectors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.cli.check import add_to
+from tunefree.cli import main
 from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
@@ -388,12 +387,7 @@ def test_a_fault_at_full_participation_is_reported_as_such() -> None:
 
 
 def command(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    add_to(parser)
-    parser.add_argument("--format", default="text")
-    args = parser.parse_args(words)
-    code: int = args.act(args)
-    return code
+    return main(["check", *words])
 
 
 STRANGER = """

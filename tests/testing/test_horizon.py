@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.testing.test_check import Mine, Server
-from tests.testing.variants import SYS
+from tests.variants import SYS
 from tunefree.core import About, System, horizon_steps
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg

@@ -164,12 +164,12 @@ def test_matplotlib_is_used_by_plots_alone() -> None:
 def test_imports_are_seen_in_every_form() -> None:
     source = """
 import numpy as np, tunefree.fleet.serial
-
+from tunefree import settings
 from tunefree.wire.message import bits
 def later():
     from tunefree.run.engine import Run
     import torch.nn
 """
-    assert own(source) == {"fleet", "config", "wire", "run"}
+    assert own(source) == {"fleet", "settings", "wire", "run"}
     assert others(source) == {"numpy", "torch"}
     assert package("tunefree") == "__init__"

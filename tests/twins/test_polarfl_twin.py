@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import Array, Problem, QuadraticOracle, quadratic, simulate, simulate_buffered
+from tests.problem import Array, QuadraticOracle, simulate, simulate_buffered
+from tests.shaped import ALIKE, KERNEL, WIDE, Shapes, StartingAtZero, problem_of
 from tests.twins.compression import per_tensor, qsgd, rotated, sign, top
 from tests.twins.polarfl import newton_schulz, own_units, polarfl
 from tests.twins.test_async_twins import SETTINGS, Setting
@@ -21,33 +22,12 @@ from tunefree.schedule.delays import LAWS
 from tunefree.schedule.simulate import simulate as play
 from tunefree.wire import from_spec
 
-WIDE = ((2, 3), (2,), (), (2, 2))  # a matrix, a vector, one number and a matrix that starts at zero
-KERNEL = ((3, 2, 1, 2), (3,), (3, 2), (1, 4), (1,))  # the vector starts at zero
-ALIKE = ((2, 3), (3, 2), (3, 1))  # the first two go through Newton-Schulz together
 LAYOUTS = [pytest.param(WIDE, id="wide"), pytest.param(KERNEL, id="kernel")]
 LAYOUTS.append(pytest.param(ALIKE, id="alike"))
 PARTIAL = System(N=7, S=3, K=4, T=30)
 
 all_systems = pytest.mark.parametrize("sys", SYSTEMS)
 all_layouts = pytest.mark.parametrize("shapes", LAYOUTS)
-Shapes = tuple[tuple[int, ...], ...]
-ZERO = {WIDE: slice(9, 13), KERNEL: slice(12, 15), ALIKE: slice(0, 0)}
-
-
-class StartingAtZero(Problem):
-    """The problem with one tensor that starts at zero."""
-
-    @property
-    def theta0(self) -> Array:
-        theta0 = np.array(super().theta0)
-        for shapes, zero in ZERO.items():
-            if sum(map(prod, shapes)) == self.d:
-                theta0[zero] = 0
-        return theta0
-
-
-def problem_of(sys: System, shapes: Shapes) -> Problem:
-    return StartingAtZero(*quadratic(N=sys.N, d=sum(map(prod, shapes)), seed=sys.T))
 
 
 def sizes(shapes: Shapes) -> list[int]:

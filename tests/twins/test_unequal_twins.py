@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tests.problem import UnequalOracle, own_steps, quadratic, simulate, simulate_buffered, unequal
+from tests.shaped import WIDE
+from tests.shaped import problem_of as with_tensors
 from tests.twins.fedavg import fedavg
 from tests.twins.padamfed import padamfed
 from tests.twins.polarfl import polarfl
 from tests.twins.scaffold import scaffold
-from tests.twins.test_polarfl_twin import WIDE
-from tests.twins.test_polarfl_twin import problem_of as with_tensors
 from tests.twins.test_twins import agree, problem_of
 from tunefree.core import Algorithm, Reply, System, about
 from tunefree.fleet.job import exchanges

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from tunefree.core import Vec
 
 CONTRACTIVE = (
-    *("top:0.05", "top:0.3", "rand:0.3", "sign", "qsgd-contractive:1", "qsgd-contractive:4"),
-    *("rotated:1", "rotated:2", "rotated:3"),
+    "top:0.05",
+    "top:0.3",
+    "rand:0.3",
+    "sign",
+    "qsgd-contractive:1",
+    "qsgd-contractive:4",
+    "rotated:1",
+    "rotated:2",
+    "rotated:3",
     "any:top:0.02|top:0.1|sign",
 )
 UNBIASED = ("rand-unbiased:0.3", "qsgd:1", "qsgd:4", "any:qsgd:2|rand-unbiased:0.5")

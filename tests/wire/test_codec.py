@@ -123,8 +123,14 @@ def test_the_bytes_are_those_of_the_format() -> None:
     )
     assert encode(Several(torch.zeros(0), (0.5, -2.0), 0.5)) == b"".join(
         [
-            *(b"TF\x01\x03", b"\x01x\x02\0\0\0\0\0", b"\x05steps\x04", b"\x02\0\0\0"),
-            *(b"\0\0\0\x3f", b"\0\0\0\xc0", b"\x04beta\x01", b"\0\0\0\x3f"),
+            b"TF\x01\x03",
+            b"\x01x\x02\0\0\0\0\0",
+            b"\x05steps\x04",
+            b"\x02\0\0\0",
+            b"\0\0\0\x3f",
+            b"\0\0\0\xc0",
+            b"\x04beta\x01",
+            b"\0\0\0\x3f",
         ]
     )
     assert encode(Nothing()) == b"TF\x01\x00"
@@ -192,7 +198,9 @@ LIES: list[Any] = [
     (TOP[:-3] + b"\xff\xff\xff", Squeezed, "delta", "positions do not rise from 0 to at most 39"),
     (
         with_bytes(TOP, HEAD + 14, struct.pack("<f", float("nan"))),
-        *(Squeezed, "delta", "a number is not finite"),
+        Squeezed,
+        "delta",
+        "a number is not finite",
     ),
     (with_bytes(SIGN, HEAD + 10, b"\x02"), Squeezed, "delta", "kind 3 .* parameter 2"),
     (LEVEL[:-1] + b"\xff", Squeezed, "delta", "a level is above 4"),
@@ -210,7 +218,9 @@ LIES: list[Any] = [
     (with_bytes(ROTATED, HEAD + 14, struct.pack("<f", -1)), Squeezed, "delta", "is negative"),
     (
         with_bytes(ROTATED, HEAD + 14, struct.pack("<f", float("nan"))),
-        *(Squeezed, "delta", "a number is not finite"),
+        Squeezed,
+        "delta",
+        "a number is not finite",
     ),
     (
         with_bytes(ROTATED, HEAD + 14, struct.pack("<f", 1e38)),
@@ -229,11 +239,15 @@ LIES: list[Any] = [
     (SEVERAL[: STEPS + 5 + 10], Several, "steps", "2 bytes are missing"),
     (
         with_bytes(SEVERAL, STEPS + 5 + 4, struct.pack("<f", float("inf"))),
-        *(Several, "steps", "a number is not finite"),
+        Several,
+        "steps",
+        "a number is not finite",
     ),
     (
         with_bytes(SEVERAL, STEPS + 5 + 8, struct.pack("<f", float("nan"))),
-        *(Several, "steps", "a number is not finite"),
+        Several,
+        "steps",
+        "a number is not finite",
     ),
     (SEVERAL[:-4] + struct.pack("<f", float("nan")), Several, "beta", "a number is not finite"),
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.identities.by_hand import CastOracle
+from tests.by_hand import CastOracle
 from tests.problem import quadratic
-from tests.testing.variants import every_algorithm
+from tests.variants import every_algorithm
 from tests.wire.loopback import Loopback
 from tunefree.core import Algorithm
 from tunefree.fleet.serial import Serial

@@ -100,7 +100,7 @@ def test_any_takes_each_with_its_own_layout() -> None:
             "rotated",
             "'rotated' needs a whole number of bits per element from",
         ),
-        ("rotated:0", "bits per element from 1 to 4, as in 'rotated:2'"),
+        ("rotated:0", "bits per element from 1 to 4; write it like 'rotated:2'"),
         ("rotated:5", "from 1 to 4"),
         ("rotated:02", "from 1 to 4"),
         ("rotated:1.5", "from 1 to 4"),
@@ -138,8 +138,13 @@ def test_a_method_has_a_compressor_of_its_own_kind(name: str) -> None:
 
 def test_these_methods_compress() -> None:
     assert sorted(COMPRESSING) == [
-        *("comparfrefl", "fed_ef_ams", "fed_ef_sgd", "local_sgd_c"),
-        *("polarfl", "scafcom", "scallion"),
+        "comparfrefl",
+        "fed_ef_ams",
+        "fed_ef_sgd",
+        "local_sgd_c",
+        "polarfl",
+        "scafcom",
+        "scallion",
     ]
 
 

@@ -9,46 +9,33 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Sequence
-from importlib import metadata
+from collections.abc import Collection, Sequence
+from importlib import import_module, metadata
 from typing import Any, NoReturn, TextIO
 
-from tunefree.cli import (
-    algorithms,
-    check,
-    compare,
-    data,
-    export,
-    flower,
-    report,
-    run,
-    runs,
-    show,
-    sweep,
-    tune,
-    watch,
+COMMANDS = (  # how each is typed, and what it does; the first one of a command is its help
+    ("run", "train on a federation, by default on the built-in digits"),
+    ("run --data table.csv --target label", "the same on your own data"),
+    ("run --algorithm parfrefl", "the same with another method"),
+    ("compare polarfl fedavg", "several methods, the same data and seeds"),
+    ("tune fedavg", "search the step sizes of a method that needs them"),
+    ("sweep padamfed --over eta", "how wide the range of step sizes is that work"),
+    ("report runs", "run files as one page of figures and tables"),
+    ("watch runs", "the same page, live, while runs are training"),
+    ("runs", "the runs in a folder and how they ended"),
+    ("show FILE", "a run in words; --clients: scores of each client"),
+    ("export FILE --csv X", "its history as a table; --state-dict X: its model"),
+    ("methods", "all methods: their costs and what must be tuned"),
+    ("data list", "data sets by name: list, download or show them"),
+    ("check NAME", "test an algorithm, ours or yours, against the contract"),
+    ("flower new DIR", "an app for a real federation; `flower up` tries it here"),
 )
-
-START = """tunefree: federated learning without learning rates
-
-  tunefree run                       train on the built-in digits data, nothing to tune
-  tunefree run --data table.csv --target label    the same on your own data
-  tunefree run --algorithm parfrefl  the same with another method
-  tunefree compare polarfl fedavg    several methods, the same data and seeds
-  tunefree tune fedavg               search the step sizes of a method that needs them
-  tunefree sweep padamfed --over eta how wide the range of step sizes is that work
-  tunefree report runs               run files as one page of figures and tables
-  tunefree watch runs                the same page, live, while runs are training
-  tunefree runs                      the runs in a folder and how they ended
-  tunefree show FILE                 a run in words; --clients: scores of each client
-  tunefree export FILE --csv X       its history as a table; --state-dict X: its model
-  tunefree algorithms                all methods: their costs and what must be tuned
-  tunefree data list                 data sets by name
-  tunefree check NAME                test an algorithm, ours or yours, against the contract
-  tunefree flower new DIR            an app for a real federation; `flower up` tries it here
-  tunefree COMMAND --help            all settings of a command
-  tunefree --version                 the version
-"""
+FORMER = {  # commands of version 0.2.0
+    "algorithms": "tunefree methods",
+    "bench": "tunefree-evidence speed",
+    "challenge": "tunefree-evidence challenge",
+    "reproduce": "tunefree-evidence claims",
+}
 STEP_FLAGS = ("--lr", "--learning-rate", "--eta", "--gamma", "--step-size", "--local-lr")
 
 
@@ -74,6 +61,8 @@ class Parser(argparse.ArgumentParser):
             )
         choice = re.search("invalid choice: '(.*?)' ", message)
         asked = wrong[0] if wrong else choice[1] if choice else ""
+        if asked in FORMER:
+            return f"; it is now `{FORMER[asked]}`"
         known = flags if wrong else re.findall("'(.*?)'", message)[1:]
         names = {name.lstrip("-"): name for name in known}
         near = difflib.get_close_matches(asked.lstrip("-"), names, n=1)
@@ -82,11 +71,11 @@ class Parser(argparse.ArgumentParser):
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments; an unknown one is reported by the command that was typed."""
-    top = parser()
-    words = sys.argv[1:] if argv is None else argv
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    top = parser(words[:1])
     if words and words[0].startswith("--") and words[0] not in top._option_string_actions:
         top.error(f"{words[0]} needs a command before it, as in `tunefree run {words[0]} ...`")
-    args, rest = top.parse_known_args(argv)
+    args, rest = top.parse_known_args(words)
     if rest:
         parser_of(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
     return args
@@ -133,52 +122,48 @@ def command(argv: Sequence[str] | None) -> int:
         print(f"tunefree {metadata.version('tunefree')}")
         return 0
     if args.command is None:
-        print(START, end="")
+        print(start())
         return 0
     return act(args)
 
 
+def start() -> str:
+    """What `tunefree` alone prints: where to start."""
+    more = (("COMMAND --help", "all settings of a command"), ("--version", "the version"))
+    lines = [f"  tunefree {words:<25} {about}" for words, about in (*COMMANDS, *more)]
+    return "\n".join(["tunefree: federated learning without learning rates", "", *lines])
+
+
 def act(args: argparse.Namespace) -> int:
-    """Do what the command says; every error is one sentence."""
-    from tunefree.cli.flags import typed
-    from tunefree.errors import ConfigError, FleetError, RecordError, WireError
+    """Do what the command says and print its answer; every error is one sentence."""
+    from tunefree.cli.flags import spelling
+    from tunefree.errors import ConfigError, TunefreeError
 
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
-        code: int = args.act(args)
-        return code
+        answer = args.act(args)
+        return answer if isinstance(answer, int) else int(answer.printed(args.format))
     except ConfigError as error:
-        spelled = getattr(args, "spelled", typed)  # settings of `flower up` are in a run config
-        print(f"tunefree: {error.rendered(spelled)}", file=sys.stderr)
+        print(f"tunefree: {error.rendered(spelling(args))}", file=sys.stderr)
         return 2
-    except (WireError, FleetError, RecordError) as error:
+    except TunefreeError as error:
         print(f"tunefree: {error}", file=sys.stderr)
         return 1
 
 
-def parser() -> Parser:
+def parser(complete: Collection[str] | None = None) -> Parser:
+    """The whole command line; or with the arguments of these commands only, which is faster."""
+    from tunefree.cli.flags import add_format
+
     top = Parser(prog="tunefree", description="Federated learning without learning rates.")
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-
-    for name, module, about in (
-        ("run", run, "train a model on a federation"),
-        ("compare", compare, "several methods side by side, on the same data and seeds"),
-        ("tune", tune, "search the step sizes of a method that needs them"),
-        ("sweep", sweep, "accuracy against step size, and the width of the range that works"),
-        ("report", report, "run files as one HTML page of figures and tables"),
-        ("watch", watch, "the report page, live, while runs are training"),
-        ("runs", runs, "the runs in a folder and how they ended"),
-        ("show", show, "a run in words"),
-        ("export", export, "a run's history as a table or for TensorBoard, its model as tensors"),
-        ("algorithms", algorithms, "the methods and their costs"),
-        ("data", data, "list data sets, download one, show one"),
-        ("check", check, "test an algorithm, ours or yours, against the contract"),
-        ("flower", flower, "real federations: create an app, try it on this machine"),
-    ):
+    for words, about in COMMANDS:
+        name = words.split()[0]
+        if name in commands.choices:
+            continue
         command = commands.add_parser(name, help=about)
-        module.add_to(command)
-        command.add_argument(
-            "--format", choices=("text", "json"), default="text", help="of the results"
-        )
+        if complete is None or name in complete:
+            import_module(f"tunefree.cli.{name}").add_to(command)
+            add_format(command)
     return top

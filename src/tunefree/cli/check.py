@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from tunefree.cli import flags
+from tunefree.cli.tables import Answer
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "algorithm",
-        metavar="NAME",
-        help="a name from `tunefree algorithms`, or module:Class importable from this folder",
-    )
-    command.add_argument("--pool", action="store_true", help="also run it on worker processes")
+    where = "a name from `tunefree methods`, or module:Class importable from this folder"
+    flags.add(command, "NAME", where)
+    flags.add(command, "--pool", "also run it on worker processes")
     command.set_defaults(act=check_command)
 
 
-def check_command(args: argparse.Namespace) -> int:
+def check_command(args: argparse.Namespace) -> Answer:
     from tunefree.testing.check import findings
 
-    rows = list(findings(args.algorithm, args.pool))
-    if args.format == "json":
-        print(json.dumps([row._asdict() for row in rows]))
-    else:
-        for check, complaint in rows:
-            print(f"{check}: {complaint or 'ok'}")
-    return int(any(complaint for _, complaint in rows))
+    rows = list(findings(args.name, args.pool))
+    lines = [f"{check}: {complaint or 'ok'}" for check, complaint in rows]
+    failed = any(complaint for _, complaint in rows)
+    return Answer([row._asdict() for row in rows], "\n".join(lines), failed)

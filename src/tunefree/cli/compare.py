@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.search.compare import Outcome
@@ -20,15 +18,9 @@ WIDTH = 140  # columns; a comparison does not fit into 80
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "methods",
-        nargs="+",
-        metavar="METHOD",
-        help="NAME, NAME:key=value,key=value or NAME@tuned.json from `tunefree tune`",
-    )
-    command.add_argument(
-        "--target", type=accuracy, metavar="X", help="also count rounds until this accuracy"
-    )
+    forms = "NAME, NAME:key=value,key=value or NAME@tuned.json from `tunefree tune`"
+    flags.add(command, "METHOD ...", forms)
+    flags.add(command, "--target X", "also count rounds until this accuracy", accuracy)
     flags.add_to(command, SEEDS)
     command.set_defaults(act=compare_command)
 
@@ -43,48 +35,45 @@ def accuracy(text: str) -> float:
         ) from error
 
 
-def compare_command(args: argparse.Namespace) -> int:
+def compare_command(args: argparse.Namespace) -> Answer | int:
     base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.compare import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    choices = [methods.parse_method(text) for text in args.methods]
-    folder = flags.folder_of(args, "compare", [args.methods, args.seeds, base.asdict()])
+    choices = [methods.parse_method(text) for text in args.method]
+    folder = flags.folder_of(args, "compare", [args.method, args.seeds, base.asdict()])
     try:
         outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
     except KeyboardInterrupt:
         return flags.interrupted(folder)
-    if args.format == "json":
-        print(json.dumps({"folder": str(folder), "methods": [each._asdict() for each in outcomes]}))
-    else:
+
+    def text() -> None:
         show(outcomes, args.target, "validation" if base.validation else "final")
         print(f"next: all curves and costs on one page:\n  tunefree report {folder} -o report.html")
-    return 1 if any(run["state"] == "failed" for each in outcomes for run in each.runs) else 0
+
+    failed = any(run["state"] == "failed" for each in outcomes for run in each.runs)
+    data = {"folder": str(folder), "methods": [each._asdict() for each in outcomes]}
+    return Answer(data, text, failed)
 
 
 def show(outcomes: list[Outcome], target: float | None, judge: str = "final") -> None:
+    from tunefree.record.summary import size
+
     score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
-    columns = ["method", "steps", f"{judge} {score}", "best", "sent up", "samples", "seconds"]
-    if target is not None:
-        columns.insert(4, f"rounds to {target:g}")
     rows = []
     for each in outcomes:
-        final = each.loss if score == "loss" else each.accuracy
-        row = [
-            each.method,
-            each.steps,
-            f"{number(final)}{spread(each) if score == 'accuracy' else ''}{accidents(each)}",
-            number(each.best),
-            "-" if each.bits_up is None else size(each.bits_up),
-            "-" if each.samples is None else f"{each.samples:,.0f}",
-            "-" if each.seconds is None else f"{each.seconds:.1f}",
-        ]
+        final = number(each.loss) if score == "loss" else number(each.accuracy) + spread(each)
+        row = {"method": each.method, "steps": each.steps}
+        row |= {f"{judge} {score}": final + accidents(each), "best": number(each.best)}
         if target is not None:
-            row.insert(4, words_on_rounds(each.rounds))
+            row[f"rounds to {target:g}"] = words_on_rounds(each.rounds)
+        row["sent up"] = "-" if each.bits_up is None else size(each.bits_up)
+        row |= {"samples": number(each.samples, ",.0f"), "seconds": number(each.seconds, ".1f")}
         rows.append(row)
-    print_table(columns, rows, right=("sent up", "samples", "seconds"), width=WIDTH)
+    right = ("sent up", "samples", "seconds")
+    print_table(list(rows[0]), [list(row.values()) for row in rows], right=right, width=WIDTH)
     for each in outcomes:
         if each.steps in ("chosen", "tuned"):
             print(f"  {each.method}: {words_on_steps(each)}")
@@ -109,8 +98,8 @@ def words_on_steps(outcome: Outcome) -> str:
     )
 
 
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def number(value: float | None, form: str = ".4f") -> str:
+    return "-" if value is None else format(value, form)
 
 
 def spread(outcome: Outcome) -> str:

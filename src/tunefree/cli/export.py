@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefree.cli import flags
+from tunefree.cli.tables import Answer
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,49 +22,23 @@ if TYPE_CHECKING:
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run", type=Path, metavar="RUN", help="a run file")
+    flags.add(command, "RUN", "a run file", Path)
     kinds = command.add_mutually_exclusive_group(required=True)
-    kinds.add_argument("--csv", type=Path, metavar="FILE", help="the history; - is standard output")
-    kinds.add_argument("--parquet", type=Path, metavar="FILE", help="the history, with its types")
-    kinds.add_argument(
-        "--safetensors", type=Path, metavar="FILE", help="the server's vectors, including theta"
-    )
-    kinds.add_argument(
-        "--state-dict",
-        type=Path,
-        metavar="FILE",
-        help="the model, for load_state_dict: .safetensors or .pt",
-    )
-    kinds.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="the history as TensorBoard's event files"
-    )
+    for usage, (_, about, _) in WRITERS.items():
+        flags.add(kinds, usage, about, Path)
     command.set_defaults(act=export_command)
 
 
-def export_command(args: argparse.Namespace) -> int:
+def export_command(args: argparse.Namespace) -> Answer:
     from tunefree.record import Record
 
-    writers: dict[str, tuple[Callable[[Record, Path], int], str]] = {
-        "csv": (write_csv, "rows"),
-        "parquet": (write_parquet, "rows"),
-        "safetensors": (write_safetensors, "vectors"),
-        "state_dict": (write_state_dict, "tensors"),
-        "tensorboard": (write_tensorboard, "rows"),
-    }
-    kind = next(kind for kind in writers if getattr(args, kind) is not None)
-    (write, noun), path = writers[kind], getattr(args, kind)
-    with closing(Record.open(args.run)) as record:
-        try:
-            count = write(record, path)
-        except OSError as error:
-            raise ConfigError(
-                f"'{path}' cannot be written ({error.strerror}); choose another path"
-            ) from error
-    if args.format == "json":
-        print(json.dumps({"run": str(args.run), "file": str(path), "written": count}))
-    elif str(path) != "-":
-        print(f"{count} {noun} written to {path}")
-    return 0
+    given = {usage: getattr(args, usage.split()[0][2:].replace("-", "_")) for usage in WRITERS}
+    usage, path = next((usage, path) for usage, path in given.items() if path is not None)
+    write, _, noun = WRITERS[usage]
+    with closing(Record.open(args.run)) as record, flags.writing(path):
+        count = write(record, path)
+    said = "" if str(path) == "-" else f"{count} {noun} written to {path}"
+    return Answer({"run": str(args.run), "file": str(path), "written": count}, said)
 
 
 def table(record: Record) -> tuple[list[str], list[Row]]:
@@ -152,3 +128,12 @@ def needed(module: str, extra: str = "export") -> Any:
         raise ConfigError(
             f"this needs {library}; install it with: pip install 'tunefree[{extra}]'"
         ) from error
+
+
+WRITERS: dict[str, tuple[Callable[[Record, Path], int], str, str]] = {  # flag -> what it writes
+    "--csv FILE": (write_csv, "the history; - is standard output", "rows"),
+    "--parquet FILE": (write_parquet, "the history, with its types", "rows"),
+    "--safetensors FILE": (write_safetensors, "the server's vectors, with theta", "vectors"),
+    "--state-dict FILE": (write_state_dict, "the model: .safetensors or .pt", "tensors"),
+    "--tensorboard DIR": (write_tensorboard, "the history as TensorBoard's event files", "rows"),
+}

@@ -8,27 +8,33 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tunefree.errors import NOTHING, ConfigError
-from tunefree.settings import FIELDS, TABLES, Settings, parse_assignment
+from tunefree.errors import NOTHING, ConfigError, Spelling, plain
+from tunefree.settings import FIELDS, TABLES, Settings, parse_assignment, read
 
 if TYPE_CHECKING:
     from tunefree.record import Facts
 
 OF_TABLES = {  # options of the user's own CSV table that have flags -> flags, help
     "data_option.target": ("--target-column --target", "of a CSV table: the column to learn"),
-    "data_option.client_column": (
-        "--client-column",
-        "of a CSV table: the column with each row's client",
-    ),
+    "data_option.client_column": ("--client-column", "of a CSV table: each row's client"),
 }
-NOT_REPEATED = (  # by a run with another method: what is its own, or follows
-    *("algorithm", "compressor", "explicit_steps", "option", "data"),
-    *("data_fingerprint", "start_fingerprint", "out", "fleet", "workers"),
-)
+NOT_REPEATED = [  # by a run with another method: what is its own, or follows
+    "algorithm",
+    "compressor",
+    "explicit_steps",
+    "option",
+    "data",
+    "data_fingerprint",
+    "start_fingerprint",
+    "out",
+    "fleet",
+    "workers",
+]
 OWN = ("algorithm", "seed", "fleet", "workers", "out")  # the command's own
 
 
@@ -59,26 +65,47 @@ def typed(setting: str, value: object) -> str:
     return flag[0] if value is True else f"{flag[0]} {shlex.quote(str(value))}"
 
 
+def add(
+    command: argparse._ActionsContainer,  # a parser or a group
+    usage: str,
+    help: str,
+    kind: Callable[[str], Any] = str,
+    default: object = None,
+    **more: Any,
+) -> None:
+    """An argument as its usage shows it: `RUN`, `[DIR]`, `--port P`, `--seeds X ...` or `--tls`."""
+    names = [word for word in usage.split() if word.startswith("-")]
+    value = " ".join(usage.split()[len(names) :])
+    if not value:
+        command.add_argument(*names, action="store_true", help=help, **more)
+        return
+    shown = value.removesuffix(" ...").strip("[]")
+    nargs = "+" if value.endswith(" ...") else "?" if value.startswith("[") else None
+    more |= {"metavar": shown, "nargs": nargs, "type": kind, "default": default, "help": help}
+    command.add_argument(*(names or [shown.lower().partition(".")[0]]), **more)
+
+
+def add_repeated(command: argparse.ArgumentParser, usage: str, help: str) -> None:
+    """A flag that may be given several times."""
+    name, value = usage.split()
+    command.add_argument(name, metavar=value, action="append", default=[], help=help)
+
+
+def add_format(command: argparse.ArgumentParser) -> None:
+    """How the answer is printed: every command has this flag."""
+    command.add_argument(
+        "--format", choices=("text", "json"), default="text", help="of the results"
+    )
+
+
 def add_to(command: argparse.ArgumentParser, seeds: Sequence[int]) -> None:
     """Every setting of a run, except those that differ between runs."""
-    command.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        default=list(seeds),
-        metavar="X",
-        help=f"one run for each (default {' '.join(map(str, seeds))})",
-    )
-    command.add_argument(
-        "--settings", type=Path, metavar="FILE.toml", help="a file, as for `tunefree run`"
-    )
+    usual = f"one run for each (default {' '.join(map(str, seeds))})"
+    add(command, "--seeds X ...", usual, int, list(seeds))
+    add(command, "--settings FILE.toml", "a file, as for `tunefree run`", Path)
     add_flags(command, without=OWN)
-    command.add_argument(
-        "--workers", type=int, default=0, metavar="X", help="runs at once; 0 is one per core"
-    )
-    command.add_argument(
-        "--out", default="", metavar="DIR", help="folder of the run files (default: one in runs/)"
-    )
+    add(command, "--workers X", "runs at once; 0 is one per core", int, 0)
+    add(command, "--out DIR", "folder of the run files (default: one in runs/)", default="")
 
 
 def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
@@ -87,40 +114,57 @@ def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -
     for name, f in FIELDS.items():
         if name in without or not names_of(name):
             continue
-        about = f.metadata["help"]
+        kind = {int: int, int | None: int, float: float}.get(kinds[name], str)
+        value = "" if kinds[name] is bool else " X"
         default = f" (default {f.default})" if f.default else ""
-        if kinds[name] is bool:
-            command.add_argument(
-                *names_of(name), dest=name, action="store_const", const=True, help=about
-            )
-        else:
-            to = {int: int, int | None: int, float: float}.get(kinds[name], str)
-            command.add_argument(
-                *names_of(name), dest=name, type=to, metavar="X", help=f"{about}{default}"
-            )
+        usage, about = " ".join(names_of(name)) + value, f"{f.metadata['help']}{default}"
+        add(command, usage, about, kind, dest=name)
     add_table_flags(command)
-    command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key of a settings file"
-    )
+    add_repeated(command, "--set KEY=VALUE", "any key of a settings file")
 
 
 def add_table_flags(command: argparse.ArgumentParser) -> None:
     """The flags of a CSV table, by all names that this command has not taken."""
     for key, (names, about) in OF_TABLES.items():
         free = [name for name in names.split() if name not in command._option_string_actions]
-        command.add_argument(*free, dest=key, metavar="X", help=about)
+        add(command, f"{' '.join(free)} X", about, dest=key)
 
 
 def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:
     """The settings that were given as flags, by name."""
     names = [name for name in (*FIELDS, *OF_TABLES) if names_of(name) and name not in without]
     found = {name: getattr(args, name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: x for name, x in found.items() if x is not None and x is not False}
+
+
+def given_by(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:
+    """The settings that were given by flags and by --set, by name."""
+    return flags_given(args, without) | dict(map(parse_assignment, args.set))
+
+
+def spelling(args: argparse.Namespace) -> Spelling:
+    """How errors spell a setting: as in the settings file if it is from there, else as typed."""
+    path = getattr(args, "file", None) or getattr(args, "settings", None)
+    usual: Spelling = getattr(args, "spelled", typed)  # a command may have its own
+    with suppress(ConfigError):
+        if in_file := read(path).keys() - (given_by(args) if path else {}).keys():
+            return lambda name, value: (plain if name in in_file else usual)(name, value)
+    return usual
+
+
+def searched_by(flag: str, names: Collection[str]) -> Spelling:
+    """How errors spell the options whose values a flag lists; others are typed as usual."""
+
+    def spelled(name: str, value: object) -> str:
+        own = name.removeprefix("option.")
+        return f"{flag.format(own)}{value}" if own in names else typed(name, value)
+
+    return spelled
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """The settings that all runs share."""
-    given = flags_given(args, without=OWN) | dict(parse_assignment(each) for each in args.set)
+    given = given_by(args, without=OWN)
     wrong = [name for name in OWN if name in given]
     if wrong:
         raise ConfigError(f"--set {wrong[0]} cannot be used here, because the runs differ in it")
@@ -160,6 +204,17 @@ def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
         return Path(args.out)
     mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
     return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
+
+
+@contextmanager
+def writing(path: Path, flag: str = "") -> Iterator[None]:
+    """Turn the operating system's errors on a file or folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{flag}'{path}' cannot be written ({error.strerror}); choose another path"
+        ) from error
 
 
 def check_out(folder: Path) -> None:

@@ -3,104 +3,82 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tunefree.cli import flags
+from tunefree.cli.tables import Answer
 from tunefree.errors import ConfigError, FleetError, plain
 
 if TYPE_CHECKING:
     from tunefree.record import Summary
 
+Add: TypeAlias = Callable[..., None]  # flags.add for one verb
+
 
 def add_to(command: argparse.ArgumentParser) -> None:
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True)
-    new = verbs.add_parser("new", help="write a small, complete Flower app to edit")
-    new.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
-    new.set_defaults(act=new_command)
-    up = verbs.add_parser(
-        "up", help="run an app once on this machine: start a SuperLink and nodes, stop them after"
+
+    def verb(
+        name: str, act: Callable[[argparse.Namespace], Answer | int], about: str, **more: Any
+    ) -> Add:
+        parser = verbs.add_parser(name, help=about)
+        parser.set_defaults(act=act, **more)
+        flags.add_format(parser)
+        return partial(flags.add, parser)
+
+    add = verb("new", new_command, "write a small, complete Flower app to edit")
+    add("DIR", "a new folder", Path)
+
+    about = "run an app once on this machine: start a SuperLink and nodes, stop them after"
+    add = verb("up", up_command, about, spelled=plain)
+    add("[APP]", "its folder (default .)", Path, Path())
+    add("--nodes N", "how many (default 4)", int, 4)
+    add("--tls", "use TLS with new certificates")
+    add("--auth", "use node keys; other nodes are refused")
+    add("--folder DIR", "for keys, logs, clients' states and the run file", Path)
+    add("--run-config 'KEY=VALUE ...'", "as for flwr run", default="")
+    add("--stock", "use Flower's own nodes, for comparison")
+    add("--database", "a SuperLink that still knows the keys after a restart")
+
+    add = verb("node", node_command, "run a node on a client's machine")
+    add("--superlink HOST:PORT", "its address", required=True)
+    add("--root-certificates FILE", "CA certificate of the server", Path)
+    add("--insecure", "without TLS, for a first try")
+    key = "this node's private key; its public key is registered with the SuperLink"
+    add("--key --auth-supernode-private-key FILE", key, Path)
+    add("--node-config 'KEY=VALUE ...'", "as for flower-supernode", default="")
+    add("--warm", "load torch before the first run starts")
+
+    add = verb("register", register_command, "register nodes' public keys with a SuperLink")
+    add("PUB ...", "written by ssh-keygen", Path)
+    add("--superlink HOST:PORT", "its address", required=True)
+    add("--root-certificates FILE", "CA certificate of the server", Path)
+
+    add = verb(
+        "status",
+        status_command,
+        "who is connected, the round, the time left; fails if the server has stopped",
     )
-    up.add_argument(
-        "app", nargs="?", type=Path, default=Path(), metavar="APP", help="its folder (default .)"
-    )
-    up.add_argument("--nodes", type=int, default=4, metavar="N", help="how many (default 4)")
-    up.add_argument("--tls", action="store_true", help="use TLS with new certificates")
-    up.add_argument("--auth", action="store_true", help="use node keys; other nodes are refused")
-    up.add_argument(
-        "--folder",
-        type=Path,
-        metavar="DIR",
-        help="for keys, logs, clients' states and the run file",
-    )
-    up.add_argument("--run-config", default="", metavar="'KEY=VALUE ...'", help="as for flwr run")
-    up.add_argument("--stock", action="store_true", help="use Flower's own nodes, for comparison")
-    up.add_argument(
-        "--database",
-        action="store_true",
-        help="a SuperLink that still knows the keys after a restart",
-    )
-    up.set_defaults(act=up_command, spelled=plain)
-    node = verbs.add_parser("node", help="run a node on a client's machine")
-    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
-    node.add_argument(
-        "--root-certificates", type=Path, metavar="FILE", help="CA certificate of the server"
-    )
-    node.add_argument("--insecure", action="store_true", help="without TLS, for a first try")
-    node.add_argument(
-        "--key",
-        "--auth-supernode-private-key",
-        type=Path,
-        metavar="FILE",
-        help="this node's private key; its public key is registered with the SuperLink",
-    )
-    node.add_argument(
-        "--node-config", default="", metavar="'KEY=VALUE ...'", help="as for flower-supernode"
-    )
-    node.add_argument("--warm", action="store_true", help="load torch before the first run starts")
-    node.set_defaults(act=node_command)
-    register = verbs.add_parser("register", help="register nodes' public keys with a SuperLink")
-    register.add_argument("keys", nargs="+", type=Path, metavar="PUB", help="written by ssh-keygen")
-    register.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its address")
-    register.add_argument(
-        "--root-certificates", type=Path, metavar="FILE", help="CA certificate of the server"
-    )
-    register.set_defaults(act=register_command)
-    status = verbs.add_parser(
-        "status", help="who is connected, the round, the time left; fails if the server has stopped"
-    )
-    status.add_argument(
-        "place",
-        nargs="?",
-        type=Path,
-        default=Path(),
-        metavar="PLACE",
-        help="run file, or its folder",
-    )
-    status.set_defaults(act=status_command)
-    for verb in (new, up, node, register, status):
-        verb.add_argument("--format", choices=("text", "json"), default="text", help="of results")
+    add("[PLACE]", "run file, or its folder", Path, Path())
 
 
-def new_command(args: argparse.Namespace) -> int:
+def new_command(args: argparse.Namespace) -> Answer:
     from tunefree.flower.new_app import new_app
 
-    files = [str(file) for file in new_app(args.folder)]
-    if args.format == "json":
-        print(json.dumps({"files": files}))
-    else:
-        print("\n".join(files))
-        print(f"next: tunefree flower up {shlex.quote(str(args.folder))} --nodes 4 --tls --auth")
-    return 0
+    files = [str(file) for file in new_app(args.dir)]
+    again = f"next: tunefree flower up {shlex.quote(str(args.dir))} --nodes 4 --tls --auth"
+    return Answer({"files": files}, "\n".join([*files, again]))
 
 
-def up_command(args: argparse.Namespace) -> int:
+def up_command(args: argparse.Namespace) -> Answer | int:
     from tunefree.record import summarise
 
     if not (args.app / "pyproject.toml").is_file():
@@ -121,10 +99,8 @@ def up_command(args: argparse.Namespace) -> int:
             f"Flower is not installed ({error}); install it: pip install 'tunefree[flower]'"
         ) from error
     folder = args.folder or default_folder(args.app.resolve())
-    options = UpOptions(
-        *(args.app, folder, args.nodes, args.tls, args.auth),
-        *(args.run_config, args.stock, args.database),
-    )
+    given = {name: getattr(args, name) for name in UpOptions._fields}
+    options = UpOptions(**given | {"folder": folder})
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops everything too
     try:
         out = up(options)
@@ -136,8 +112,7 @@ def up_command(args: argparse.Namespace) -> int:
         )
         return 130
     run = summarise(out)
-    print(json.dumps(run.as_dict()) if args.format == "json" else closing_words(run))
-    return 0 if run.state == "done" else 1
+    return Answer(run.as_dict(), closing_words(run), run.state != "done")
 
 
 def node_command(args: argparse.Namespace) -> int:
@@ -159,51 +134,45 @@ def node_command(args: argparse.Namespace) -> int:
     return 0
 
 
-def register_command(args: argparse.Namespace) -> int:
+def register_command(args: argparse.Namespace) -> Answer:
     from tunefree.node import require
 
     require()
-    from tunefree.node.connection import (
-        KnownKeyError,
-        RefusedError,
-        UnreachableError,
-        unreachable,
-    )
+    from tunefree.node import connection
     from tunefree.node.control import Control
     from tunefree.node.keys import load_public_key
 
     results = {}
-    for key in args.keys:
+    for key in args.pub:
         load_public_key(key)  # all of them are checked before the first is registered
     with closing(Control(args.superlink, False, args.root_certificates)) as control:
-        for key in args.keys:
+        for key in args.pub:
             try:
                 results[str(key)] = str(control.register(key))
-            except UnreachableError as error:
-                raise FleetError(unreachable(error, args.superlink)) from error
-            except KnownKeyError:
+            except connection.UnreachableError as error:
+                raise FleetError(connection.unreachable(error, args.superlink)) from error
+            except connection.KnownKeyError:
                 results[str(key)] = (
                     "already registered"
                     if control.registered(key)
                     else "not registered: it was unregistered before, which Flower does not undo; "
                     "make a new key"
                 )
-            except RefusedError as error:
+            except connection.RefusedError as error:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
-    print(json.dumps(results) if args.format == "json" else "\n".join(lines))
-    return int(any("not registered" in each for each in results.values()))
+    failed = any("not registered" in each for each in results.values())
+    return Answer(results, "\n".join(lines), failed)
 
 
-def status_command(args: argparse.Namespace) -> int:
+def status_command(args: argparse.Namespace) -> Answer:
     from tunefree.flower.status import find, status
 
     try:
         found = status(find(args.place))
     except OSError as error:
         raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
-    print(json.dumps(found) if args.format == "json" else "\n".join(status_lines(found)))
-    return 0 if found["ok"] else 1
+    return Answer(found, "\n".join(status_lines(found)), failed=not found["ok"])
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
+from tunefree.cli.tables import Answer
 from tunefree.errors import NOTHING, ConfigError
-from tunefree.record.summary import BITS, size
-from tunefree.settings import parse_assignment
 
 if TYPE_CHECKING:
     from tunefree.record import Facts, Summary
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="a settings file")
+    flags.add(command, "[FILE.toml]", "a settings file", Path)
     flags.add_flags(command)
-    command.add_argument(
-        "--resume",
-        type=Path,
-        metavar="RUN",
-        help="resume this run file; --rounds may be raised if no step size depends on T",
-    )
+    resumed = "resume this run file; --rounds may be raised if no step size depends on T"
+    flags.add(command, "--resume RUN", resumed, Path)
     command.set_defaults(act=run_command)
 
 
-def run_command(args: argparse.Namespace) -> int:
+def run_command(args: argparse.Namespace) -> Answer | int:
     from tunefree import derive
     from tunefree.errors import WireError
     from tunefree.run.assemble import prepare, resume_command
     from tunefree.run.progress import Stop, show_progress
     from tunefree.run.text import introduction
 
-    given = flags.flags_given(args)
     if args.resume is None:
-        more = dict(parse_assignment(each) for each in args.set)
-        run = prepare(derive.settings(args.file, given | more))
+        run = prepare(derive.settings(args.file, flags.given_by(args)))
     else:
+        given = flags.flags_given(args)
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("fleet", "auto"), given.get("workers", 0)
         run = resume_command(args.resume, fleet, workers, given.get("rounds"))
@@ -68,9 +61,7 @@ def run_command(args: argparse.Namespace) -> int:
         )
         return 130
     summary, sha = run.record.summary(), run.record.theta_sha256()
-    result = {**summary.as_dict(), "theta_sha256": sha}
-    print(json.dumps(result) if args.format == "json" else closing(summary, sha))
-    return 0
+    return Answer({**summary.as_dict(), "theta_sha256": sha}, closing(summary, sha))
 
 
 def refuse_settings(given: dict[str, object], more: bool) -> None:
@@ -87,6 +78,8 @@ def refuse_settings(given: dict[str, object], more: bool) -> None:
 
 def closing(run: Summary, theta_sha256: str) -> str:
     """The result in a few lines, and what to type next."""
+    from tunefree.record.summary import BITS, size
+
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
     score = f"loss {loss:.4f}, training loss {train_loss:.4f}"

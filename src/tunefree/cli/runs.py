@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunefree.cli.tables import print_entries
+from tunefree.cli import flags
+from tunefree.cli.tables import Answer, print_entries
 from tunefree.errors import ConfigError
 
 COLUMNS = ("method", "data", "seed", "state", "round", "accuracy")
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="a folder with run files (default runs)",
-    )
+    flags.add(command, "[DIR]", "a folder with run files (default runs)", Path, Path("runs"))
     command.set_defaults(act=runs_command)
 
 
-def runs_command(args: argparse.Namespace) -> int:
-    if not args.folder.is_dir():
-        raise ConfigError(f"there is no folder '{args.folder}'; give one with run files")
-    files = sorted(args.folder.rglob("*.sqlite"), key=lambda file: file.stat().st_mtime)
+def runs_command(args: argparse.Namespace) -> Answer:
+    if not args.dir.is_dir():
+        raise ConfigError(f"there is no folder '{args.dir}'; give one with run files")
+    files = sorted(args.dir.rglob("*.sqlite"), key=lambda file: file.stat().st_mtime)
     found = [outline(file) for file in files]
-    if args.format == "json":
-        print(json.dumps(found))
-    elif found:
-        paths = [each["run"] for each in found]  # each on its own line, easy to copy
-        rows = [cells(each) for each in found]
-        print_entries(COLUMNS, rows, paths, right=("seed", "round"), wrapped=False)
-    else:
-        print(f"no run files in {args.folder}; `tunefree run` writes one")
-    return 0
+    if not found:
+        return Answer(found, f"no run files in {args.dir}; `tunefree run` writes one")
+    rows, paths = [cells(each) for each in found], [each["run"] for each in found]
+    show = partial(print_entries, COLUMNS, rows, paths, right=("seed", "round"), wrapped=False)
+    return Answer(found, show)  # each path on its own line, easy to copy
 
 
 def outline(path: Path) -> dict[str, Any]:

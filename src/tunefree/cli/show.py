@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tunefree.cli import flags
+from tunefree.cli.tables import Answer
 
 if TYPE_CHECKING:
     from tunefree.record import Record, Summary
@@ -18,18 +20,12 @@ BARS, LONG = 8, 40  # ranges of a score, and characters in the longest bar
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "run", type=Path, metavar="RUN", help="a run file, or the folder of a federation"
-    )
-    command.add_argument(
-        "--clients",
-        action="store_true",
-        help="also show the model's scores on each client's samples",
-    )
+    flags.add(command, "RUN", "a run file, or the folder of a federation", Path)
+    flags.add(command, "--clients", "also show the model's scores on each client's samples")
     command.set_defaults(act=show_command)
 
 
-def show_command(args: argparse.Namespace) -> int:
+def show_command(args: argparse.Namespace) -> Answer:
     from tunefree.record import Record
 
     if args.run.is_dir():
@@ -44,8 +40,7 @@ def show_command(args: argparse.Namespace) -> int:
         rows = client_scores(args.run)
         shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
         lines += words_on_clients(rows)
-    print(json.dumps(shown) if args.format == "json" else "\n".join(lines))
-    return 0
+    return Answer(shown, "\n".join(lines))
 
 
 def overview(record: Record) -> dict[str, Any]:
@@ -136,16 +131,13 @@ def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
 
 
 def bars(values: Sequence[float], name: str) -> list[str]:
-    """A histogram of the scores."""
-    low, high = min(values), max(values)
-    if low == high:
+    """A histogram of the scores; none if all are equal."""
+    import numpy as np
+
+    if min(values) == max(values):
         return []
-    counts = [0] * BARS
-    for value in values:
-        counts[min(BARS - 1, int(BARS * (value - low) / (high - low)))] += 1
-    edges = [low + (high - low) * i / BARS for i in range(BARS + 1)]
-    longest = max(counts)
+    counts, edges = np.histogram(values, BARS)
     return [f"  clients by {name}:"] + [
-        f"  {edges[i]:8.4f} to {edges[i + 1]:.4f}  {'#' * -(-LONG * count // longest)} {count}"
+        f"  {edges[i]:8.4f} to {edges[i + 1]:.4f}  {'#' * -(-LONG * count // max(counts))} {count}"
         for i, count in enumerate(counts)
     ]

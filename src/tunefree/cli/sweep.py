@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.report.sweeps import WITHIN, Width
 
 if TYPE_CHECKING:
+    from tunefree.report.sweeps import Width
     from tunefree.search.sweep import Sweep
 
 SEEDS = (0,)
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "method", metavar="NAME", help="a method, or NAME:key=value to fix an option"
-    )
-    command.add_argument(
-        "--over", required=True, metavar="STEP", help="the step size to vary: eta, gamma, ..."
-    )
-    command.add_argument(
-        "--values",
-        nargs="+",
-        type=float,
-        metavar="X",
-        help="step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)",
-    )
+    flags.add(command, "NAME", "a method, or NAME:key=value to fix an option")
+    flags.add(command, "--over STEP", "the step size to vary: eta, gamma, ...", required=True)
+    usual = "step sizes (default 0.001 0.003 0.01 0.03 0.1 0.3 1)"
+    flags.add(command, "--values X ...", usual, float)
     flags.add_to(command, SEEDS)
     command.set_defaults(act=sweep_command)
 
 
-def sweep_command(args: argparse.Namespace) -> int:
+def sweep_command(args: argparse.Namespace) -> Answer | int:
     base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
 
-    method = methods.parse_method(args.method)
+    method = methods.parse_method(args.name)
     if args.over in method.options:
-        raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
+        raise ConfigError(f"{args.name!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
+    args.spelled = flags.searched_by("--values ", (args.over,))
     config, _ = methods.configure(method, base)
     what = [args.over, values, args.seeds, config.asdict()]
     folder = flags.folder_of(args, f"sweep-{method.name}-{args.over}", what)
@@ -51,11 +43,9 @@ def sweep_command(args: argparse.Namespace) -> int:
         done = sweep(config, args.over, values, args.seeds, folder, args.workers)
     except KeyboardInterrupt:
         return flags.interrupted(folder)
-    if args.format == "json":
-        print(json.dumps({"folder": str(folder), **as_dict(done, method.name)}))
-    else:
-        show(done)
-    return 1 if any(r.state == "failed" for point in done.points for r in point.results) else 0
+    failed = any(r.state == "failed" for point in done.points for r in point.results)
+    data = {"folder": str(folder), **as_dict(done, method.name)}
+    return Answer(data, partial(show, done), failed)
 
 
 def show(done: Sweep) -> None:
@@ -75,6 +65,8 @@ def show(done: Sweep) -> None:
 
 
 def show_width(over: str, width: Width) -> None:
+    from tunefree.report.sweeps import WITHIN
+
     print(
         f"{over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
         f"within {WITHIN:g} of the best, which is at {width.best:g}"

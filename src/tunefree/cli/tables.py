@@ -1,12 +1,29 @@
-"""Tables on standard output."""
+"""What commands print on standard output: an answer as text or JSON, tables."""
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+
+class Answer(NamedTuple):
+    """The result of a command: its data, and the same as text or as what prints it."""
+
+    data: object
+    text: str | Callable[[], None]
+    failed: bool = False
+
+    def printed(self, form: str) -> bool:
+        """Print it as `text` or `json`; returns whether the command has failed."""
+        if form == "json":
+            print(json.dumps(self.data))
+        elif callable(self.text):
+            self.text()
+        elif self.text:
+            print(self.text)
+        return self.failed
 
 
 def print_table(
@@ -20,6 +37,9 @@ def print_table(
 
     `width` is for a table that needs more columns than the terminal has.
     """
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold")
     for column in columns:
         justify = "right" if column in right else "left"
@@ -31,7 +51,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*row)
-    Console(width=width).print(table)
+    Console(width=width, markup=False, emoji=False).print(table)
 
 
 def print_entries(
@@ -45,6 +65,8 @@ def print_entries(
 
     The line is wrapped on a narrow terminal, unless it is to be copied as a whole.
     """
+    from rich.console import Console
+
     console = Console(highlight=False, markup=False, emoji=False)
     lines = [columns, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]

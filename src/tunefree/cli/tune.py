@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
-from tunefree.record.summary import size
 
 if TYPE_CHECKING:
     from tunefree.search.tune import Grid, Trial, TuningResult
@@ -17,40 +17,30 @@ SEEDS = (1000,)  # not those of comparisons, whose luck must not decide the choi
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "method", metavar="NAME", help="a method, or NAME:key=value to fix an option"
+    flags.add(command, "NAME", "a method, or NAME:key=value to fix an option")
+    flags.add_repeated(
+        command,
+        "--grid KEY=X,X,...",
+        "values of a parameter to search (default: the method's own grid); decay=none,linear alone "
+        "is searched with that grid",
     )
-    command.add_argument(
-        "--grid",
-        action="append",
-        default=[],
-        metavar="KEY=X,X,...",
-        help="values of a parameter to search (default: the method's own grid); "
-        "decay=none,linear alone is searched with that grid",
-    )
-    command.add_argument(
-        "--budget", type=int, metavar="X", help="trials at most (default: the whole grid)"
-    )
-    command.add_argument(
-        "--no-pruning", action="store_true", help="run hopeless trials to the end too"
-    )
-    command.add_argument(
-        "--no-extend", action="store_true", help="do not search beyond the edges of the grid"
-    )
+    flags.add(command, "--budget X", "trials at most (default: the whole grid)", int)
+    flags.add(command, "--no-pruning", "run hopeless trials to the end too")
+    flags.add(command, "--no-extend", "do not search beyond the edges of the grid")
     flags.add_to(command, SEEDS)
     command.set_defaults(act=tune_command)
 
 
-def tune_command(args: argparse.Namespace) -> int:
+def tune_command(args: argparse.Namespace) -> Answer | int:
     base = flags.settings_of(args)
     from tunefree.search import methods
     from tunefree.search.tune import declared_grid, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
-    method = methods.parse_method(args.method)
+    method = methods.parse_method(args.name)
     if method.tuned:
-        raise ConfigError(f"{args.method!r} is tuned already; give only the name of the method")
+        raise ConfigError(f"{args.name!r} is tuned already; give only the name of the method")
     own = declared_grid(method.name)
     config, _ = methods.configure(method, base)
     rest = {key: values for key, values in own.items() if key not in method.options}
@@ -58,18 +48,22 @@ def tune_command(args: argparse.Namespace) -> int:
     grid = {**rest, **given} if list(given) == ["decay"] else given or rest
     if both := [key for key in grid if key in method.options]:
         raise ConfigError(
-            f"{args.method!r} fixes {both[0]}, which --grid searches; remove one of them"
+            f"{args.name!r} fixes {both[0]}, which --grid searches; remove one of them"
         )
     if not grid:
         raise ConfigError(
-            f"{args.method!r} leaves nothing to search; fix fewer options, or give a grid: --grid "
+            f"{args.name!r} leaves nothing to search; fix fewer options, or give a grid: --grid "
             "eta=0.01,0.1"
         )
+    args.spelled = flags.searched_by("--grid {}=", grid)
     how = [args.budget, args.no_pruning, args.no_extend]
     folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
     try:
         tuned = tune(
-            *(config, grid, args.seeds, folder),
+            config,
+            grid,
+            args.seeds,
+            folder,
             budget=args.budget,
             pruning=not args.no_pruning,
             extend=not args.no_extend,
@@ -78,15 +72,14 @@ def tune_command(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return flags.interrupted(folder)
     path = save(tuned, config, args.seeds, folder)
-    if args.format == "json":
-        print(path.read_text(encoding="utf-8"))
-    else:
+
+    def text() -> None:
         show(tuned)
-        print(
-            f"next: compare it with a method that needs no tuning:\n  tunefree compare polarfl "
-            f"{method.name}@{path}"
-        )
-    return 1 if any(trial.state == "failed" for trial in tuned.trials) else 0
+        print("next: compare it with a method that needs no tuning:")
+        print(f"  tunefree compare polarfl {method.name}@{path}")
+
+    failed = any(trial.state == "failed" for trial in tuned.trials)
+    return Answer(json.loads(path.read_text(encoding="utf-8")), text, failed)
 
 
 def parse_grid(given: list[str]) -> Grid:
@@ -108,6 +101,7 @@ def parse_grid(given: list[str]) -> Grid:
 
 
 def show(tuned: TuningResult) -> None:
+    from tunefree.record.summary import size
     from tunefree.search.tune import text
 
     names = list(tuned.grid)

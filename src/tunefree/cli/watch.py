@@ -7,22 +7,20 @@ import json
 import sys
 from pathlib import Path
 
+from tunefree.cli import flags
+
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="run files, or folders with run files"
-    )
-    command.add_argument(
-        "--port", type=int, default=0, metavar="P", help="on 127.0.0.1 (default 0: a free one)"
-    )
-    command.add_argument("--title", default="", metavar="TEXT", help="of the page")
+    flags.add(command, "RUN ...", "run files, or folders with run files", Path)
+    flags.add(command, "--port P", "on 127.0.0.1 (default 0: a free one)", int, 0)
+    flags.add(command, "--title TEXT", "of the page", default="")
     command.set_defaults(act=watch_command)
 
 
 def watch_command(args: argparse.Namespace) -> int:
     from tunefree.report.live import Watch, server
 
-    watched = Watch(args.runs, args.title)
+    watched = Watch(args.run, args.title)
     watched()  # report a wrong path now, not on the page
     with server(watched, args.port) as serving:
         url = f"http://127.0.0.1:{serving.server_address[1]}/"

@@ -16,17 +16,11 @@ from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
 from tunefree.record import Facts, Record, is_locked
-from tunefree.record.identity import changes
+from tunefree.record.identity import MODEL, SAME, changes
 from tunefree.record.provenance import fingerprint
 from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.engine import check_resumable, open_record
 from tunefree.schedule.simulate import check
-
-SAME = (  # settings that a resumed run shares with its start, besides `per_round` as it was given
-    *("algorithm", "compressor", "decay", "weighting", "option", "sampling", "batch_size", "seed"),
-    *("local_steps", "local_epochs", "schedule", "concurrency", "opening"),
-)
-MODEL = "first model"
 
 
 def check_settings(

@@ -8,7 +8,6 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tunefree.errors import ConfigError
 from tunefree.plots.style import (
     COLOURS,
     add_legend,
@@ -39,19 +38,14 @@ class Sheet(NamedTuple):
 def write(content: Content, folder: Path) -> list[Path]:
     """Write every figure as .svg, .png and .csv to this folder."""
     files = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for sheet in sheets(content):
-            figure = new_figure(7.2, sheet.high)
-            sheet.draw(figure)
-            svg, png, table = (folder / f"{sheet.name}.{end}" for end in ("svg", "png", "csv"))
-            files += [save_figure(figure, svg), save_figure(figure, png, dpi=160), table]
-            with table.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows(sheet.table)
-    except OSError as error:
-        raise ConfigError(
-            f"--figures = '{folder}' cannot be written ({error.strerror}); choose another folder"
-        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    for sheet in sheets(content):
+        figure = new_figure(7.2, sheet.high)
+        sheet.draw(figure)
+        svg, png, table = (folder / f"{sheet.name}.{end}" for end in ("svg", "png", "csv"))
+        files += [save_figure(figure, svg), save_figure(figure, png, dpi=160), table]
+        with table.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(sheet.table)
     return files
 
 

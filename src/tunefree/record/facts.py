@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tunefree.former_names import renamed
+from tunefree.settings import flat
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
@@ -45,7 +46,7 @@ class Facts:
     pruned: str = ""  # why a trial was stopped early
     door: Door = "command"  # where it was started, and so how it is resumed
     settings: Mapping[str, Any] = field(default_factory=dict)  # as Settings.asdict gives them
-    identity: Mapping[str, str] = field(default_factory=dict)  # what a resumed run must share
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what a resumed run must share
     title: str = ""  # of the method
     paper: str = ""
     formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that were not given
@@ -107,6 +108,19 @@ class Facts:
         }
 
     @property
+    def values(self) -> dict[str, Hashable]:
+        """The settings that have a value, by name, those of tables by table and name.
+
+        >>> Facts(settings={"algorithm": "fedavg", "option": {"eta": 0.1}}).values
+        {'algorithm': 'fedavg', 'option.eta': 0.1}
+        """
+        return {
+            key: value if isinstance(value, str | int | float | bool) else str(value)
+            for key, value in flat(self.settings).items()
+            if value is not None
+        }
+
+    @property
     def seed(self) -> int | None:
         seed = self.settings.get("seed")
         return seed if isinstance(seed, int) else None
@@ -154,7 +168,7 @@ class Facts:
             return "found by the search"
         return "given" if name in self.option else self.formulas.get(name) or "default"
 
-    def with_rounds(self, T: int, identity: Mapping[str, str]) -> dict[str, Any]:
+    def with_rounds(self, T: int, identity: Mapping[str, Any]) -> dict[str, Any]:
         """The facts that change when the run gets another number of rounds, by name.
 
         It is no longer the run that a batch planned, so it loses that fingerprint.

@@ -116,20 +116,12 @@ class Record:
     @classmethod
     def create(cls, path: Path | None, facts: Facts) -> Record:
         """A new run file; without a path a record in memory that stores no states."""
-        if path is not None and path.is_dir():
-            raise ConfigError(
-                "is a folder",
-                f"give a file, such as {path}/a.sqlite",
-                setting="out",
-                value=str(path),
-            )
         if path is not None and path.exists():
-            raise ConfigError(
-                "exists already and is not overwritten",
-                f"choose another path, or resume it: {facts.how_to_resume(path)}",
-                setting="out",
-                value=str(path),
-            )
+            problem = "exists already and is not overwritten"
+            remedy = f"choose another path, or resume it: {facts.how_to_resume(path)}"
+            if path.is_dir():
+                problem, remedy = "is a folder", f"give a file, such as {path}/a.sqlite"
+            raise ConfigError(problem, remedy, setting="out", value=str(path))
         lock = None
         try:
             if path is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from dataclasses import fields
 from importlib import metadata
@@ -17,7 +18,8 @@ from tunefree.data.samples import Federation, Samples
 from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
-from tunefree.settings import Sampling, Settings
+from tunefree.record.identity import MODEL, SAME, SIMULATED
+from tunefree.settings import Settings
 
 LOOKED_AT = 100_000  # labels in the fingerprint of a data set
 BYTES = 2**24  # of inputs in that fingerprint
@@ -25,31 +27,29 @@ SHOWN = 100  # clients whose labels are counted for the figure
 
 
 def identify(
-    algo: Algorithm,
-    objective: Objective,
-    federation: Federation,
-    settings: Settings,
-) -> dict[str, str]:
+    algo: Algorithm, objective: Objective, federation: Federation, settings: Settings
+) -> dict[str, Any]:
     """What a resumed run must have in common with its start."""
-    epochs = f" for {settings.local_epochs} epochs" if settings.local_epochs else ""
-    return {
-        "algorithm": f"{text_of(algo)}{epochs}",
-        "schedule": f"{settings.scheduling!r}{drawn(settings.sampling)}",
-        "seed": str(settings.seed),
-        "batch size": str(settings.batch_size),
+    known = settings.algorithm and ":" not in settings.algorithm
+    identity = {
+        **{name: getattr(settings, name) for name in (*SAME, *SIMULATED)},
+        "steps": steps_of(algo),
+        "algorithm": settings.algorithm if known else text_of(algo),
         "kernels": objective.kernels,
-        "first model": fingerprint(objective.theta0.cpu().numpy()),
-        **identify_frozen(objective),
+        MODEL: fingerprint(objective.theta0.cpu().numpy()),
+        "frozen part": identify_frozen(objective),
         **identify_data(federation),
         "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
+    read_back: dict[str, Any] = json.loads(json.dumps(identity))  # as a run file gives it
+    return read_back
 
 
-def identify_frozen(objective: Objective) -> dict[str, str]:
+def identify_frozen(objective: Objective) -> str:
     """The part of the model that is not trained, if there is any."""
     frozen = [name for name, _, place in tensors_of(objective) if place < 0]
     state = objective.module.state_dict()
-    return {"frozen part": weights.fingerprint({n: state[n] for n in frozen})} if frozen else {}
+    return weights.fingerprint({n: state[n] for n in frozen}) if frozen else ""
 
 
 def identify_data(federation: Federation) -> dict[str, str]:
@@ -82,25 +82,15 @@ def inputs_mark(samples: Samples) -> str:
     return marks
 
 
-def drawn(sampling: Sampling) -> str:
-    """How clients are sampled, as text; empty if uniformly."""
-    if sampling == "uniform":
-        return ""
-    by = sampling if isinstance(sampling, str) else f"weights {fingerprint(np.array(sampling))}"
-    return f", sampling by {by}"
-
-
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
     said, method = about(algo), unwrapped(algo)
-    numbers = {f.name: getattr(method, f.name) for f in fields(method)}
-    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may depend on t too
     return Facts(
         title=said.title,
         paper=said.paper,
         formulas=dict.fromkeys(said.steps, AS_PUBLISHED) if said.constant else dict(said.steps),
-        steps={name: value for name, value in numbers.items() if isinstance(value, float)},
-        compressor=str(numbers.get("C") or ""),
+        steps=steps_of(algo),
+        compressor=str(getattr(method, "C", None) or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
         tensors=tensors_of(objective),
@@ -108,6 +98,14 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),
     )
+
+
+def steps_of(algo: Algorithm) -> dict[str, float]:
+    """The step sizes and weights of a method as it runs."""
+    method = unwrapped(algo)
+    names = [*(f.name for f in fields(method)), *about(algo).steps]  # some depend on t too
+    found = {name: getattr(method, name, None) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:

@@ -17,6 +17,8 @@ BITS = ("bits_up", "bits_down", "value_bits_up", "value_bits_down")
 CUMULATIVE = ("samples", "seconds", *BITS)
 NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
+OF_METHOD = ("algorithm", "role", "seed", "system", "steps", "parameters")  # facts that are shown
+OF_DATA = ("data", "partition", "validation", "model")
 TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
 
 
@@ -139,16 +141,7 @@ class Summary:
             "state": self.state,
             "reason": facts.reason,
             "method": self.title,
-            "algorithm": facts.algorithm,
-            "role": facts.role,
-            "data": facts.data,
-            "partition": facts.partition,
-            "validation": facts.validation,
-            "model": facts.model,
-            "parameters": facts.parameters,
-            "seed": facts.seed,
-            "system": facts.system,
-            "steps": facts.steps,
+            **{name: getattr(facts, name) for name in (*OF_METHOD, *OF_DATA)},
             "compressor": facts.compressor or None,
             "rounds": self.rounds,
             **{measure: self.last(measure) for measure in (*SCORES, *self.measures)},

@@ -10,7 +10,7 @@ from typing import Any
 
 from tunefree.record import Summary
 from tunefree.report.costs import absences, staleness, traffic, tuning_bill
-from tunefree.report.grouping import AXES, Content, Method, flatten, group, measures_of, once_each
+from tunefree.report.grouping import AXES, Content, Method, group, measures_of, once_each
 from tunefree.report.sweeps import sensitivity
 
 PICTURE_CLIENTS = 100
@@ -115,7 +115,7 @@ def picture(runs: Sequence[Summary]) -> Content:
 
 def settings_table(runs: Sequence[Summary]) -> Content:
     """The settings that all methods share, and those in which they differ."""
-    flat = {method.label: flatten(method.runs[0].facts.settings) for method in group(runs)}
+    flat = {method.label: method.runs[0].facts.values for method in group(runs)}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     keys = [key for key in keys if key not in HIDDEN]
     shared = [key for key in keys if len({own.get(key) for own in flat.values()}) == 1]

@@ -25,10 +25,19 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
-NO_EFFECT = (  # settings that do not change a result, and those that the name and the seed show
-    *("algorithm", "data_dir", "seed", "eval_every", "grad_norm", "device", "fleet", "workers"),
-    *("kernels", "commit_every", "out"),
-)
+NO_EFFECT = [  # settings that do not change a result, and those that the name and the seed show
+    "algorithm",
+    "data_dir",
+    "seed",
+    "eval_every",
+    "grad_norm",
+    "device",
+    "fleet",
+    "workers",
+    "kernels",
+    "commit_every",
+    "out",
+]
 POINTS = 400  # of a curve; more cannot be distinguished on paper
 Content: TypeAlias = dict[str, Any]
 
@@ -216,26 +225,7 @@ def together(
 
 def relevant(run: Summary) -> dict[str, Hashable]:
     """The settings that can change a result, without the seed."""
-    return {
-        key: value for key, value in flatten(run.facts.settings).items() if key not in NO_EFFECT
-    }
-
-
-def flatten(settings: Mapping[str, object]) -> dict[str, Hashable]:
-    """Settings by name, and options by table and name.
-
-    >>> flatten({"algorithm": "fedavg", "option": {"eta": 0.1}})
-    {'algorithm': 'fedavg', 'option.eta': 0.1}
-    """
-    flat: dict[str, Hashable] = {}
-    for name, value in settings.items():
-        inside = {name: value}
-        if isinstance(value, Mapping):
-            inside = {f"{name}.{key}": each for key, each in value.items()}
-        for key, each in inside.items():
-            if each is not None:
-                flat[key] = each if isinstance(each, str | int | float | bool) else str(each)
-    return flat
+    return {key: value for key, value in run.facts.values.items() if key not in NO_EFFECT}
 
 
 def shown_key(key: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from tunefree.record import Summary
 from tunefree.record.facts import is_number
-from tunefree.report.grouping import Content, Method, flatten, relevant, together
+from tunefree.report.grouping import Content, Method, relevant, together
 
 WITHIN = 0.05  # of the best accuracy counts as being as good
 
@@ -83,7 +83,7 @@ def over(run: Summary) -> str:
 
 
 def step(run: Summary, key: str) -> Hashable:
-    return flatten(run.facts.settings).get(f"option.{key.removeprefix('option.')}")
+    return run.facts.values.get(f"option.{key.removeprefix('option.')}")
 
 
 def setting(run: Summary) -> dict[str, Hashable]:

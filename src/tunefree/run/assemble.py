@@ -52,7 +52,7 @@ class Run(Training):
         model: Any module; it is copied and left as it is.
         clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
-        algorithm: A name from `tunefree algorithms`, `package.module:Name`, a class, or a function
+        algorithm: A name from `tunefree methods`, `package.module:Name`, a class, or a function
             of the system constants.
         rounds: T, the number of server steps.
         per_round: S, clients per round; by default 10, or all if there are fewer. 0 is all.

@@ -20,6 +20,7 @@ from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
+from tunefree.record.identity import MODEL, changes
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
 from tunefree.wire import decode, encode
@@ -247,18 +248,17 @@ def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
         before, state, last = reader.facts(), reader.state, reader.last()
     if state == "diverged":
         raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
-    if not before.identity:
+    if before.identity.keys() != earlier.keys():
         raise ConfigError(
-            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
-            "resume; it can still be read: start a new run"
+            f"'{path}' was started by an earlier tunefree and cannot be resumed; it can still be "
+            "read: start a new run"
         )
-    for what, value in earlier.items():
-        if (old := before.identity.get(what, value)) != value:  # older files store less
-            seed = " (torch.manual_seed before making it gives the same weights)"
-            raise ConfigError(
-                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
-                f"what it was started with{seed * (what == 'first model')}"
-            )
+    if found := changes(before.identity, earlier):
+        seed = " (torch.manual_seed before making it gives the same weights)"
+        raise ConfigError(
+            f"'{path}' cannot be resumed: its {'; its '.join(found)}; give what it was started "
+            f"with{seed * any(MODEL in each for each in found)}"
+        )
     planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
     if planned != T and done >= T:
         raise ConfigError(

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line of `tunefree algorithms`."""
+    """One line of `tunefree methods`."""
 
     name: str
     about: About

@@ -111,7 +111,7 @@ def one(spec: str) -> PerTensor:
     if name not in RULES:
         raise unknown("compressor", name, [*RULES, "any"])
     if at and layout != "whole":
-        raise unknown_name("layout of a compressor", layout, ["whole"])
+        raise unknown_name("compressor layout", layout, ["whole"])
     make, number = RULES[name]
     value = number(spec, text)
     return PerTensor(make() if value is None else make(value), whole=bool(at))

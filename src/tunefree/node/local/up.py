@@ -157,6 +157,8 @@ def run_config(app: Path, given: Mapping[str, Any], nodes: int) -> dict[str, Any
     """The run config of an app in a federation with so many nodes, changed by what is given."""
     usual = flat(section(app, "config"))
     for key in given:
+        if (now := key.replace("-", "_")) != key and now in usual:
+            raise ConfigError(f"--run-config {key} is now called {now}", f"write {now}")
         if key not in usual:  # Flower allows no other
             raise ConfigError(
                 f"--run-config {key} is not among the keys of [tool.flwr.app.config] in "

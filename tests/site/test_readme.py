@@ -12,11 +12,11 @@ from tunefree_evidence.challenge import folder, page
 from tunefree_evidence.claims import evidence
 from tunefree_evidence.claims import folder as verdicts
 
-from tests.commands import SHORTER, shorter
+from tests.site.commands import SHORTER, shorter
 from tunefree.cli import main, parser
 from tunefree.methods.registry import REGISTRY
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
 COMMAND = re.compile(r"^tunefree (.+?)(?: {2,}#.*)?$", flags=re.MULTILINE)

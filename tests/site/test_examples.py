@@ -15,7 +15,7 @@ import torch
 
 import tunefree
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOK = EXAMPLES / "first_federation.ipynb"
 

@@ -18,7 +18,7 @@ from tunefree.core import System
 from tunefree.methods.fedavg import FedAvg
 from tunefree.testing.check import check_algorithm
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "add-your-algorithm.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 BRING = (ROOT / "docs" / "your-model-and-data.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tests.test_train import blobs
+from tests.blobs import blobs
 from tunefree import ConfigError, Run
 from tunefree.record import Record, is_locked
 

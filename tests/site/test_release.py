@@ -15,7 +15,7 @@ import pytest
 
 from docs.making import changelog
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 VERSION = changelog.version()
 WHEEL, SDIST = f"tunefree-{VERSION}-py3-none-any.whl", f"tunefree-{VERSION}.tar.gz"
 
