@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     )
     from tunefree.data import partition
     from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
-    from tunefree.run.assemble import Run, load, resume, train
     from tunefree.run.evaluate import spread
-    from tunefree.search.in_python import compare
+    from tunefree.run.files import load
+    from tunefree.run.run import Run, resume, train
+    from tunefree.search.own_clients import compare
     from tunefree.settings import Schedule
     from tunefree.testing.check import check_algorithm
 
@@ -55,7 +56,8 @@ __all__ = [
 ]
 
 HOMES = {
-    "tunefree.run.assemble": ("Run", "load", "resume", "train"),
+    "tunefree.run.run": ("Run", "resume", "train"),
+    "tunefree.run.files": ("load",),
     "tunefree.settings": ("Schedule",),
     "tunefree.testing.check": ("check_algorithm",),
     "tunefree.core": (
@@ -65,7 +67,7 @@ HOMES = {
     "tunefree.data": ("partition",),
     "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
     "tunefree.run.evaluate": ("spread",),
-    "tunefree.search.in_python": ("compare",),
+    "tunefree.search.own_clients": ("compare",),
 }
 
 
