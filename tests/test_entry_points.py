@@ -16,7 +16,7 @@ from tunefree import models
 from tunefree.cli import main
 from tunefree.data import partition, sources
 from tunefree.errors import ConfigError
-from tunefree.run.assemble import train
+from tunefree.run.run import train
 from tunefree.settings import Settings, deployed, load
 
 DATA = (torch.zeros(5, 4), torch.arange(5) % 3)

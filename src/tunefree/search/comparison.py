@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tunefree.core import Algorithm, about, unwrapped
+from tunefree.core import Algorithm, about, text_of, unwrapped
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
-from tunefree.methods.own import about_of
+from tunefree.methods.own import Maker, about_of
 from tunefree.record import Record, Row
 from tunefree.record.summary import own_measures
-from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
-from tunefree.search.methods import MethodSpec
+from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.settings import Settings
+
+Method: TypeAlias = str | Maker  # NAME, NAME:key=value, NAME@tuned.json, or a function
+Methods: TypeAlias = Sequence[Method] | Mapping[str, Method]
+
+
+class Contender(NamedTuple):
+    """A method and its name in the comparison."""
+
+    label: str
+    spec: MethodSpec
+    make: Maker | None = None  # the user's own class or function
 
 
 class Outcome(NamedTuple):
@@ -46,22 +57,80 @@ class Outcome(NamedTuple):
     measures: Mapping[str, float | None] = {}  # the user's own, at the end, mean
 
 
-def plan_methods(
-    choices: Sequence[MethodSpec],
-    base: Settings,
-    seeds: Sequence[int],
-    folder: Path,
-    names: Sequence[str] = (),
-) -> list[list[PlannedRun]]:
-    """The runs of each method, one per seed."""
-    labels = names or methods.labels(choices)
-    check_once(labels, seeds)
-    methods.check_seeds(choices, seeds)
-    runs = []
-    for method, label in zip(choices, labels, strict=True):
-        settings, facts = methods.configure(method, base)
-        runs.append([plan(folder, label, with_seed(settings, s), "method", facts) for s in seeds])
-    return runs
+def compare(
+    methods: Methods,
+    settings: Settings,
+    seeds: Sequence[int] = (0, 1, 2),
+    folder: str | Path = "",
+    *,
+    target: float | None = None,
+    workers: int = 0,
+) -> list[Outcome]:
+    """Train every method with every seed on data by name, several runs at once, each in its file.
+
+    `tunefree.compare` does it on your own model and clients. Where runs exist already, they are
+    finished.
+
+    Args:
+        methods: Each as on the command line, "polarfl", "fedavg:eta=0.1" or "fedavg@tuned.json"; a
+            dict gives them names.
+        settings: Those that the methods share, as `tunefree.search.settings` makes them.
+        seeds: Each method is run once for each seed.
+        folder: For the run files; by default one in runs/ with a name that follows from the call.
+        target: Also count the rounds until this accuracy.
+        workers: Runs at once; 0 is one per core.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from tunefree.search import settings
+    >>> small = settings(data="digits", clients=5, rounds=2, local_steps=1)
+    >>> with TemporaryDirectory() as folder:
+    ...     rows = compare(["polarfl", "fedavg:eta=0.1"], small, [0], folder, workers=1)
+    >>> [(row.method, row.steps) for row in rows]
+    [('polarfl', 'from theory'), ('fedavg:eta=0.1', 'chosen')]
+    """
+    chosen = contenders(methods, seeds)
+    for each in chosen:
+        if each.make is not None:
+            raise ConfigError(
+                f"method {each.label!r} is a function, which needs a model and clients of your "
+                "own; use tunefree.compare, or give a name: package.module:Name"
+            )
+    folder = folder_of(folder, chosen, seeds, settings)
+    groups = run_groups([plan_method(each, settings, seeds, folder) for each in chosen], workers)
+    return [outcome(each.spec, group, target) for each, group in zip(chosen, groups, strict=True)]
+
+
+def contenders(methods: Methods, seeds: Sequence[int]) -> list[Contender]:
+    """The methods with their names, checked: those that the user gave, or else their texts."""
+    if isinstance(methods, str) or not methods:
+        raise ConfigError(
+            f"methods = {methods!r} must be a list of methods, such as ['polarfl', 'fedavg']"
+        )
+    values = list(methods.values()) if isinstance(methods, Mapping) else list(methods)
+    specs = [parse_method(v) if isinstance(v, str) else MethodSpec(called(v)) for v in values]
+    names = list(methods) if isinstance(methods, Mapping) else labels(specs)
+    check_once(names, seeds)
+    check_seeds(specs, seeds)
+    made = [None if isinstance(value, str) else value for value in values]
+    return [Contender(*each) for each in zip(names, specs, made, strict=True)]
+
+
+def called(make: Maker) -> str:
+    return str(getattr(make, "__qualname__", text_of(make)))
+
+
+def plan_method(
+    method: Contender, settings: Settings, seeds: Sequence[int], folder: Path
+) -> list[PlannedRun]:
+    """The runs of a method, one for each seed."""
+    chosen, facts = configure(method.spec, settings)
+    return [plan(folder, method.label, with_seed(chosen, s), "method", facts) for s in seeds]
+
+
+def folder_of(folder: str | Path, *what: object) -> Path:
+    """The given folder, or one named after the call, so that the same call finds it again."""
+    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
+    return Path(folder) if folder else Path("runs") / f"compare-{mark}"
 
 
 def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
@@ -73,21 +142,12 @@ def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
 
 
 def with_seed(settings: Settings, seed: int) -> Settings:
+    """The settings with another seed.
+
+    >>> with_seed(Settings(), 7).seed
+    7
+    """
     return replace(settings, seed=seed)
-
-
-def compare(
-    choices: Sequence[MethodSpec],
-    base: Settings,
-    seeds: Sequence[int],
-    folder: Path,
-    target: float | None = None,
-    workers: int = 0,
-    names: Sequence[str] = (),
-) -> list[Outcome]:
-    """Run every method with every seed and summarise each; `names` replace the labels."""
-    groups = run_groups(plan_methods(choices, base, seeds, folder, names), workers)
-    return [outcome(*each, target) for each in zip(choices, groups, strict=True)]
 
 
 def outcome(
@@ -99,7 +159,7 @@ def outcome(
     """Summarise the results of a method; `algo` is given if the user's own function made it."""
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
-    finals = [row["accuracy"] for row in ends if "accuracy" in row]
+    finals = column("accuracy", ends)
     settings, facts = results[0].run.settings, results[0].run.facts
     info = about_of(registry.find(method.name)) if algo is None else about(algo)
     values = step_sizes(settings, results, algo)
@@ -115,19 +175,17 @@ def outcome(
         given=[name for name in values if name in settings.option],
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
-        best=mean([max(accuracies(result)) for result in done if accuracies(result)]),
-        loss=mean([row["loss"] for row in ends if "loss" in row]),
+        best=mean([max(each) for r in done if (each := column("accuracy", r.history))]),
+        loss=mean(column("loss", ends)),
         rounds=[rounds_to(target, result.history) for result in results],
-        bits_up=mean([row["bits_up"] for row in ends]),
-        bits_down=mean([row["bits_down"] for row in ends]),
-        samples=mean([row["samples"] for row in ends]),
-        virtual_seconds=mean([row["virtual_seconds"] for row in ends]),
-        seconds=mean([row["seconds"] for row in ends]),
+        bits_up=mean(column("bits_up", ends)),
+        bits_down=mean(column("bits_down", ends)),
+        samples=mean(column("samples", ends)),
+        virtual_seconds=mean(column("virtual_seconds", ends)),
+        seconds=mean(column("seconds", ends)),
         tuning=facts.get("tuning"),  # type: ignore[arg-type]
         runs=[about_run(result) for result in results],
-        measures={
-            name: mean([row[name] for row in ends if name in row]) for name in own_measures(ends)
-        },
+        measures={name: mean(column(name, ends)) for name in own_measures(ends)},
     )
 
 
@@ -182,16 +240,17 @@ def recorded_steps(result: Result) -> int:
         return record.facts().system.get("K", 0)
 
 
-def accuracies(result: Result) -> list[float]:
-    return [row["accuracy"] for row in result.scores if "accuracy" in row]
-
-
 def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:
     """The first evaluated round that reached the target accuracy, if any."""
     if target is None:
         return None
     reached = (int(row["t"]) + 1 for row in history if row.get("accuracy", -1.0) >= target)
     return next(reached, None)
+
+
+def column(name: str, rows: Sequence[Row]) -> list[float]:
+    """The values of a score or a cost in the rows that have it."""
+    return [row[name] for row in rows if name in row]
 
 
 def mean(values: Sequence[float]) -> float | None:
