@@ -25,11 +25,12 @@ from tunefree.settings import FIELDS, FleetName, Settings, load
 class Run(Training):
     """A training run: iterate it for a row per round, stop, inspect it, continue.
 
+    All keyword arguments of `train` can be given, which explains them.
+
     Args:
         model: Any module; it is copied and left as it is.
         clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
-        settings: The keyword arguments of `train`.
 
     >>> import torch
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]

@@ -81,7 +81,8 @@ def compare(
     """Train every method with every seed; one row per method, ready for `pandas.DataFrame`.
 
     The runs are trained one after the other. On data by name, `tunefree.search.compare` does
-    several at once.
+    several at once. The keyword arguments of `train` are settings that all methods share, except
+    `algorithm`, `seed`, `name`, `out` and `progress`.
 
     Args:
         methods: Each as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
@@ -94,7 +95,6 @@ def compare(
         target: Also count the rounds until this accuracy.
         out: The folder of the run files: the same call resumes there, and `tunefree report` shows
             them.
-        settings: Those of `train`, the same for all methods.
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory
