@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tunefree.core import Algorithm, about, text_of, unwrapped
+from tunefree.core import text_of
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
 from tunefree.methods.own import Maker, about_of
-from tunefree.record import Record, Row
+from tunefree.record import Facts, Record, Row
+from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.summary import own_measures
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
 from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
@@ -150,29 +151,25 @@ def with_seed(settings: Settings, seed: int) -> Settings:
     return replace(settings, seed=seed)
 
 
-def outcome(
-    method: MethodSpec,
-    results: Sequence[Result],
-    target: float | None = None,
-    algo: Algorithm | None = None,
-) -> Outcome:
-    """Summarise the results of a method; `algo` is given if the user's own function made it."""
+def outcome(method: MethodSpec, results: Sequence[Result], target: float | None = None) -> Outcome:
+    """Summarise the runs of a method; its step sizes are those in the first run file."""
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = column("accuracy", ends)
-    settings, facts = results[0].run.settings, results[0].run.facts
-    info = about_of(registry.find(method.name)) if algo is None else about(algo)
-    values = step_sizes(settings, results, algo)
-    own = bool(info.steps) and not set(settings.option) & set(info.steps)
+    facts = next((found for each in results if (found := facts_of(each))), Facts())
+    given = results[0].run.settings.option
+    grid = about_of(registry.find(facts.algorithm)).grid if facts.algorithm else facts.steps
+    names = dict.fromkeys((*(facts.formulas or grid), *given))
+    values = {name: facts.steps[name] for name in names if name in facts.steps}
     free: Literal["from theory", "as published"] = (
-        "as published" if info.constant else "from theory"
+        "as published" if AS_PUBLISHED in facts.formulas.values() else "from theory"
     )
     return Outcome(
         method=results[0].run.label,
         algorithm=method.name,
-        steps=free if own else "tuned" if method.tuned else "chosen",
+        steps=free if facts.tuning_free else "tuned" if method.tuned else "chosen",
         step_sizes=values,
-        given=[name for name in values if name in settings.option],
+        given=[name for name in values if name in given],
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
         best=mean([max(each) for r in done if (each := column("accuracy", r.history))]),
@@ -183,7 +180,7 @@ def outcome(
         samples=mean(column("samples", ends)),
         virtual_seconds=mean(column("virtual_seconds", ends)),
         seconds=mean(column("seconds", ends)),
-        tuning=facts.get("tuning"),  # type: ignore[arg-type]
+        tuning=facts.tuning or None,
         runs=[about_run(result) for result in results],
         measures={name: mean(column(name, ends)) for name in own_measures(ends)},
     )
@@ -213,31 +210,12 @@ def check_has_accuracy(settings: Settings) -> None:
         )
 
 
-def step_sizes(
-    settings: Settings, results: Sequence[Result] = (), algo: Algorithm | None = None
-) -> dict[str, float]:
-    """The step sizes in a method's formulas or grid, and others that were set.
-
-    With local epochs, K in the formulas is read from the first run file that has it.
-    """
-    if algo is None:
-        K = settings.local_steps or next((K for K in map(recorded_steps, results) if K), 0)
-        if not K:
-            return {}
-        known = replace(settings, local_steps=K, local_epochs=0)
-        algo = registry.configure(settings, known.system, None)
-    method, info = unwrapped(algo), about(algo)
-    names = dict.fromkeys((*(info.steps or info.grid), *settings.option))
-    values = {name: getattr(method, name) for name in names}
-    return {name: value for name, value in values.items() if isinstance(value, float)}
-
-
-def recorded_steps(result: Result) -> int:
-    """K from the run's file; 0 if there is no file."""
+def facts_of(result: Result) -> Facts | None:
+    """The facts in the run's file, if there is one."""
     if not result.run.path.exists():
-        return 0
+        return None
     with closing(Record.open(result.run.path)) as record:
-        return record.facts().system.get("K", 0)
+        return record.facts()
 
 
 def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 from torch import nn
 
-from tunefree.core import Algorithm, text_of
+from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
 from tunefree.methods import registry
@@ -52,10 +52,6 @@ class Workload(NamedTuple):
         """Identifies this model and these data."""
         first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
         return repr((sorted(identify_data(self.federation).items()), first, text_of(self.loss)))
-
-    def algorithm(self, make: Maker | None, base: Settings) -> Algorithm | None:
-        """The algorithm that a user's class or function makes, if there is one."""
-        return make and make(base.system_for(self.federation.parts.sizes))
 
     def start(self, run: PlannedRun, make: Maker | None) -> Run:
         """The run, or an interrupted one resumed."""
@@ -118,10 +114,7 @@ def compare(
     groups = [plan_own(each, workload, base, seeds, folder) for each in chosen]
     makes = {run.path: each.make for each, runs in zip(chosen, groups, strict=True) for run in runs}
     results = run_groups(groups, start=lambda run: workload.start(run, makes[run.path]))
-    return [
-        outcome(each.spec, runs, target, workload.algorithm(each.make, base))
-        for each, runs in zip(chosen, results, strict=True)
-    ]
+    return [outcome(each.spec, runs, target) for each, runs in zip(chosen, results, strict=True)]
 
 
 def plan_own(
@@ -134,7 +127,7 @@ def plan_own(
     else:
         usual = {name: getattr(Settings, name) for name in registry.WRAPPED}
         settings = replace(base, algorithm="", option={}, **usual)
-        made = text_of(workload.algorithm(method.make, base))
+        made = text_of(method.make(base.system_for(workload.federation.parts.sizes)))
     runs = []
     for seed in seeds:
         mark = workload.mark(seed) + made
