@@ -6,12 +6,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tunefree import methods, search, testing
     from tunefree.core import (
+        OPEN,
         About,
-        Algorithm,
         Exchange,
+        Method,
         Oracle,
         Reply,
+        Step,
         System,
         mean,
         norm,
@@ -29,16 +32,18 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "OPEN",
     "About",
-    "Algorithm",
     "ConfigError",
     "Exchange",
     "FleetError",
+    "Method",
     "Oracle",
     "RecordError",
     "Reply",
     "Run",
     "Schedule",
+    "Step",
     "System",
     "TunefreeError",
     "WireError",
@@ -47,27 +52,32 @@ __all__ = [
     "compare",
     "load",
     "mean",
+    "methods",
     "norm",
     "partition",
     "resume",
+    "search",
     "spread",
+    "testing",
     "train",
     "unit",
 ]
 
+PACKAGES = {
+    "methods": "tunefree.methods",
+    "partition": "tunefree.data.partition",
+    "search": "tunefree.search",
+    "testing": "tunefree.testing",
+}
 HOMES = {
-    "tunefree.run.run": ("Run", "resume", "train"),
-    "tunefree.run.files": ("load",),
-    "tunefree.settings": ("Schedule",),
-    "tunefree.testing.check": ("check_algorithm",),
-    "tunefree.core": (
-        *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),
-        *("mean", "norm", "unit"),
-    ),
-    "tunefree.data": ("partition",),
-    "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
-    "tunefree.run.evaluate": ("spread",),
-    "tunefree.search.own_clients": ("compare",),
+    "tunefree.core": "OPEN About Exchange Method Oracle Reply Step System mean norm unit",
+    "tunefree.errors": "ConfigError FleetError RecordError TunefreeError WireError",
+    "tunefree.run.evaluate": "spread",
+    "tunefree.run.files": "load",
+    "tunefree.run.run": "Run resume train",
+    "tunefree.search.own_clients": "compare",
+    "tunefree.settings": "Schedule",
+    "tunefree.testing.check": "check_algorithm",
 }
 
 
@@ -77,10 +87,10 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         """Import torch only when a name that needs it is used."""
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("tunefree")
-        if name == "partition":
-            return importlib.import_module("tunefree.data.partition")
+        if name in PACKAGES:
+            return importlib.import_module(PACKAGES[name])
         for home, names in HOMES.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(home), name)
         raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
 
