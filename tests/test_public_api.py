@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tunefree
+from tunefree import search
 
 NAMES = [
+    "OPEN",
     "About",
-    "Algorithm",
     "ConfigError",
     "Exchange",
     "FleetError",
+    "Method",
     "Oracle",
     "RecordError",
     "Reply",
     "Run",
     "Schedule",
+    "Step",
     "System",
     "TunefreeError",
     "WireError",
@@ -29,10 +33,13 @@ NAMES = [
     "compare",
     "load",
     "mean",
+    "methods",
     "norm",
     "partition",
     "resume",
+    "search",
     "spread",
+    "testing",
     "train",
     "unit",
 ]
@@ -40,9 +47,10 @@ RULES = [
     *("iid", "dirichlet", "dirichlet_equal", "beta", "beta_literal", "beta_split"),
     *("quantity", "lognormal", "shards", "natural"),
 ]
-PROTOCOLS = ("Algorithm", "Oracle")
+PROTOCOLS = ("Method", "Oracle")
+NO_DOCSTRING = ("OPEN", "__version__", "methods", "partition", "search", "testing")
 DOCUMENTED = {
-    **{name: getattr(tunefree, name) for name in NAMES if name not in ("__version__", "partition")},
+    **{name: getattr(tunefree, name) for name in NAMES if name not in NO_DOCSTRING},
     **{f"partition.{rule}": getattr(tunefree.partition, rule) for rule in RULES},
     "Run.resume": tunefree.Run.resume,
 }
@@ -86,3 +94,14 @@ def test_every_part_of_a_protocol_says_what_it_is(name: str) -> None:
     parts = {n: v for n, v in vars(DOCUMENTED[name]).items() if not n.startswith("_")}
     assert len(parts) >= 5
     assert [n for n, part in parts.items() if not inspect.getdoc(part)] == []
+
+
+SEARCH = Path(__file__).parents[1] / "docs" / "api" / "search.md"
+KINDS = {"Grid", "Point", "Role", "Settings", "Value"}  # types, which the functions explain
+
+
+def test_every_name_of_search_is_documented() -> None:
+    shown = re.search(r"members: \[(.*)\]", SEARCH.read_text(encoding="utf-8"))
+    assert shown is not None
+    assert sorted(shown[1].split(", ")) == sorted({*search.__all__} - KINDS)
+    assert [name for name in {*search.__all__} - KINDS if not getattr(search, name).__doc__] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from inspect import get_annotations
 from typing import Any, TypeAlias, get_type_hints
 
 from tunefree.core import About, Method, Step, System, about, is_option
@@ -31,7 +32,8 @@ def class_complaint(cls: type[Any]) -> str:
     """What a class must change to be a method; empty if nothing."""
     if not issubclass(cls, Method):
         return f"{cls.__name__} is not a tunefree.Method; write class {cls.__name__}(Method)"
-    if "__dataclass_params__" not in vars(cls):
+    own = [hint for hint in get_annotations(cls).values() if "ClassVar" not in str(hint)]
+    if own and "__dataclass_params__" not in vars(cls):
         return f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above it"
     if missing := sorted(cls.__abstractmethods__):
         return f"it has no `{'` and no `'.join(missing)}`; a method has server and round"

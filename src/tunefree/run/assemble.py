@@ -129,7 +129,7 @@ def of_file(
         )
     if not facts.algorithm and functions.algorithm is None:
         raise ConfigError(
-            f"the algorithm of '{path}' was a function, which is not stored in it; give it "
+            f"the algorithm of '{path}' was your own, which is not stored in it; give it "
             "again: tunefree.resume(path, model, clients, algorithm=...)"
         )
     federation = federation_from(clients, test)
