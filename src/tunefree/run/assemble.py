@@ -17,7 +17,6 @@ from typing import Any, ParamSpec, TypeAlias
 import torch
 from torch import nn
 
-from tunefree.core import Algorithm, System
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named_data, named_objective, usable, with_start
@@ -26,6 +25,7 @@ from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, task_of
 from tunefree.record import Facts, Record, Row
@@ -41,7 +41,7 @@ from tunefree.schedule.simulate import check, simulate
 from tunefree.settings import FleetName, Kernels, Sampling, Schedule, Settings, restored
 from tunefree.settings import load as load_settings
 
-MakeAlgorithm: TypeAlias = Callable[[System], Algorithm]  # a user's own: a class, or a function
+MakeAlgorithm: TypeAlias = Maker  # a user's own: a value, a class, or a function
 P = ParamSpec("P")
 
 
