@@ -132,7 +132,7 @@ def test_regression_with_float_targets() -> None:
 
 
 def steps_by_hand(sys: tunefree.System) -> PAdaMFed:
-    return PAdaMFed(eta=1e-3, gamma=0.1, beta=0.7 if sys.K == 3 else 0.0)
+    return PAdaMFed(eta=1e-3, gamma=0.1, beta=0.7 if sys.K == 4 else 0.0)
 
 
 def test_an_algorithm_as_a_function_of_the_constants() -> None:
