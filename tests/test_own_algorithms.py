@@ -246,6 +246,7 @@ def test_a_run_with_a_class_resumes_when_it_is_given_again(tmp_path: Path) -> No
 )
 def test_errors_are_clear(given: dict[str, Any], sentence: str) -> None:
     if isinstance(given["algorithm"], partial):  # its module is here now
+        sys.path.append(str(Path.cwd()))
         given = {"algorithm": given["algorithm"]()}
     with pytest.raises(ConfigError) as error:
         fit(**given)

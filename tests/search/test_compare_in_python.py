@@ -128,7 +128,9 @@ def test_a_named_data_set_is_the_command_lines_comparison(
 
 @pytest.mark.filterwarnings("default:the formula gives beta")
 def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("padamfed", PAdaMFed, out="c")
+    torch.manual_seed(0)
+    both = {"by name": "padamfed", "by value": PAdaMFed()}
+    tunefree.compare(both, nn.Linear(4, 3), blobs(), TEST, **SMALL, out="c")
     assert capsys.readouterr().err.count("the formula gives beta = 1") == 1
 
 
