@@ -23,17 +23,17 @@ from tunefree.wire import from_spec
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"roundz": 10}, "Run has no argument 'roundz'; did you mean 'rounds'?"),
-        ({"batchsize": 8}, "Run has no argument 'batchsize'; did you mean 'batch_size'?"),
-        ({"compresor": "sign"}, "Run has no argument 'compresor'; did you mean 'compressor'?"),
+        ({"roundz": 10}, "train has no argument 'roundz'; did you mean 'rounds'?"),
+        ({"batchsize": 8}, "train has no argument 'batchsize'; did you mean 'batch_size'?"),
+        ({"compresor": "sign"}, "train has no argument 'compresor'; did you mean 'compressor'?"),
         (
             {"algorithm": "fedavg", "lr": 0.1},
-            "Run has no argument 'lr'; give it to a method that takes it: "
+            "train has no argument 'lr'; give it to a method that takes it: "
             "algorithm=tunefree.methods.FedAvg(eta=0.1)",
         ),
         (
             {"algorithm": "scaffold", "learning_rate": 0.1},
-            "Run has no argument 'learning_rate'; give it to a method that takes it: "
+            "train has no argument 'learning_rate'; give it to a method that takes it: "
             "algorithm=tunefree.methods.Scaffold(eta=0.1)",
         ),
         (
@@ -43,9 +43,9 @@ from tunefree.wire import from_spec
         ({"mu": 0.1}, "takes it: algorithm=tunefree.methods.FedAvgM(mu=0.1)"),
         (
             {"learning_rate": 0.1},
-            "Run has no argument 'learning_rate', and PolarFL takes no step size: its gamma, ",
+            "train has no argument 'learning_rate', and PolarFL takes no step size: its gamma, ",
         ),
-        ({"quux": 1}, "Run has no argument 'quux'; choose from algorithm, batch_size"),
+        ({"quux": 1}, "train has no argument 'quux'; choose from algorithm, batch_size"),
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
             {"algorithm": PAdaMFed(eta=0.1)},
@@ -204,7 +204,7 @@ def test_the_names_of_the_library() -> None:
     assert tunefree.__version__
     assert set(tunefree.__all__) <= set(dir(tunefree))
     for name in tunefree.__all__:
-        assert getattr(tunefree, name) is not None
+        assert hasattr(tunefree, name)
     names: dict[str, Any] = {}
     exec("from tunefree import *", names)
     assert {"Run", "train", "load", "compare", "Exchange", "unit", "TunefreeError"} <= set(names)

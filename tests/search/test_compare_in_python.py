@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_a_named_data_set_is_the_command_lines_comparison(
 @pytest.mark.filterwarnings("default:the formula gives beta")
 def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    both = {"by name": "padamfed", "by value": PAdaMFed()}
+    both: dict[str, Any] = {"by name": "padamfed", "by value": PAdaMFed()}
     tunefree.compare(both, nn.Linear(4, 3), blobs(), TEST, **SMALL, out="c")
     assert capsys.readouterr().err.count("the formula gives beta = 1") == 1
 
@@ -169,9 +170,8 @@ def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
 def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
     tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000]}
     Path("tuned.json").write_text(json.dumps({**tuned, "settings": {}}))
+    by_name = partial(search.compare, ["fedavg@tuned.json"], search.settings(**more), [0, 1000])
+    act = by_name if more else partial(compare, "fedavg@tuned.json", seeds=(0, 1000))
     with pytest.raises(ConfigError, match="fedavg was tuned with seed 1000; compare it on other"):
-        if more:
-            search.compare(["fedavg@tuned.json"], search.settings(**more), [0, 1000])
-        else:
-            compare("fedavg@tuned.json", seeds=(0, 1000))
+        act()
     assert not list(Path().rglob("*.sqlite"))
