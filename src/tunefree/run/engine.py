@@ -7,20 +7,18 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import suppress
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
-from tunefree.errors import ConfigError, RecordError, WireError
+from tunefree.errors import RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
+from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
@@ -234,47 +232,3 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
     Down = algo.round()[0].Down
     in_flight = {then: decode(data, Down, like=theta0) for then, data in record.in_flight().items()}
     return Step(t, server, virtual_seconds=virtual_seconds, in_flight=in_flight)
-
-
-def open_record(
-    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
-) -> Record:
-    """A new run file, or an existing one after checking that this run can resume it.
-
-    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
-    """
-    if path is None or earlier is None:
-        return Record.create(path, replace(facts, state="running"))
-    before = check_resumable(path, T, earlier)
-    if before.system.get("T", T) == T:
-        return Record.resume(path)
-    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
-
-
-def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
-    """The facts of a run file, after checking that this run can resume it up to T rounds."""
-    with closing(Record.open(path)) as reader:
-        before, state, last = reader.facts(), reader.state, reader.last()
-    if state == "diverged":
-        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
-    if not before.identity:
-        raise ConfigError(
-            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
-            "resume; it can still be read: start a new run"
-        )
-    for what, value in earlier.items():
-        if (old := before.identity.get(what, value)) != value:  # older files store less
-            seed = " (torch.manual_seed before making it gives the same weights)"
-            raise ConfigError(
-                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
-                f"what it was started with{seed * (what == 'first model')}"
-            )
-    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
-    if planned != T and done >= T:
-        raise ConfigError(
-            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
-            f"give more than {done}",
-            setting="rounds",
-            value=T,
-        )
-    return before

@@ -27,6 +27,7 @@ from tunefree.settings import (
     ScheduleName,
     Settings,
     Weighting,
+    load,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,6 +98,12 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schedule := given.get("schedule"), Schedule):
         found |= schedule.as_settings()
     return found
+
+
+def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
+    """The settings of a user's own model and so many clients, with these keywords."""
+    method = spelled(given.get("algorithm", Settings.algorithm)) or {"algorithm": ""}
+    return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})
 
 
 def spelled(algorithm: str | Maker) -> dict[str, object]:

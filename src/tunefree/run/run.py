@@ -17,10 +17,10 @@ from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import Evaluator
-from tunefree.run.keywords import Again, Keywords, check, named, shows, spelled
+from tunefree.run.keywords import Again, Keywords, check, settings_of, shows
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
-from tunefree.settings import FIELDS, FleetName, Settings, load
+from tunefree.settings import FIELDS, FleetName, Settings
 
 
 class Run(Training):
@@ -138,18 +138,14 @@ class AssembledRun(Run):
 def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) -> Parts:
     """The run of a user's own model and clients, with the keyword arguments of `train`."""
     check(train, given)
-    algorithm = given.get("algorithm", Settings.algorithm)
-    federation = federation_from(clients, test)
-    method = spelled(algorithm)
-    own = {"clients": len(federation), "data": "", "partition": "", "algorithm": ""}
-    chosen = {**named(given), **own, **method}
     if given.get("seed", 0) is None:
-        chosen["seed"] = secrets.randbits(31)
-    functions = Functions(
-        None if method else cast("Maker", algorithm), given.get("loss"), given.get("evaluate")
-    )
+        given = {**given, "seed": secrets.randbits(31)}
+    federation = federation_from(clients, test)
+    settings = settings_of(given, len(federation))
+    own = None if settings.algorithm else cast("Maker", given["algorithm"])
+    functions = Functions(own, given.get("loss"), given.get("evaluate"))
     facts = {"label": str(given.get("name", ""))}
-    return of_model(load(None, chosen), model, federation, functions, facts)
+    return of_model(settings, model, federation, functions, facts)
 
 
 @shows(Keywords)
