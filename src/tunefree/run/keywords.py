@@ -149,20 +149,18 @@ def shows(keywords: type[Any]) -> Callable[[F], F]:
         kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
         shown = [
             inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=usual(key), annotation=hint
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=usual(key),
+                annotation=hint.__forward_arg__,  # as it is written
             )
-            for key, hint in hints_of(keywords).items()
+            for key, hint in keywords.__annotations__.items()
         ]
         signature = inspect.Signature([*kept, *shown])
         function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     return decorated
-
-
-def hints_of(keywords: type[Any]) -> dict[str, str]:
-    """The type of each keyword, as it is written."""
-    return {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
 
 
 def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -185,7 +183,7 @@ def not_taken(
 ) -> ConfigError:
     """The error for a keyword that a function does not take, with where it belongs."""
     has_none, value = f"{function} has no argument {key!r}", given[key]
-    if key in Schedule.__dataclass_fields__:
+    if key in Schedule.__dataclass_fields__ and "schedule" in known:
         where = f"schedule=tunefree.Schedule({key}={value!r})"
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
     if function == "compare" and key in ("data", "partition", "data_dir"):

@@ -62,22 +62,7 @@ class Run(Training):
     ) -> Run:
         """The run in a file, ready to continue bit for bit as if it had never stopped.
 
-        A run of the command line needs only its file. One of `train` also needs what a file cannot
-        store: model, data and functions. All other settings are the run's own, except `rounds`.
-
-        Args:
-            path: The run file.
-            model: The module as it was given at the start.
-            clients: The clients' data, the same as before.
-            test: The test set, the same as before.
-            algorithm: The method, class or function, if it was your own.
-            loss: The function, if a loss was given.
-            evaluate: The function, if there are measures of your own.
-            rounds: A new T, also for a finished run: as if started with it, if no step of its
-                method depends on T.
-            fleet: Where clients run now; may differ from before.
-            workers: Processes of the pool; 0 is one per core.
-            progress: Whether `finish` shows progress.
+        It takes the keyword arguments of `resume`, which explains all.
 
         >>> import torch
         >>> from tempfile import TemporaryDirectory
@@ -203,15 +188,19 @@ def resume(
 ) -> Run:
     """Resume the run in a file, train it to the end and return it.
 
+    A run of the command line needs only its file. One of `train` also needs what a file cannot
+    store: model, data and functions. All other settings are the run's own, except `rounds`.
+
     Args:
         path: The run file.
-        model: The module as it was given at the start; not needed for a run of the command line.
+        model: The module as it was given at the start.
         clients: The clients' data, the same as before.
         test: The test set, the same as before.
         algorithm: The method, class or function, if it was your own.
         loss: The function, if a loss was given.
         evaluate: The function, if there are measures of your own.
-        rounds: A new T, also for a finished run, if no step of its method depends on T.
+        rounds: A new T, also for a finished run: as if started with it, if no step of its
+            method depends on T.
         fleet: Where clients run now; may differ from before.
         workers: Processes of the pool; 0 is one per core.
         progress: Whether progress is shown.
