@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from tests.problem import CountingStates, Problem, QuadraticOracle
+from tests.problem import CountingStates
 from tunefree.core import Algorithm, Vec, stream
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.serial import Serial
+from tunefree.testing import Problem, QuadraticOracle
 
 LATE = 2  # calls of work after which a late reply arrives
 

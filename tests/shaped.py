@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from tests.problem import Array, Problem, quadratic
 from tunefree.core import System
+from tunefree.testing import Array, Problem, quadratic
 
 Shapes = tuple[tuple[int, ...], ...]
 

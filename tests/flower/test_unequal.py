@@ -20,8 +20,8 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.flower import settings as flower_settings
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
-from tunefree.methods import registry
-from tunefree.run.assemble import Run
+from tunefree.methods import FedAvg, registry
+from tunefree.run.run import Run
 from tunefree.schedule.membership import cohort
 
 __all__ = ["quick"]  # short waits, in every test here too
@@ -200,6 +200,6 @@ OWN = "tests.flower.own_method:Mine"
 def test_an_own_algorithm_by_its_path(tmp_path: Path) -> None:
     run, _ = trained(deployed(tmp_path, algorithm=OWN, **{"option.eta": 0.2}))
     assert run.record.facts().title == "Mine"
-    assert run.theta_sha256 == simulated(algorithm="fedavg", eta=0.2, local_steps=1).theta_sha256
+    assert run.theta_sha256 == simulated(algorithm=FedAvg(eta=0.2), local_steps=1).theta_sha256
     with pytest.raises(ConfigError, match="option.etta = 0.2 is not an option of Mine"):
         federated(deployed(tmp_path / "b", algorithm=OWN, **{"option.etta": 0.2}))

@@ -11,7 +11,7 @@ from tunefree.cli.tables import Answer, print_table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tunefree.search.compare import Outcome
+    from tunefree.search import Outcome
 
 SEEDS = (0, 1, 2)
 WIDTH = 140  # columns; a comparison does not fit into 80
@@ -37,15 +37,15 @@ def accuracy(text: str) -> float:
 
 def compare_command(args: argparse.Namespace) -> Answer | int:
     base = flags.settings_of(args)
-    from tunefree.search import methods
-    from tunefree.search.compare import compare
+    from tunefree.search import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    choices = [methods.parse_method(text) for text in args.method]
     folder = flags.folder_of(args, "compare", [args.method, args.seeds, base.asdict()])
     try:
-        outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
+        outcomes = compare(
+            args.method, base, args.seeds, folder, target=args.target, workers=args.workers
+        )
     except KeyboardInterrupt:
         return flags.interrupted(folder)
 

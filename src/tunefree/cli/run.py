@@ -27,8 +27,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace) -> Answer | int:
     from tunefree import derive
     from tunefree.errors import WireError
-    from tunefree.run.assemble import prepare, resume_command
     from tunefree.run.progress import Stop, show_progress
+    from tunefree.run.run import prepare, resume_command
     from tunefree.run.text import introduction
 
     if args.resume is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -11,6 +11,8 @@ from tunefree.core import Algorithm, Vec
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Samples
 from tunefree.errors import FleetError
+from tunefree.fleet.job import Fleet
+from tunefree.fleet.states import Stored
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
@@ -19,15 +21,15 @@ from tunefree.flower.run_file import Plan
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
-from tunefree.run.assemble import MakeAlgorithm
-from tunefree.run.engine import Training
+from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import scores_on
-from tunefree.schedule.buffered import buffered
-from tunefree.schedule.sync import synchronous
+from tunefree.schedule.exchange import Step
+from tunefree.schedule.simulate import play
 
 
 class Federation:
@@ -43,7 +45,7 @@ class Federation:
         build_model: Builder,
         test: Any = None,
         loss: Loss | None = None,
-        make: MakeAlgorithm | None = None,
+        make: Maker | None = None,
     ) -> None:
         self.waiting = True  # for its clients
         self._given = given = settings_from(run_config)
@@ -83,19 +85,18 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
-        members = Members(fleet, settings, own.wait, self._facts)
-        self._record.note(**members.facts())
-        loop = synchronous if settings.schedule == "synchronous" else buffered
-        theta0, opening = self.objective.theta0, settings.opening
-        return Training(
-            lambda _, after: loop(fleet, members, members, theta0, opening, after),
-            lambda _: fleet,
-            members,
-            self.objective,
-            self._record,
-            self._evaluate,
-            eval_every=settings.eval_every,
-        )
+        self.members = Members(fleet, settings, own.wait, self._facts)
+        self._record.note(**self.members.facts())
+        return Training(Parts(self, self.objective, self._record, self._evaluate, settings))
+
+    def start(self, stored: Stored) -> Fleet:
+        """The fleet, which is there already and has its clients' states."""
+        return self.fleet
+
+    def steps(self, fleet: Fleet, theta0: Vec, after: Step | None) -> Iterator[Step]:
+        """The steps of the schedule, in real time."""
+        schedule = self._settings.scheduling
+        return play(fleet, self.members, self.members, theta0, schedule, after)
 
     def _algorithm(self, N: int) -> Algorithm:
         """The algorithm while N clients are registered."""

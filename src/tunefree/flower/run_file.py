@@ -12,14 +12,14 @@ from tunefree.core import Algorithm, about, text_of
 from tunefree.errors import ConfigError
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.identity import MODEL, SAME, changes
 from tunefree.record.provenance import fingerprint
-from tunefree.run.assemble import MakeAlgorithm
-from tunefree.run.engine import check_resumable, open_record
+from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
 
 
@@ -28,7 +28,7 @@ def check_settings(
     folder: Path,
     build_model: Builder,
     loss: Loss | None = None,
-    make: MakeAlgorithm | None = None,
+    make: Maker | None = None,
 ) -> int:
     """Refuse what a server would refuse when run in this folder; returns the rounds.
 
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
     given: RunConfig
     objective: Objective
-    make: MakeAlgorithm | None
+    make: Maker | None
 
     def algorithm(self, N: int, K: int = 1) -> Algorithm:
         """The algorithm for N clients; K counts only with local epochs."""
@@ -126,4 +126,4 @@ def has_started(path: Path) -> bool:
     if is_locked(path):  # by a server that still waits for its clients
         return True
     with closing(Record.open(path)) as record:
-        return record.last() is not None or record.facts().door != "flower"
+        return record.last() is not None or not record.facts().deployed

@@ -7,15 +7,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 
-from tunefree.core import Algorithm
+from tunefree.core import Algorithm, Shapes
 from tunefree.errors import ConfigError
-from tunefree.geometry import Shapes
 from tunefree.methods import registry
-from tunefree.run.assemble import MakeAlgorithm
+from tunefree.methods.own import Maker
 from tunefree.settings import Deployment, Settings, deployed, load
 
 Builder: TypeAlias = Callable[[], nn.Module]
-OWN = {"data": "", "partition": "", "out": "federation.sqlite"}  # unlike a simulation's
+OWN = {  # unlike a simulation's
+    "data": "",
+    "partition": "",
+    "out": "federation.sqlite",
+    "commit_every": 1,
+}
 
 
 class RunConfig(NamedTuple):
@@ -35,7 +39,7 @@ class RunConfig(NamedTuple):
             )
         return load(None, {**OWN, **self.given, "clients": N})
 
-    def algorithm(self, N: int, K: int, shapes: Shapes, make: MakeAlgorithm | None) -> Algorithm:
+    def algorithm(self, N: int, K: int, shapes: Shapes, make: Maker | None) -> Algorithm:
         """The algorithm for N clients; with local epochs, of K local steps in the mean."""
         now = self.at(N)
         return registry.configure(now, now.system_of(K), shapes, make)

@@ -19,12 +19,11 @@ it. θ is evaluated. Unlike the authors' code: no clipping, and the same α for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Down, Up
+from tunefree.core import About, Oracle, Replies, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD, Model, Up
 
 
 class Server(NamedTuple):
@@ -37,9 +36,7 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedDyn:
-    sys: System
-    eta: float = 0.1
+class FedDyn(LocalSGD):  # 2, 8
     alpha: float = 0.01
 
     about: ClassVar[About] = About(
@@ -55,20 +52,14 @@ class FedDyn:
     def client(self, theta0: Vec) -> Client:
         return Client(h_i=0 * theta0)  # 1
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         (h_i,), eta, alpha = client, self.eta, self.alpha
         D = 0 * h_i  # θ_i - θ = -η D
         for _ in range(self.sys.K):
             D = D + F.grad(down.theta - eta * D, F.draw()) - h_i - alpha * eta * D  # 3
         return Client(h_i + alpha * eta * D), Up(delta=eta * D)  # 4, 5
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S, alpha = self.sys.N, len(replies), self.alpha
         delta = mean(r.up.delta for r in replies)
         h = s.h + alpha * S / N * delta  # 6

@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean, norm
-from tunefree.methods.local_sgd import Client, Down, local_sgd
+from tunefree.core import About, Replies, Vec, mean, norm
+from tunefree.methods.local_sgd import LocalSGD, Model
 
 
 class Server(NamedTuple):
@@ -37,9 +37,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedExP:
-    sys: System
-    eta: float = 0.1
+class FedExP(LocalSGD):  # 2, 3, 4
     epsilon: float = 1e-3
     final: Literal["average", "last"] = "average"
 
@@ -57,19 +55,10 @@ class FedExP:
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, w=theta0)  # 1
 
-    def client(self, theta0: Vec) -> Client:
-        return Client()
+    def broadcast(self, s: Server) -> Model:
+        return Model(s.w)  # 8
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        (exchange,) = local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4
-        return (exchange._replace(down=lambda s: Down(s.w)),)  # 8
-
-    def aggregate(
-        self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None
-    ) -> Server:
+    def aggregate(self, s: Server, replies: Replies, sizes: Sequence[int] | None = None) -> Server:
         D, p = mean((r.up.delta for r in replies), sizes), sizes or [1] * len(replies)
         squares = sum(p_i * norm(r.up.delta) ** 2 for p_i, r in zip(p, replies, strict=True))
         eta_g = squares / (2 * sum(p) * (norm(D) ** 2 + self.epsilon))

@@ -38,24 +38,24 @@ R_t = max over s <= t of D_s, and `off` sets a_t = 1; first_pass `on` is ParFreF
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.core import (
     About,
     Exchange,
+    Method,
     Numbers,
     OpeningDown,
     Oracle,
-    Reply,
-    System,
+    Replies,
+    Shapes,
+    Step,
     Vec,
     gradient_opening,
     mean,
 )
 from tunefree.geometry import (
-    Shapes,
     add_directions,
     descend,
     directions,
@@ -111,23 +111,27 @@ class Pace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PolarFL:
-    sys: System
+class PolarFL(Method):
     C: Compressor | None = None
     geometry: Literal["polar", "tensor", "sphere"] = "polar"
     units: Literal["own", "one"] = "own"
     average: Literal["on", "off"] = "on"
     reach: Literal["straight", "distance", "off"] = "straight"
     first_pass: Literal["off", "on"] = "off"
-    shapes: Shapes = None  # of the model's tensors, as compressors know their sizes
 
     about: ClassVar[About] = About(
         title="PolarFL",
         family="polar steps in own units, local momentum, averaged",
         paper="tunefree, 2026",
         steps={
-            "gamma": "(S K)^(1/4) / (t + 10)^(3/4)",
-            "beta": "min(1, sqrt(S K / (t + 10)))",
+            "gamma": Step(
+                "(S K)^(1/4) / (t + 10)^(3/4)",
+                lambda S, K, t: (S * K) ** 0.25 / (t + 10) ** 0.75,
+            ),
+            "beta": Step(
+                "min(1, sqrt(S K / (t + 10)))",
+                lambda S, K, t: min(1.0, (S * K / (t + 10)) ** 0.5),
+            ),
         },
         means={"c": "c_i"},
     )
@@ -136,24 +140,10 @@ class PolarFL:
         if self.C is not None:
             demand(self.C, "contractive", self.about.title)
 
-    @classmethod
-    def theory(cls, sys: System) -> PolarFL:
-        return cls(sys)
-
-    @property
-    def gamma(self) -> float:
-        """Of the first round, before reach is earned."""
-        return self.pace(0, 1.0).step
-
-    @property
-    def beta(self) -> float:
-        return self.pace(0, 1.0).beta
-
     def pace(self, t: int, R: float) -> Pace:
-        _, S, K, _ = self.sys
-        gamma, beta = (S * K) ** 0.25 / (t + 10) ** 0.75, (S * K / (t + 10)) ** 0.5
         a = 1.0 if self.reach == "off" else min(1.0, max(0.1, R))
-        return Pace(a * gamma, min(1.0, beta))
+        gamma, beta = self.about.steps["gamma"], self.about.steps["beta"]
+        return Pace(a * gamma.at(self.sys, t), beta.at(self.sys, t))
 
     @property
     def tensors(self) -> Shapes:
@@ -209,7 +199,7 @@ class PolarFL:
         d = self.C(m_new - c_i, F.rng)
         return CompressingClient(c_i + d.dense(), m_new), CompressedUp(d)
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
         late = sum(r.tau for r in replies) / S

@@ -9,52 +9,16 @@ Wire, memory, tuning: the method's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Algorithm,
-    Client,
-    Exchange,
-    Message,
-    Reply,
-    Server,
-    System,
-    Vec,
-    about,
-    at,
-)
+from tunefree.core import Exchange, Message, Replies, Server, Vec, Wrapper, about
 from tunefree.wire import Compressed
 
 
 @dataclass(frozen=True)
-class Weighted:
-    inner: Algorithm
-
-    @property
-    def sys(self) -> System:
-        return self.inner.sys
-
-    @property
-    def about(self) -> About:
-        said = about(self.inner)
-        return said._replace(title=f"{said.title}, by examples")
-
-    @property
-    def formulas(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = getattr(self.inner, "formulas", {})
-        return found
-
-    def at(self, t: int) -> Algorithm:
-        return Weighted(at(self.inner, t))
-
-    def server(self, theta0: Vec) -> Server:
-        return self.inner.server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return self.inner.client(theta0)
+class Weighted(Wrapper):
+    words: ClassVar[str] = "by examples"
 
     def opening(self) -> tuple[Exchange, ...]:
         return tuple(map(self.weigh, self.inner.opening()))
@@ -65,7 +29,7 @@ class Weighted:
     def weigh(self, exchange: Exchange) -> Exchange:
         by_itself, up = about(self.inner).weights == "own", exchange.up
 
-        def weighted(s: Server, replies: Sequence[Reply]) -> Server:
+        def weighted(s: Server, replies: Replies) -> Server:
             sizes = [reply.n for reply in replies]
             if by_itself:
                 own: Any = up

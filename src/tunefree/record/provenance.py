@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import fields
 from importlib import metadata
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, about, text_of, unwrapped
+from tunefree.core import Algorithm, about, as_data, numbers, step_sizes, text_of
 from tunefree.data.samples import Federation, Samples
 from tunefree.models import weights
 from tunefree.models.objective import Objective
@@ -33,8 +32,8 @@ def identify(
     known = settings.algorithm and ":" not in settings.algorithm
     identity = {
         **{name: getattr(settings, name) for name in (*SAME, *SIMULATED)},
-        "steps": steps_of(algo),
-        "algorithm": settings.algorithm if known else text_of(algo),
+        "steps": step_sizes(algo),
+        "algorithm": settings.algorithm if known else as_data(algo),
         "kernels": objective.kernels,
         MODEL: fingerprint(objective.theta0.cpu().numpy()),
         "frozen part": identify_frozen(objective),
@@ -84,13 +83,14 @@ def inputs_mark(samples: Samples) -> str:
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
-    said, method = about(algo), unwrapped(algo)
+    said = about(algo)
+    formulas = {name: step.formula for name, step in said.steps.items()}
     return Facts(
         title=said.title,
         paper=said.paper,
-        formulas=dict.fromkeys(said.steps, AS_PUBLISHED) if said.constant else dict(said.steps),
-        steps=steps_of(algo),
-        compressor=str(getattr(method, "C", None) or ""),
+        formulas=dict.fromkeys(formulas, AS_PUBLISHED) if said.constant else formulas,
+        steps=step_sizes(algo),
+        compressor=str(numbers(algo).get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
         tensors=tensors_of(objective),
@@ -98,14 +98,6 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         versions=versions(),
         label_counts=[] if federation is None else label_counts(federation),
     )
-
-
-def steps_of(algo: Algorithm) -> dict[str, float]:
-    """The step sizes and weights of a method as it runs."""
-    method = unwrapped(algo)
-    names = [*(f.name for f in fields(method)), *about(algo).steps]  # some depend on t too
-    found = {name: getattr(method, name, None) for name in names}
-    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:

@@ -7,25 +7,48 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import suppress
 from itertools import takewhile
-from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
-from tunefree.errors import ConfigError, RecordError, WireError
+from tunefree.errors import RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
-from tunefree.record.identity import MODEL, changes
+from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
+from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
 SILENT_STEPS = 3  # steps in a row without a usable reply, after which the run ends
+
+
+class Environment(Protocol):
+    """Where the clients of a run are, simulated or deployed."""
+
+    @property
+    def members(self) -> Membership:
+        """The clients that take part."""
+
+    def start(self, stored: Stored) -> Fleet:
+        """The fleet that does their jobs; `stored` reads a client's last state back."""
+
+    def steps(self, fleet: Fleet, theta0: Vec, after: Step | None) -> Iterator[Step]:
+        """The steps of its loop: all, or those after a given one."""
+
+
+class Parts(NamedTuple):
+    """What a run consists of, simulated or deployed."""
+
+    environment: Environment
+    objective: Objective
+    record: Record
+    evaluate: Callable[[Vec], Mapping[str, float]]
+    settings: Settings
 
 
 class Training:
@@ -35,32 +58,15 @@ class Training:
     steps are committed, and the next loop continues after them.
     """
 
-    def __init__(
-        self,
-        loop: Callable[[Fleet, Step | None], Iterator[Step]],
-        start: Callable[[Stored], Fleet],
-        members: Membership,
-        objective: Objective,
-        record: Record,
-        evaluate: Callable[[Vec], Mapping[str, float]],
-        *,
-        eval_every: int,
-        commit_every: int = 1,
-    ) -> None:
-        """`loop(fleet, after)` yields the steps after a given one, or all of them.
-
-        `start` starts the fleet, given a function that returns clients' stored states.
-        """
-        self.objective, self.record, self.members = objective, record, members
-        self._loop, self._start, self._evaluate = loop, start, evaluate
-        self._eval_every, self._commit_every = eval_every, commit_every
-        self.step = last_step(record, members.algo, objective.theta0)
+    def __init__(self, parts: Parts) -> None:
+        self._environment, self.objective, self.record, self._evaluate, self._settings = parts
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
-        record.release()
+        self.record.release()
 
     def __iter__(self) -> Generator[Row, None, None]:
         """Continue training; each step is evaluated if due, recorded, and yielded as a row.
@@ -83,7 +89,8 @@ class Training:
         self._committed, fleet = None, None
         end = {"state": "interrupted"}
         try:
-            fleet = self._start(self.record.vectors if self.record.path else self._state_of)
+            stored = self.record.vectors if self.record.path else self._state_of
+            fleet = self._environment.start(stored)
             yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
@@ -101,12 +108,14 @@ class Training:
                 self._commit(fleet)
                 self.record.note(**end)
             self._uncommitted.clear()
-            self._left_states |= {} if self.record.path else self._states
+            if not self.record.path:
+                self._left_states |= self._states
             self._states = {}
             self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
-        history, steps = self.history, self._loop(fleet, self.step)
+        history, members = self.history, self._environment.members
+        steps = self._environment.steps(fleet, self.objective.theta0, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             started = time.perf_counter()
@@ -117,9 +126,9 @@ class Training:
             seconds = time.perf_counter() - started
             silent = 0 if step.clients or step.t < 0 else silent + 1
             if silent == SILENT_STEPS:
-                raise self.members.silence(step, silent)
+                raise members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
-            due = (step.t + 1) % self._eval_every == 0 or step.t + 1 == self.algo.sys.T
+            due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             scores = self._evaluate(step.server.theta) if due else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
@@ -132,8 +141,8 @@ class Training:
             yield dict(row)
 
     def _commit_is_due(self, t: int) -> bool:
-        if self._commit_every:
-            return (t + 1) % self._commit_every == 0
+        if every := self._settings.commit_every:
+            return (t + 1) % every == 0
         return self.record.path is None or self.record.costs_little()
 
     def _state_of(self, client: int) -> Vectors:
@@ -144,7 +153,7 @@ class Training:
         lines = [line for line, _ in self._uncommitted]
         if not lines or self.step is None or fleet is None:
             return
-        if facts := self.members.facts():
+        if facts := self._environment.members.facts():
             self.record.note(**facts)
         own = self._states if self.record.path else {}
         now, before = self.step.server, self._committed
@@ -167,7 +176,7 @@ class Training:
 
     @property
     def algo(self) -> Algorithm:
-        return self.members.algo
+        return self._environment.members.algo
 
     @property
     def theta(self) -> Vec:
@@ -209,10 +218,8 @@ def silent_steps(history: list[Row]) -> int:
 
 def line_of(step: Step, seconds: float, scores: Mapping[str, float]) -> Line:
     replies = list(zip(step.clients, step.staleness, strict=True))
-    return Line(
-        *(step.t, step.samples, seconds, step.virtual_seconds),
-        *(replies, scores, step.traffic, step.absent),
-    )
+    costs = step.samples, seconds, step.virtual_seconds
+    return Line(step.t, *costs, replies, scores, step.traffic, step.absent)
 
 
 def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
@@ -225,46 +232,3 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
     Down = algo.round()[0].Down
     in_flight = {then: decode(data, Down, like=theta0) for then, data in record.in_flight().items()}
     return Step(t, server, virtual_seconds=virtual_seconds, in_flight=in_flight)
-
-
-def open_record(
-    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
-) -> Record:
-    """A new run file, or an existing one after checking that this run can resume it.
-
-    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
-    """
-    if path is None or earlier is None:
-        return Record.create(path, replace(facts, state="running"))
-    before = check_resumable(path, T, earlier)
-    if before.system.get("T", T) == T:
-        return Record.resume(path)
-    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
-
-
-def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
-    """The facts of a run file, after checking that this run can resume it up to T rounds."""
-    with closing(Record.open(path)) as reader:
-        before, state, last = reader.facts(), reader.state, reader.last()
-    if state == "diverged":
-        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
-    if before.identity.keys() != earlier.keys():
-        raise ConfigError(
-            f"'{path}' was started by an earlier tunefree and cannot be resumed; it can still be "
-            "read: start a new run"
-        )
-    if found := changes(before.identity, earlier):
-        seed = " (torch.manual_seed before making it gives the same weights)"
-        raise ConfigError(
-            f"'{path}' cannot be resumed: its {'; its '.join(found)}; give what it was started "
-            f"with{seed * any(MODEL in each for each in found)}"
-        )
-    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
-    if planned != T and done >= T:
-        raise ConfigError(
-            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
-            f"give more than {done}",
-            setting="rounds",
-            value=T,
-        )
-    return before

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from tunefree.core import About, Algorithm, Generator, System, Vec, stream, unwrapped
+from tunefree.core import (
+    UNBOUND,
+    About,
+    Generator,
+    Method,
+    System,
+    Vec,
+    bind,
+    options,
+    stream,
+    unwrapped,
+    with_system,
+)
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step, run_stage
-from tunefree.testing.problem import Flat
-from tunefree.wire import Compressed, bits
+from tunefree.testing.observe import Flat
+from tunefree.wire import Compressed, Compressor, bits
 from tunefree.wire.compressed import Whole
 from tunefree.wire.compressors import AnyOf, PerTensor
 from tunefree.wire.message import field_bits
@@ -24,7 +36,19 @@ TOY = System(N=2, S=1, K=1, T=4)
 
 
 class Cost(NamedTuple):
-    """In vectors of length d, per client: each round down and up, the opening, and its memory."""
+    """In vectors of length d, per client.
+
+    Attributes:
+        down: What it receives each round.
+        up: What it sends each round.
+        opening_down: What it receives before the first.
+        opening_up: What it sends before the first.
+        memory: What it stores between rounds.
+
+    >>> from tunefree.methods import PolarFL
+    >>> cost(PolarFL()).memory
+    1.0
+    """
 
     down: float
     up: float
@@ -41,18 +65,27 @@ class Entry(NamedTuple):
     cost: Cost
 
 
-def cost(algo: Algorithm, d: int = D) -> Cost:
-    """What the algorithm really sends to and from one client, and what that client stores.
+def cost(method: Method, d: int = D) -> Cost:
+    """What the method really sends to and from one client, and what that client stores.
 
     For a large model, one of ours is run on a few short vectors: bits are linear in d.
+
+    Args:
+        method: Its value; one that is bound to few of many clients may send other messages.
+        d: Parameters of the model.
+
+    >>> from tunefree.methods import Scaffold
+    >>> cost(Scaffold())
+    Cost(down=2.0, up=2.0, opening_down=0.0, opening_up=0.0, memory=1.0)
     """
-    algo = replace(unwrapped(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    algo = unwrapped(bind(method, TOY) if method.sys == UNBOUND else method)
+    algo = with_system(algo, algo.sys._replace(K=1))  # messages do not depend on K
     ours = type(algo) in REGISTRY.values()
     counted = scaled(algo, d) if ours and d >= LARGE else measured(algo, d)
     return Cost(*(bits / 32 / d for bits in counted))
 
 
-def measured(algo: Algorithm, d: int) -> list[int]:
+def measured(algo: Method, d: int) -> list[int]:
     """The bits of each entry of `Cost`, counted from the messages of a step."""
     theta0 = torch.zeros(d)
     fleet = Serial(algo, theta0, Flat)
@@ -70,12 +103,12 @@ def sent(step: Step) -> tuple[int, int]:
     return totals["down"], totals["up"]
 
 
-def scaled(algo: Algorithm, d: int) -> list[int]:
+def scaled(algo: Method, d: int) -> list[int]:
     """The same without a vector of length d, except for one call of its compressor."""
-    C = getattr(algo, "C", None)
+    C = options(algo).get("C")
     if isinstance(C, PerTensor):
-        algo = replace(algo, C=Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
-    shapes = getattr(algo, "shapes", None) or [(1,)]
+        algo = with_compressor(algo, Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
+    shapes = algo.shapes or [(1,)]
     if not any(shapes):
         return measured(algo, d)
     least = len(shapes)
@@ -85,12 +118,11 @@ def scaled(algo: Algorithm, d: int) -> list[int]:
     return [a + (b - a) * (d - least - 1) for a, b in zip(one, two, strict=True)]
 
 
-def lengthened(algo: Algorithm, more: int) -> Algorithm:
+def lengthened(algo: Method, more: int) -> Method:
     """The algorithm for a model with as many tensors, all of one element but one with `more`."""
-    shapes = getattr(algo, "shapes", None)
-    if shapes is None:
+    if algo.shapes is None:
         return algo
-    short = [(1,) * len(shape) for shape in shapes]
+    short = [(1,) * len(shape) for shape in algo.shapes]
     place = next(i for i, shape in enumerate(short) if shape)
     short[place] = (1 + more, *short[place][1:])
     return replace(algo, shapes=tuple(short))
@@ -128,13 +160,18 @@ class Stand(Whole):
     extra: int = 0  # type: ignore[misc]
 
 
-def costs(algo: Algorithm, d: int) -> list[Cost]:
+def costs(algo: Method, d: int) -> list[Cost]:
     """The cost with each possible compressor; usually there is one."""
     algo = unwrapped(algo)
-    C = getattr(algo, "C", None)
+    C = options(algo).get("C")
     if not isinstance(C, AnyOf):
         return [cost(algo, d)]
-    return [cost(replace(algo, C=choice), d) for choice in C.choices]
+    return [cost(with_compressor(algo, choice), d) for choice in C.choices]
+
+
+def with_compressor(algo: Method, C: Compressor) -> Method:
+    known: dict[str, Any] = {"C": C}
+    return replace(algo, **known)
 
 
 def catalog() -> list[Entry]:

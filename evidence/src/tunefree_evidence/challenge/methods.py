@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tunefree.search.tune import Grid, Value
+
 from tunefree.derive import named_data
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.schedule.simulate import check
 from tunefree.search import methods
-from tunefree.search.tune import Grid, Value
 from tunefree.settings import Settings
 from tunefree_evidence.challenge.tasks import Kind, Scale
 

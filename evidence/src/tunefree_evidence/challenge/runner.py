@@ -12,12 +12,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from tunefree import derive
-from tunefree.data import sources
-from tunefree.errors import ConfigError, FleetError
-from tunefree.record import Row
-from tunefree.search import methods
-from tunefree.search.batch import Result, plan, run_all, run_groups
 from tunefree.search.compare import with_seed
 from tunefree.search.tune import (
     Search,
@@ -27,6 +21,13 @@ from tunefree.search.tune import (
     on_held_out,
     search_all,
 )
+
+from tunefree import derive
+from tunefree.data import sources
+from tunefree.errors import ConfigError, FleetError
+from tunefree.record import Row
+from tunefree.search import methods
+from tunefree.search.batch import Result, plan, run_all, run_groups
 from tunefree.settings import Schedule, Settings
 from tunefree_evidence.challenge import tasks
 from tunefree_evidence.challenge.methods import (

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tunefree.search.compare import with_seed
+
 from tunefree.core import unwrapped
 from tunefree.derive import named_dataset, named_objective
 from tunefree.methods import registry
 from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, plan
-from tunefree.search.compare import with_seed
 from tunefree.settings import Settings
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Table

@@ -9,11 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tunefree.search import methods, tune
-from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.search.compare import with_seed
 from tunefree.search.sweep import theory_of
 from tunefree.search.tune import Search, TuningResult
+
+from tunefree.search import methods, tune
+from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
 from tunefree.settings import Settings, load
 from tunefree_evidence.claims import recipes, theory
 from tunefree_evidence.claims.checks import Curve, Table

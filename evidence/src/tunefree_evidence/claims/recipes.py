@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
+from tunefree.search.tune import Grid
+
 from tunefree.methods import registry
 from tunefree.search import methods
-from tunefree.search.tune import Grid
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

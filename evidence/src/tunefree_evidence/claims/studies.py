@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from tunefree.search.tune import Trial, TuningResult
+
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.fleet.pool import cores
 from tunefree.search import atomic_file
-from tunefree.search.tune import Trial, TuningResult
 from tunefree_evidence.claims import estimate, figures, theory
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import FIGURES
