@@ -8,13 +8,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tunefree_evidence.challenge import folder, page
-from tunefree_evidence.claims import evidence
-from tunefree_evidence.claims import folder as verdicts
 
 from tests.commands import SHORTER, shorter
 from tunefree.cli import main, parser
 from tunefree.methods.registry import REGISTRY
+from tunefree_evidence.challenge import folder, page
+from tunefree_evidence.claims import evidence
+from tunefree_evidence.claims import folder as verdicts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tunefree_evidence.challenge import folder, page, score
 
 

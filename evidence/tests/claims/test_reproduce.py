@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from tunefree.errors import ConfigError
 from tunefree_evidence.claims import checks, figures, recipes
 from tunefree_evidence.claims.checks import TOP_5, TOP_10, Check, Curve
 from tunefree_evidence.claims.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
@@ -21,13 +23,11 @@ from tunefree_evidence.claims.sizes import describe
 from tunefree_evidence.claims.studies import complete_figures, draw
 from tunefree_evidence.claims.theory import Measurement
 from tunefree_evidence.claims.verdicts import Verdict, above, below, decide, exact, within
+from tunefree_evidence.cli import main
 from tunefree_evidence.figures import panels as plots
 from tunefree_evidence.figures.panels import Panel
 
-from tunefree.cli import main
-from tunefree.errors import ConfigError
-
-SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
+SMOKE = ["claims", "--scale", "smoke", "--workers", "1", "--format", "json"]
 T = 10
 FLAT, SPREAD = (0.0, 0.001, -0.001), (0.0, 0.2, -0.2)  # what seeds add to an accuracy
 Made = dict[tuple[str, str], dict[int, Curve]]
@@ -323,7 +323,7 @@ def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
     assert "- At `smoke` size: 1 runs, 39 not run.\n" in text
     assert "one model up, one down. | runs | does not hold | not run |" in text
     assert "| [24](#claim-24) | ParFreFL sends" in text
-    assert "`tunefree reproduce 24 --scale small`" in text
+    assert "`tunefree-evidence claims 24 --scale small`" in text
     assert text.count("Not run.") == 39
     assert all(gap in text for gap in GAPS)
     assert len(re.findall(r"^### Claim \d+$", text, flags=re.MULTILINE)) == 40
@@ -364,7 +364,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         save(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"method": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
         plots.save(panels, folder / "pictures" / f"{figure}-small.png")
-        assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
+        assert main(["claims", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
     for figure in ("parfrefl-bits", "adamasfl-rounds"):
@@ -377,7 +377,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
     assert f"- `paper`, not run: {describe('late', 'paper')}\n" in text
     assert "## The challenge" not in text
     (tmp_path / "evidence" / "challenge.md").write_text("As *written*.\n\n| a |\n|---|\n")
-    assert main(["reproduce", "evidence", "--out", str(second), "-o", str(out)]) == 0
+    assert main(["claims", "evidence", "--out", str(second), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert "## The challenge\n\nAs *written*.\n\n| a |\n|---|\n\n## The claims\n" in text
 
@@ -389,7 +389,7 @@ def test_the_page_is_written_where_the_docs_are(
     order = Order([24], "small", tmp_path)
     row = row_of(order, 24, decide([exact("size", 1, 1)]), [0])
     save(tmp_path / "found", {key: row[key] for key in row if key != "played"})  # an older row
-    assert main(["reproduce", "evidence", "--out", "found"]) == 0
+    assert main(["claims", "evidence", "--out", "found"]) == 0
     text = Path("docs/evidence.md").read_text(encoding="utf-8")
     assert f"- `small`: {describe('wire', 'small')}\n" in text
     assert [row["claim"] for row in read(Path("docs/evidence"))] == [24]
@@ -491,16 +491,16 @@ def test_a_study_that_fails_is_reported_and_the_others_continue(
         (["24", "--out", __file__], f"--out '{__file__}' cannot be written"),
         (["24", "--workers", "-1"], "at least 0"),
         (["37-30"], "claims 37-30: write the smaller number first"),
-        (["list", "24"], "`tunefree reproduce list` stands alone"),
+        (["list", "24"], "`tunefree-evidence claims list` stands alone"),
         (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' has no verdicts"),
     ],
 )
 def test_bad_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", *words]) == 2
+    assert main(["claims", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "list", "--format", "json"]) == 0
+    assert main(["claims", "list", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["claim"] for row in rows] == list(range(10, 50))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from tunefree_evidence.claims.claims import THEORY
 from tunefree_evidence.claims.theory import (
     Case,

@@ -66,7 +66,7 @@ class Order(NamedTuple):
 
     def command(self, claim: int) -> str:
         seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
-        return f"tunefree reproduce {claim} --scale {self.scale}{seeds}"
+        return f"tunefree-evidence claims {claim} --scale {self.scale}{seeds}"
 
     def studies(self) -> dict[str, list[int]]:
         """The claims by study, in the order of studies."""

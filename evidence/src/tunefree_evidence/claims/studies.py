@@ -36,7 +36,7 @@ WRONG = (ConfigError, FleetError, RecordError, WireError, OSError)  # how a stud
 Log: TypeAlias = Callable[[str], None]
 
 
-def reproduce(order: Order, log: Log) -> Iterator[Row]:
+def decide_all(order: Order, log: Log) -> Iterator[Row]:
     """Decide the claims study by study; each verdict is stored as soon as it is known."""
     if TUNING_SEED in order.seeds:
         raise ConfigError(

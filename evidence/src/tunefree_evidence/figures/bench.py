@@ -1,4 +1,4 @@
-"""The figure of `tunefree bench`."""
+"""The figure of `tunefree-evidence bench`."""
 
 from __future__ import annotations
 
