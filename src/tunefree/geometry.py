@@ -16,6 +16,16 @@ import torch
 
 from tunefree.core import Numbers, Vec, norm
 
+__all__ = [
+    "add_directions",
+    "descend",
+    "directions",
+    "distance",
+    "gain",
+    "polar_directions",
+    "units",
+]
+
 Shapes: TypeAlias = tuple[tuple[int, ...], ...] | None
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # X <- a X + (b A + c A A) X, A = X X^T

@@ -83,11 +83,11 @@ def offered(setting: str, name: str, known: Iterable[str], more: str = "") -> Of
     raise unknown(setting, name, {*known, *(offer.name for offer in found)}, more)
 
 
-def named(setting: str, name: str, known: Mapping[str, Any]) -> Any:
+def named(setting: str, name: str, known: Mapping[str, Any], more: str = "") -> Any:
     """The object of this name: one of those that are `known`, a package's or the user's own."""
     if ":" in name:
         return import_name(setting, name)
-    return known[name] if name in known else offered(setting, name, known).load()
+    return known[name] if name in known else offered(setting, name, known, more).load()
 
 
 def import_name(setting: str, path: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.tests.claims.test_reproduce import FLAT, SMOKE, SPREAD, everywhere, method
+from evidence.tests.claims.test_claims import FLAT, SMOKE, SPREAD, everywhere, method
 from tunefree.core import System
 from tunefree.data import sources
 from tunefree.derive import named_objective

@@ -147,31 +147,31 @@ def get_data(args: argparse.Namespace) -> int:
 def show_data(args: argparse.Namespace) -> int:
     from tunefree.data.partition import from_spec
     from tunefree.data.samples import heterogeneity
-    from tunefree.data.sources import Source, find, load
+    from tunefree.data.sources import describe, load
     from tunefree.plots import data as picture
 
     data = load(args.name, args.data_dir or None, **options_of(args))
-    source = find(args.name)
+    source = describe(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
     clients = args.clients or (args.partition == "natural" and own_clients) or Settings.clients
     facts: dict[str, Any] = {
         "name": data.name,
-        "about": source.about if isinstance(source, Source) else "your own data",
+        "about": source.about if source else "your own data",
         "train": len(data.train),
         "test": len(data.test),
         "input": list(data.train.input_shape),
         "classes": data.classes,
         "model": data.model,
     }
-    if isinstance(source, Source):
+    if source:
         facts |= {"citation": source.citation, "licence": source.licence}
     if own_clients is not None:
         facts["natural clients"] = own_clients
     stem = Path(data.name).name.replace(":", "-")
     if data.words:
         facts["samples"] = picture.first_words(data)
-    elif isinstance(source, Source) and data.classes is not None:
+    elif source and data.classes is not None:
         facts["picture"] = str(picture.draw_samples(data, args.out / f"{stem}-samples.png"))
     if args.partition:
         parts = from_spec(args.partition, labels, clients, args.seed, data.groups)

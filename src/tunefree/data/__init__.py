@@ -3,7 +3,7 @@
 from tunefree.core import stream
 from tunefree.data import partition
 from tunefree.data.samples import Dataset, Federation, Images, Partition, Samples
-from tunefree.data.sources import Source, load
+from tunefree.data.sources import Source, describe, load
 
 __all__ = [
     "Dataset",
@@ -12,6 +12,7 @@ __all__ = [
     "Partition",
     "Samples",
     "Source",
+    "describe",
     "load",
     "partition",
     "stream",

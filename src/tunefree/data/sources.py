@@ -141,22 +141,23 @@ def find(name: str) -> Source | str:
     return found if isinstance(found, Source) else offer.path
 
 
-def is_own(name: str) -> bool:
-    """Whether this names a table or a function, whose samples may change between runs.
+def describe(name: str) -> Source | None:
+    """The description of a named data set; None for a table or a function.
 
-    >>> is_own("patients.csv"), is_own("mypackage.data:load"), is_own("digits")
-    (True, True, False)
+    >>> describe("digits").train, describe("mypackage.data:load")
+    (1438, None)
     """
-    return isinstance(find(name), str)
+    found = find(name)
+    return found if isinstance(found, Source) else None
 
 
 def usual_model(name: str) -> str:
     """The model that goes with this data by default; that of a user's own if it is not here."""
     try:
-        source = find(name)
+        source = describe(name)
     except ConfigError:
         return user_data.MODEL
-    return source.model if isinstance(source, Source) else user_data.MODEL
+    return source.model if source else user_data.MODEL
 
 
 def options(source: Source) -> tuple[str, ...]:
@@ -204,5 +205,5 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
 
 def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:
     """How many classes the data has; only a user's own data is loaded for this."""
-    source = find(name)
-    return source.classes if isinstance(source, Source) else load(name, data_dir, **chosen).classes
+    source = describe(name)
+    return source.classes if source else load(name, data_dir, **chosen).classes

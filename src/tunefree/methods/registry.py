@@ -9,9 +9,9 @@ from math import prod
 from typing import Any, cast
 
 from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of, unwrapped
-from tunefree.errors import ConfigError, nearest, unknown
+from tunefree.errors import ConfigError, nearest
 from tunefree.geometry import Shapes
-from tunefree.importing import import_name
+from tunefree.importing import named
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.ca2fl import CA2FL
 from tunefree.methods.comparfrefl import ComParFreFL
@@ -109,16 +109,13 @@ COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
 
 def find(name: str) -> Maker:
-    """The class or function behind a name: one of ours, or `package.module:Name`.
+    """The class or function behind a name: ours, a package's, or `package.module:Name`.
 
     >>> find("fedavg").__name__
     'FedAvg'
     """
-    if ":" in name:
-        return checked_maker(name, import_name("algorithm", name))
-    if name not in REGISTRY:
-        raise unknown("algorithm", name, REGISTRY, more="package.module:Name for your own")
-    return REGISTRY[name]
+    found = named("algorithm", name, REGISTRY, more="package.module:Name for your own")
+    return REGISTRY[name] if name in REGISTRY else checked_maker(name, found)
 
 
 def build(

@@ -13,6 +13,9 @@ from tunefree.core import stream
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import named
 from tunefree.models import networks
+from tunefree.models.objective import Objective
+
+__all__ = ["Objective", "build"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logistic": networks.logistic,

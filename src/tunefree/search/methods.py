@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.former_names import renamed
+from tunefree.importing import offers
 from tunefree.methods import registry
 from tunefree.methods.own import options_in
 from tunefree.settings import Schedule, Settings, parse_assignment
@@ -73,8 +74,9 @@ def parse_method(text: str) -> MethodSpec:
             f"method {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
         )
     name, file, given = match.group("name", "file", "options")
-    if ":" not in name and name not in registry.REGISTRY:
-        raise unknown_name("method", name, registry.REGISTRY, more="package.module:Name")
+    known = {*registry.REGISTRY, *(offer.name for offer in offers("algorithm"))}
+    if ":" not in name and name not in known:
+        raise unknown_name("method", name, known, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():

@@ -30,9 +30,9 @@ from tunefree.core import (
 from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
-from tunefree.importing import import_name
+from tunefree.importing import named
 from tunefree.methods.own import complaints
-from tunefree.methods.registry import build
+from tunefree.methods.registry import REGISTRY, build
 from tunefree.testing.problem import (
     D,
     Flat,
@@ -95,9 +95,9 @@ def algorithms_of(subject: Subject) -> list[Algorithm]:
         return [cast("Algorithm", subject)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if isinstance(subject, str) and ":" not in subject:
+        if isinstance(subject, str) and subject in REGISTRY:
             return [build(subject, sys) for sys in SYSTEMS]
-        builder = import_name("algorithm", subject) if isinstance(subject, str) else subject
+        builder = named("algorithm", subject, REGISTRY) if isinstance(subject, str) else subject
         builder = cast("Callable[[System], Algorithm]", getattr(builder, "theory", builder))
         try:
             return [builder(sys) for sys in SYSTEMS]

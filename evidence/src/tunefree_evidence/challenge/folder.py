@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tunefree.errors import ConfigError
-from tunefree.search import atomic_file
 from tunefree_evidence.challenge import page, score
 from tunefree_evidence.challenge.runner import Order, Stored
 from tunefree_evidence.challenge.tasks import SCALES, TASKS
 from tunefree_evidence.figures import challenge as pictures
 from tunefree_evidence.figures.challenge import Pair, Profile
+from tunefree_evidence.machine import write_whole
 
 Result: TypeAlias = dict[str, Any]
 
@@ -54,7 +54,7 @@ def save(order: Order, tasks: Sequence[Stored]) -> Result:
         "trials": order.budget,
         "tasks": sorted(all_tasks.values(), key=lambda task: suite.get(task["task"], len(suite))),
     }
-    atomic_file.write(file_of(order.folder, order.scale), json.dumps(result))
+    write_whole(file_of(order.folder, order.scale), json.dumps(result))
     return result
 
 
@@ -107,7 +107,7 @@ def publish(source: Path, file: Path) -> list[Path]:
     beside.mkdir(parents=True, exist_ok=True)
     for scale in SCALES:
         if result := read(source, scale):
-            atomic_file.write(file_of(beside, scale), json.dumps(result))
+            write_whole(file_of(beside, scale), json.dumps(result))
     results = [found for scale in SCALES[:0:-1] if (found := read(beside, scale))]
     if not results:
         raise ConfigError(

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from tunefree.methods import registry
-from tunefree.record.summary import size
+from tunefree.record import size
 from tunefree_evidence.challenge import score
 from tunefree_evidence.challenge.score import Cost, Score, Standing, Stored
 

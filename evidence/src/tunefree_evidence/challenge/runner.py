@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from tunefree import derive
-from tunefree.data import sources
+from tunefree import Schedule, derive
+from tunefree.data import describe, load
 from tunefree.errors import ConfigError, FleetError
 from tunefree.record import Row
 from tunefree.search import methods
@@ -27,7 +27,7 @@ from tunefree.search.tune import (
     on_held_out,
     search_all,
 )
-from tunefree.settings import Schedule, Settings
+from tunefree.settings import Settings
 from tunefree_evidence.challenge import tasks
 from tunefree_evidence.challenge.methods import (
     TRIALS,
@@ -145,7 +145,8 @@ def every(rounds: int, evaluations: int) -> int:
 
 
 def classes_of(base: Settings) -> int | None:
-    return sources.classes_of(base.data, base.data_dir or None, **base.data_option)
+    source = describe(base.data)
+    return source.classes if source else load(base.data, None, **base.data_option).classes
 
 
 def train_start(task: Task, base: Settings, folder: Path) -> Settings:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from tunefree.record import Row
-from tunefree.report.sweeps import width
+from tunefree.report import width
 from tunefree.search.compare import rounds_to
 from tunefree.search.tune import late_mean
 from tunefree_evidence.claims.recipes import methods_at

@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 from tunefree.errors import ConfigError
-from tunefree.search import atomic_file
 from tunefree_evidence.claims.claims import FIGURES
 from tunefree_evidence.claims.recipes import SCALES
 from tunefree_evidence.claims.verdicts import Row
+from tunefree_evidence.machine import write_whole
 
 VERDICTS = "verdicts.json"
 PICTURES = "pictures"
@@ -45,7 +45,7 @@ def save(folder: Path, *new: Row) -> None:
         steps = {"own_units", "reason"} & old.keys() if same else ()
         known = {name: old[name] for name in steps}
         rows[key] = {**known, **row}
-    atomic_file.write(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
+    write_whole(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
 
 
 def publish(source: Path, folder: Path) -> None:

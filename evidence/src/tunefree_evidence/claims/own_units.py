@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tunefree import models
 from tunefree.core import unwrapped
-from tunefree.derive import named_dataset, named_objective
+from tunefree.data import load
 from tunefree.methods import registry
 from tunefree.search import methods
 from tunefree.search.batch import PlannedRun, plan
@@ -77,9 +78,13 @@ class OwnUnits:
 
 
 def lengths(config: Settings, seeds: Sequence[int]) -> dict[int, float]:
-    data = named_dataset(config)
-    models = {seed: named_objective(with_seed(config, seed), data).theta0 for seed in seeds}
-    return {seed: float(theta0.double().norm()) for seed, theta0 in models.items()}
+    data = load(config.data, config.data_dir or None, **config.data_option)
+    name, shape, classes = config.model or data.model, data.train.input_shape, data.classes
+    built = {s: models.build(name, shape, classes, config.model_option, s) for s in seeds}
+    return {
+        seed: float(models.Objective(module).theta0.double().norm())
+        for seed, module in built.items()
+    }
 
 
 def in_units(config: Settings, length: float) -> Settings:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
-from tunefree.fleet.pool import cores
-from tunefree.search import atomic_file
 from tunefree.search.tune import Trial, TuningResult
 from tunefree_evidence.claims import estimate, figures, theory
 from tunefree_evidence.claims.checks import Table
@@ -30,6 +28,7 @@ from tunefree_evidence.claims.theory import Law, Measurement
 from tunefree_evidence.claims.verdicts import Row, Verdict
 from tunefree_evidence.figures.panels import Panel
 from tunefree_evidence.figures.panels import save as save_panels
+from tunefree_evidence.machine import cores, write_whole
 
 WRONG = (ConfigError, FleetError, RecordError, WireError, OSError)  # how a study may fail
 
@@ -198,8 +197,8 @@ def decide_theorems(order: Order, claims: Sequence[int], log: Log) -> Iterator[R
             found = [Measurement(**each) for each in json.loads(path.read_text())]
         else:
             found = measure(claim, rows, order, log)
-            atomic_file.write(path, json.dumps([each._asdict() for each in found]))
-        laws[claim] = list(map(theory.relabelled, found))
+            write_whole(path, json.dumps([each._asdict() for each in found]))
+        laws[claim] = found
         yield row_of(order, claim, theory.verdict(claim, laws[claim]), order.theory_seeds)
     for name, own in complete_figures(claims).items():
         shown = [law for claim in own for law in laws[claim] if law.power is not None]

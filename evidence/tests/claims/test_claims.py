@@ -272,19 +272,6 @@ def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path
     assert plans.configure("late-1", "fedbuff").dispatch == "flush"
 
 
-def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
-    """The names of files that folders of long runs already contain."""
-    plans = Plans(Order([], "paper", tmp_path), union([25, 26, 37]))
-    runs = {key: runs[0].path.name for key, runs in plans.runs({}).items()}
-    assert runs["mnist-skew", "parfrefl"] == "parfrefl-seed0-342be25ccf3e.sqlite"
-    assert runs["mnist-skew", "padamfed"] == "padamfed-seed0-6eb3cdd7c0b2.sqlite"
-    assert runs["late-1", "adamasfl"] == "adamasfl-seed0-869d3cb0f246.sqlite"
-    trials = [run.path.name for run in plans.trials()]
-    assert trials[0] == "fedavg_eta=0.03-seed100-7dd4f062e8d9.sqlite"
-    law, _ = Order([40], "small", tmp_path).laws(40)
-    assert law.name == "theory-40-169325c339f1.json"
-
-
 def test_sizes_are_described_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe("images", "small") == (
         "N = 50, S = 5, K = 5, batch 20, 150 rounds; mnist and fashion-mnist, partition iid and "
