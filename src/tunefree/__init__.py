@@ -6,12 +6,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tunefree import methods, search, testing
     from tunefree.core import (
+        OPEN,
         About,
-        Algorithm,
         Exchange,
+        Method,
         Oracle,
         Reply,
+        Step,
         System,
         mean,
         norm,
@@ -19,25 +22,28 @@ if TYPE_CHECKING:
     )
     from tunefree.data import partition
     from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
-    from tunefree.run.assemble import Run, load, resume, train
     from tunefree.run.evaluate import spread
-    from tunefree.search.in_python import compare
+    from tunefree.run.files import load
+    from tunefree.run.run import Run, resume, train
+    from tunefree.search.own_clients import compare
     from tunefree.settings import Schedule
     from tunefree.testing.check import check_algorithm
 
     __version__: str
 
 __all__ = [
+    "OPEN",
     "About",
-    "Algorithm",
     "ConfigError",
     "Exchange",
     "FleetError",
+    "Method",
     "Oracle",
     "RecordError",
     "Reply",
     "Run",
     "Schedule",
+    "Step",
     "System",
     "TunefreeError",
     "WireError",
@@ -46,26 +52,32 @@ __all__ = [
     "compare",
     "load",
     "mean",
+    "methods",
     "norm",
     "partition",
     "resume",
+    "search",
     "spread",
+    "testing",
     "train",
     "unit",
 ]
 
+PACKAGES = {
+    "methods": "tunefree.methods",
+    "partition": "tunefree.data.partition",
+    "search": "tunefree.search",
+    "testing": "tunefree.testing",
+}
 HOMES = {
-    "tunefree.run.assemble": ("Run", "load", "resume", "train"),
-    "tunefree.settings": ("Schedule",),
-    "tunefree.testing.check": ("check_algorithm",),
-    "tunefree.core": (
-        *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),
-        *("mean", "norm", "unit"),
-    ),
-    "tunefree.data": ("partition",),
-    "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
-    "tunefree.run.evaluate": ("spread",),
-    "tunefree.search.in_python": ("compare",),
+    "tunefree.core": "OPEN About Exchange Method Oracle Reply Step System mean norm unit",
+    "tunefree.errors": "ConfigError FleetError RecordError TunefreeError WireError",
+    "tunefree.run.evaluate": "spread",
+    "tunefree.run.files": "load",
+    "tunefree.run.run": "Run resume train",
+    "tunefree.search.own_clients": "compare",
+    "tunefree.settings": "Schedule",
+    "tunefree.testing.check": "check_algorithm",
 }
 
 
@@ -75,10 +87,10 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         """Import torch only when a name that needs it is used."""
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("tunefree")
-        if name == "partition":
-            return importlib.import_module("tunefree.data.partition")
+        if name in PACKAGES:
+            return importlib.import_module(PACKAGES[name])
         for home, names in HOMES.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(home), name)
         raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
 

@@ -10,11 +10,10 @@ import math
 from collections.abc import Sequence
 from math import prod
 from statistics import median
-from typing import TypeAlias
 
 import torch
 
-from tunefree.core import Numbers, Vec, norm
+from tunefree.core import Numbers, Shapes, Vec, norm
 
 __all__ = [
     "add_directions",
@@ -25,8 +24,6 @@ __all__ = [
     "polar_directions",
     "units",
 ]
-
-Shapes: TypeAlias = tuple[tuple[int, ...], ...] | None
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # X <- a X + (b A + c A A) X, A = X X^T
 TIMES = 5

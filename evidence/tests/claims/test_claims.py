@@ -383,7 +383,7 @@ def test_the_page_is_written_where_the_docs_are(
 
 
 def test_the_published_page_is_what_its_verdicts_give() -> None:
-    docs = Path(__file__).parents[2] / "docs"
+    docs = Path(__file__).parents[3] / "docs"
     links = {name: f"evidence/{path.name}" for name, path in pictures(docs / "evidence").items()}
     text = page(read(docs / "evidence"), links, challenge(docs / "evidence"))
     assert text == (docs / "evidence.md").read_text(encoding="utf-8")
