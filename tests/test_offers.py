@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from tests.commands import FEW
-from tunefree import check_algorithm, models
+from tunefree import check_algorithm, models, train
 from tunefree.cli import main
 from tunefree.data import load
 from tunefree.errors import ConfigError
 from tunefree.importing import EVIDENCE, offers
 from tunefree.methods import registry
-from tunefree.run.assemble import train
 
 MODULE = """
 import torch
@@ -104,11 +103,11 @@ def test_a_method_runs_in_python_and_beside_ours(
     clients = [(torch.randn(20, 4), torch.randint(2, (20,))) for _ in range(3)]
     model = torch.nn.Linear(4, 2)
     runs = [
-        train(model, clients, algorithm=name, rounds=2, progress=False, eta=0.1)
+        train(model, clients, algorithm=name, rounds=2, progress=False)
         for name in ("mean", "fedavg")
     ]
     assert runs[0].theta_sha256 == runs[1].theta_sha256
-    assert registry.find("mean").__name__ == "FedAvg"
+    assert registry.find("mean") is registry.REGISTRY["fedavg"]
     assert main(["compare", "mean:eta=0.1", *FEW, "--seeds", "0", "--out", "runs"]) == 0
     assert "mean:eta=0.1" in capsys.readouterr().out
     assert check_algorithm("mean") == []

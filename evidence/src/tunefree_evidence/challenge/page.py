@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from tunefree.methods import registry
+from tunefree.errors import ConfigError
 from tunefree.record import size
+from tunefree.search import MethodSpec
 from tunefree_evidence.challenge import score
 from tunefree_evidence.challenge.score import Cost, Score, Standing, Stored
 
@@ -219,9 +220,10 @@ def title(method: str) -> str:
     ('PolarFL, compressor=rotated:1', 'FedAvg')
     """
     name, _, own = method.partition(":")
-    if name not in registry.REGISTRY:
+    try:
+        known = MethodSpec(name).about.title
+    except ConfigError:  # a user's own, which is not here
         return method
-    known: str = registry.REGISTRY[name].about.title
     return f"{known}, {own}" if own else known
 
 

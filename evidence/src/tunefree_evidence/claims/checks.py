@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from tunefree.record import Row
 from tunefree.report import width
-from tunefree.search.compare import rounds_to
-from tunefree.search.tune import late_mean
+from tunefree.search import late_mean, rounds_to
 from tunefree_evidence.claims.recipes import methods_at
 from tunefree_evidence.claims.verdicts import (
     Part,

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from tunefree import models
 from tunefree.data import load, stream
-from tunefree.methods import registry
-from tunefree.settings import Settings
+from tunefree.search import MethodSpec, Settings
 from tunefree_evidence.claims import theory
 from tunefree_evidence.claims.theory import Case
 from tunefree_evidence.machine import one_thread
@@ -46,7 +45,7 @@ class Estimator:
 def gradients(config: Settings) -> int:
     """How many a run computes: one or two per step, and those of the opening."""
     (N, S, K, T), name = config.system, config.algorithm
-    algo = registry.build(name, config.system._replace(T=S * K + 1))
+    algo = MethodSpec(name).bound(config.system._replace(T=S * K + 1))
     return T * S * K * per_step(name) + (N * K if algo.opening() else 0)
 
 

@@ -12,13 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tunefree import models
-from tunefree.core import unwrapped
 from tunefree.data import load
-from tunefree.methods import registry
-from tunefree.search import methods
-from tunefree.search.batch import PlannedRun, plan
-from tunefree.search.compare import with_seed
-from tunefree.settings import Settings
+from tunefree.search import MethodSpec, PlannedRun, Settings, parse_method, plan, with_seed
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import study_of
@@ -33,7 +28,7 @@ SUFFIX = ", own units"
 
 def has_twin(claim: int, method: str) -> bool:
     """Whether the method takes its step sizes from a theorem that gives them as pure numbers."""
-    of_papers = methods.parse_method(method).name in METHODS
+    of_papers = parse_method(method).name in METHODS
     return of_papers and not recipes.swept_step(method) and study_of(claim) != "wire"
 
 
@@ -89,6 +84,8 @@ def lengths(config: Settings, seeds: Sequence[int]) -> dict[int, float]:
 
 def in_units(config: Settings, length: float) -> Settings:
     """Both steps multiplied and rounded to six digits, so that rounding changes no run's name."""
-    method = unwrapped(registry.configure(config, config.system, None))
+    compressor = {"compressor": config.compressor} if config.compressor else {}
+    options: dict[str, object] = {**config.option, **compressor}
+    method = MethodSpec(config.algorithm, options).bound(config.system)
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
     return replace(config, option={**config.option, **steps}, explicit_steps=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
-from tunefree.search.tune import Trial, TuningResult
+from tunefree.search import Trial, TuningResult
 from tunefree_evidence.claims import estimate, figures, theory
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import FIGURES

@@ -25,8 +25,8 @@ from tunefree import Schedule, System, mean, norm
 from tunefree.data import stream
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import build
 from tunefree.schedule.simulate import simulate
+from tunefree.search import MethodSpec
 from tunefree_evidence.claims.verdicts import Part, Verdict, above, below, decide
 
 RIPPLE = 3.0
@@ -125,7 +125,7 @@ class Case(NamedTuple):
 def trajectory(case: Case, seed: int) -> tuple[Bowls, Tensor]:
     """The problem, and θ^0, ..., θ^T on it."""
     problem = bowls(case.sys.N, seed, **case.problem)
-    algo = build(case.algorithm, case.sys, case.options)
+    algo = MethodSpec(case.algorithm, case.options).bound(case.sys)
     fleet = Serial(algo, problem.theta0, lambda job: BowlOracle(problem, job))
     steps = simulate(algo, fleet, problem.theta0, seed, case.schedule)
     return problem, torch.stack([step.server.theta for step in steps])
