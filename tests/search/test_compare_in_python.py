@@ -145,8 +145,14 @@ def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
         ({"delays": "mild"}, "compare has no argument 'delays'"),
         ({"partition": "iid"}, "compare takes a model and clients of your own"),
         ({"data_dir": "x"}, "compare takes a model and clients of your own"),
-        ({"model": "mlp"}, "compare takes a model and clients of your own, not model = 'mlp'; by name"),
-        ({"data": "digits"}, "tunefree.search.compare(methods, tunefree.search.settings(data='digi"),
+        (
+            {"model": "mlp"},
+            "compare takes a model and clients of your own, not model = 'mlp'; by name",
+        ),
+        (
+            {"data": "digits"},
+            "tunefree.search.compare(methods, tunefree.search.settings(data='digi",
+        ),
         ({"rounds": 0}, "rounds = 0 is too small"),
     ],
 )
