@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree.core import Exchange, bind
+from tunefree.core import Exchange
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.padamfed import PAdaMFed
@@ -58,7 +58,7 @@ def test_it_learns_without_a_learning_rate() -> None:
 
 def test_a_compressor_works_on_each_tensor_however_the_method_is_given() -> None:
     named = fit(algorithm="comparfrefl", rounds=20)
-    given = fit(algorithm=ComParFreFL.theory, rounds=20)
+    given = fit(algorithm=ComParFreFL, rounds=20)
     assert named.history[-1]["bits_up"] == given.history[-1]["bits_up"]
     assert named.theta_sha256 == given.theta_sha256
     assert named.record.facts().compressor == "top:0.05"
@@ -132,13 +132,15 @@ def test_regression_with_float_targets() -> None:
     assert run.history[-1]["loss"] < 0.01 * run.history[0]["loss"]
 
 
+def steps_by_hand(sys: tunefree.System) -> PAdaMFed:
+    return PAdaMFed(eta=1e-3, gamma=0.1, beta=0.7 if sys.K == 3 else 0.0)
+
+
 def test_an_algorithm_as_a_function_of_the_constants() -> None:
-    run = fit(algorithm=lambda sys: bind(PAdaMFed(eta=1e-3, gamma=0.1, beta=0.7), sys), rounds=10)
+    run = fit(algorithm=steps_by_hand, rounds=10)
     assert run.algo.beta == 0.7  # type: ignore[attr-defined]
-    with pytest.raises(
-        ConfigError, match="theory is a function of N, S, K and T and has no options"
-    ):
-        fit(algorithm=PAdaMFed.theory, eta=0.1)
+    with pytest.raises(ConfigError, match="steps_by_hand is a function of N, S, K and T and has"):
+        fit(algorithm=steps_by_hand, eta=0.1)
 
 
 def test_out_stores_the_run_with_every_state(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ class Undeclared(PAdaMFed):
 def test_messages_must_be_declared(tmp_path: Path) -> None:
     sentence = r"does not declare its messages \(.*missing 2 required.*\); write each exchange as"
     with pytest.raises(ConfigError, match=sentence):
-        fit(algorithm=Undeclared.theory, out=tmp_path / "a.sqlite")
+        fit(algorithm=Undeclared, out=tmp_path / "a.sqlite")
     assert not (tmp_path / "a.sqlite").exists()
 
 

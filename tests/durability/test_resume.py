@@ -166,16 +166,12 @@ def test_train_resumes_with_the_model_and_the_data_given_again(tmp_path: Path) -
     path = tmp_path / "run.sqlite"
     Awkward.calls = 0
     with pytest.raises(KeyboardInterrupt):
-        tunefree.train(
-            model(), data(), test=data()[0], algorithm=Awkward.theory, out=path, **CHOICES
-        )
+        tunefree.train(model(), data(), test=data()[0], algorithm=Awkward, out=path, **CHOICES)
     record = Record.open(path)
     assert (record.state, record.last()) == ("interrupted", (3, 0))
     with pytest.raises(ConfigError, match="was a function.* give it again"):
         tunefree.resume(path, model(), data(), progress=False)
-    run = tunefree.resume(
-        path, model(), data(), data()[0], algorithm=Awkward.theory, progress=False
-    )
+    run = tunefree.resume(path, model(), data(), data()[0], algorithm=Awkward, progress=False)
     assert run.theta_sha256 == expected.theta_sha256
     assert [row.get("accuracy") for row in run.history] == [
         row.get("accuracy") for row in expected.history

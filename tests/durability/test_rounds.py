@@ -14,7 +14,6 @@ import pytest
 import tunefree
 from tests.durability.test_resume import CHOICES, data, model, scores, settings, stop, whole
 from tunefree.cli import main
-from tunefree.core import bind
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Record
@@ -212,7 +211,7 @@ OWN: dict[str, Any] = {key: CHOICES[key] for key in CHOICES if key != "rounds"}
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [("scaffold", {"eta": 0.1}), (lambda sys: bind(FedAvg(eta=0.2), sys), {})],
+    [("scaffold", {"eta": 0.1}), (lambda sys: FedAvg(eta=0.2), {})],
 )
 def test_train_continues_to_more_rounds(
     algorithm: Any, options: dict[str, float], tmp_path: Path

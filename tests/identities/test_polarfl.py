@@ -15,7 +15,7 @@ from torch import nn
 import tunefree
 from tests.durability.test_bad_replies import lossy
 from tests.identities.by_hand import CastOracle, Moment, by_hand
-from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
+from tests.problem import simulate, simulate_buffered
 from tests.twins.test_polarfl_twin import WIDE, problem_of
 from tunefree.core import Algorithm, Oracle, Reply, System, Vec, bind, mean
 from tunefree.fleet.job import Job
@@ -25,6 +25,7 @@ from tunefree.methods.polarfl import Down, Pace, PolarFL, Server, Up
 from tunefree.models.objective import Objective
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
+from tunefree.testing import Array, Problem, Trace, quadratic
 from tunefree.wire import from_spec
 
 SYS = System(N=9, S=3, K=4, T=25)

@@ -15,7 +15,6 @@ from tests.search.small import run_here
 from tests.test_train import blobs
 from tunefree import ConfigError, System, search
 from tunefree.cli import main
-from tunefree.core import bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.record import Record
@@ -29,7 +28,7 @@ TEST = blobs(1, 60, seed=9)[0]
 
 
 def mine(sys: System) -> FedAvg:
-    return bind(FedAvg(eta=0.3), sys)
+    return FedAvg(eta=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +129,7 @@ def test_a_named_data_set_is_the_command_lines_comparison(
 
 @pytest.mark.filterwarnings("default:the formula gives beta")
 def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("padamfed", PAdaMFed.theory, out="c")
+    compare("padamfed", PAdaMFed, out="c")
     assert capsys.readouterr().err.count("the formula gives beta = 1") == 1
 
 

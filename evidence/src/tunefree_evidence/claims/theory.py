@@ -23,10 +23,8 @@ from torch import Tensor
 
 from tunefree import Schedule, System, mean, norm
 from tunefree.data import stream
-from tunefree.fleet.job import Job
-from tunefree.fleet.serial import Serial
-from tunefree.schedule.simulate import simulate
 from tunefree.search import MethodSpec
+from tunefree.testing import Job, simulate
 from tunefree_evidence.claims.verdicts import Part, Verdict, above, below, decide
 
 RIPPLE = 3.0
@@ -42,7 +40,7 @@ class Bowls(NamedTuple):
 
     a: Tensor  # (N, d), curvatures
     b: Tensor  # (N, d), centres
-    theta0: Tensor
+    theta0: NDArray[np.float64]
     noise: float
     scale: float
     ripple: float
@@ -80,7 +78,7 @@ def bowls(
     b = torch.from_numpy(spread * rng.normal(size=(N, d)) / d**0.5)
     b = b - (a * b).mean(dim=0) / a.mean(dim=0)
     away = torch.from_numpy(rng.normal(size=d))
-    return Bowls(a, b, 2 * away / norm(away), noise, scale, ripple, seed)
+    return Bowls(a, b, (2 * away / norm(away)).numpy(), noise, scale, ripple, seed)
 
 
 class BowlOracle:
@@ -125,9 +123,8 @@ class Case(NamedTuple):
 def trajectory(case: Case, seed: int) -> tuple[Bowls, Tensor]:
     """The problem, and θ^0, ..., θ^T on it."""
     problem = bowls(case.sys.N, seed, **case.problem)
-    algo = MethodSpec(case.algorithm, case.options).bound(case.sys)
-    fleet = Serial(algo, problem.theta0, lambda job: BowlOracle(problem, job))
-    steps = simulate(algo, fleet, problem.theta0, seed, case.schedule)
+    method = MethodSpec(case.algorithm, case.options).bound(case.sys)
+    steps = simulate(method, problem, case.sys, case.schedule, BowlOracle).steps
     return problem, torch.stack([step.server.theta for step in steps])
 
 
