@@ -160,11 +160,6 @@ def usual_model(name: str) -> str:
     return source.model if source else user_data.MODEL
 
 
-def options(source: Source) -> tuple[str, ...]:
-    """The options that this data set takes."""
-    return tuple(key for key in inspect.signature(source.build).parameters if key != "data_dir")
-
-
 def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dataset:
     """The data set of this name, ours or one that a package offers; or a user's own.
 
@@ -187,7 +182,8 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
                 value=str(data_dir),
             )
         return user_data.load(source, **chosen)._replace(name=name)
-    allowed = options(source)
+    parameters = inspect.signature(source.build).parameters
+    allowed = [key for key in parameters if key != "data_dir"]
     for key in chosen:
         if not allowed:
             raise ConfigError(
@@ -198,9 +194,8 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
             )
         if key not in allowed:
             raise unknown_name(f"option of {name}", key, allowed)
-    if "data_dir" in inspect.signature(source.build).parameters:
-        return source.build(data_dir=data_dir, **chosen)
-    return source.build(**chosen)
+    where = {"data_dir": data_dir} if "data_dir" in parameters else {}
+    return source.build(**where, **chosen)
 
 
 def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:

@@ -88,9 +88,10 @@ def parse_method(text: str) -> MethodSpec:
             f"method {text!r} must look like NAME, NAME:key=value,key=value or NAME@tuned.json"
         )
     name, file, given = match.group("name", "file", "options")
-    known = {*registry.REGISTRY, *(offer.name for offer in offers("algorithm"))}
-    if ":" not in name and name not in known:
-        raise unknown_name("method", name, known, more="package.module:Name")
+    if ":" not in name and name not in registry.REGISTRY:
+        known = {*registry.REGISTRY, *(offer.name for offer in offers("algorithm"))}
+        if name not in known:
+            raise unknown_name("method", name, known, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():
