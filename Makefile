@@ -2,19 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test docs docs-serve pictures changelog release release-check
+.PHONY: setup demo challenge claims test docs docs-serve pictures changelog release release-check
 
 setup: .venv/ready
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml evidence/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,docs]' -e ./evidence
 	touch $@
 
 demo: setup
 	$(BIN)/tunefree compare polarfl fedavg:eta=0.01 fedavg:eta=0.1 fedavg:eta=1 \
 	    scaffold:eta=0.1 scaffold:eta=1 --rounds 150 --eval-every 5 --seeds 0 --out demo
 	$(BIN)/tunefree report demo -o demo/report.html
+
+# The claims of the README, checked on this machine: they fetch data sets and take hours.
+challenge: setup
+	$(BIN)/tunefree-evidence challenge
+
+claims: setup
+	$(BIN)/tunefree-evidence claims all
 
 test: setup
 	$(BIN)/ruff check .

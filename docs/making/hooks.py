@@ -24,11 +24,10 @@ def on_files(files: Any, config: Any) -> Any:
     for uri, text in pages.made().items():
         if files.get_file_from_path(uri) is None:
             files.append(File.generated(config, uri, content=text))
-    for folder in links.PICTURES:
-        for path in sorted((links.ROOT / folder).glob("*.png")):
-            uri = f"{folder}/{path.name}"
-            if files.get_file_from_path(uri) is None:
-                files.append(File.generated(config, uri, abs_src_path=str(path)))
+    for path in sorted((links.ROOT / links.BENCHMARKS).glob("*.png")):
+        uri = f"benchmarks/{path.name}"
+        if files.get_file_from_path(uri) is None:
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
 

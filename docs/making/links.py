@@ -14,12 +14,12 @@ PAGES = {  # a file or folder outside docs/ -> its page
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "architecture.md",
-    "benchmarks/README.md": "benchmarks.md",
+    "evidence/benchmarks/README.md": "benchmarks.md",
     "deploy": "deploy.md",
     "examples": "examples.md",
     "cards": "methods/index.md",
 }
-PICTURES = ("benchmarks",)  # folders outside docs/ whose PNG files pages show
+BENCHMARKS = "evidence/benchmarks"  # its PNG files are beside their page
 BARS = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
@@ -39,8 +39,8 @@ def on_site(path: str) -> str:
         return f"methods/{where.name}"
     if where.parts[0] in ("deploy", "examples"):
         return f"{where.parts[0]}.md"
-    if where.parts[0] in PICTURES and where.suffix == ".png":
-        return path
+    if path.startswith(BENCHMARKS) and where.suffix == ".png":
+        return path.removeprefix("evidence/")
     return ""
 
 

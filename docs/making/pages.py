@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from docs.making import changelog
+from docs.making import changelog, links
 from tunefree.cli import parser
 from tunefree.cli.flags import names_of as names_of_flags
 from tunefree.settings import FIELDS, TABLES, Deployment
@@ -34,7 +34,7 @@ def made() -> dict[str, str]:
         "settings.md": settings(),
         "architecture.md": architecture(),
         "changelog.md": changes(),
-        "benchmarks.md": (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8"),
+        "benchmarks.md": (ROOT / links.BENCHMARKS / "README.md").read_text(encoding="utf-8"),
         "deploy.md": sources("Files for a deployment", DEPLOY, "deploy"),
         "examples.md": sources("Examples", examples(), "examples"),
     }

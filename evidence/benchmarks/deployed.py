@@ -1,6 +1,6 @@
 """Seconds of a deployed federation on this machine: our nodes, Flower's own, and plain Flower.
 
-    python benchmarks/deployed.py --nodes 1 3 10 --rounds 20 --out benchmarks/deployed.json
+    python evidence/benchmarks/deployed.py --nodes 1 3 10 --rounds 20 --out OUT.json
 
 `ours` is our app on our nodes, `stock` the same app on Flower's, `plain` Flower's FedAvg with a
 minimal torch client on Flower's nodes. All have the same model, data, local steps, TLS and node

@@ -35,7 +35,7 @@ def settings(path: Path | None, given: Mapping[str, object]) -> Settings:
     or counts as finished, with others.
     """
     chosen = load(path, given)
-    if user_data.is_own(chosen.data):
+    if sources.describe(chosen.data) is None:
         chosen = load(None, following(chosen, {**read(path), **given}))
     return with_start(chosen)
 

@@ -10,6 +10,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
+__all__ = [
+    "ConfigError",
+    "FleetError",
+    "RecordError",
+    "TunefreeError",
+    "WireError",
+    "unknown_name",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 NOTHING: Final = ...  # no value is given

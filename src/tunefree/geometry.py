@@ -15,6 +15,16 @@ import torch
 
 from tunefree.core import Numbers, Shapes, Vec, norm
 
+__all__ = [
+    "add_directions",
+    "descend",
+    "directions",
+    "distance",
+    "gain",
+    "polar_directions",
+    "units",
+]
+
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # X <- a X + (b A + c A A) X, A = X X^T
 TIMES = 5
 

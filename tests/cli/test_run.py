@@ -193,7 +193,7 @@ def test_no_momentum_left_is_reported_once(capsys: pytest.CaptureFixture[str]) -
     [
         (["--algorithm", "padamfd"], "did you mean 'padamfed'?"),
         (["--data", "digit"], "did you mean 'digits'?"),
-        (["--model", "cnn_mnst"], "did you mean 'cnn_mnist'?"),
+        (["--model", "logistics"], "did you mean 'logistic'?"),
         (["--per-round", "7"], "--per-round 7 exceeds --clients = 6"),
         (["--local-steps", "0"], "--local-steps 0 is too small"),
         (["--rounds", "0"], "--rounds 0 is too small"),

@@ -23,6 +23,7 @@ from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings, load
 
 FEW = ["--clients=6", "--per-round=3", "--local-steps=2", "--fleet=serial", "--format=json"]
+NO_CLASSES = "tests.data.without_classes"
 CLIENTS = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(3)]
 
 
@@ -159,7 +160,12 @@ def test_files_it_cannot_start_from(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["--lora=-1"], "--lora -1 is too small"),
         (
-            ["--lora=2", "--data=synthetic-quadratic", "--clients=100", "--partition=natural"],
+            [
+                "--lora=2",
+                f"--data={NO_CLASSES}:clients",
+                f"--model={NO_CLASSES}:Factor",
+                "--clients=20",
+            ],
             "needs a model with",
         ),
     ):

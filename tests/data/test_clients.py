@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from tests.data import files
 from tunefree.data.clients import federation_from
 from tunefree.data.partition import iid
 from tunefree.data.sources import load
@@ -46,6 +46,10 @@ class Columns:
 
     def __getitem__(self, key: str) -> Any:
         return self.columns[key]
+
+
+def pixels(*shape: int, seed: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def items() -> Items:
@@ -93,13 +97,13 @@ def test_one_data_set_and_a_partition(form: str) -> None:
 
 
 def test_pictures_get_channels_first_and_values_up_to_one() -> None:
-    colour = [Image.fromarray(files.pixels(5, 6, 3, seed=i)) for i in range(4)]
+    colour = [Image.fromarray(pixels(5, 6, 3, seed=i)) for i in range(4)]
     federation = federation_from([Columns(img=colour, fine_label=[0, 1, 2, 3])] * 2)
     assert federation.train.x.dtype == torch.uint8
     x, _ = federation.train.batch(np.array([2]))
-    expected = torch.from_numpy(files.pixels(5, 6, 3, seed=2)).permute(2, 0, 1) / 255
+    expected = torch.from_numpy(pixels(5, 6, 3, seed=2)).permute(2, 0, 1) / 255
     torch.testing.assert_close(x[0], expected)
-    grey = [(Image.fromarray(files.pixels(5, 6, seed=i)), i) for i in range(4)]
+    grey = [(Image.fromarray(pixels(5, 6, seed=i)), i) for i in range(4)]
     assert federation_from([Items(grey)]).train.input_shape == (1, 5, 6)
 
 

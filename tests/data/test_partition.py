@@ -146,7 +146,7 @@ def test_natural_clients() -> None:
     groups = np.array(["zoe", "ann", "zoe", "bob"])
     parts = from_spec("natural", np.zeros(4), 3, 0, groups=groups)
     assert [part.tolist() for part in parts] == [[1], [3], [0, 2]]
-    with pytest.raises(ConfigError, match="has 3 clients in this data, but 5 are asked for"):
+    with pytest.raises(ConfigError, match="has 3 clients in this data, but clients = 5"):
         from_spec("natural", np.zeros(4), 5, 0, groups=groups)
     with pytest.raises(ConfigError, match="needs data that names its clients"):
         from_spec("natural", np.zeros(4), 3, 0)

@@ -10,9 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data import files
 from tunefree.data import sources
-from tunefree.data.named.text import TokenIds
 from tunefree.data.samples import Dataset, Images, Samples
 from tunefree.errors import ConfigError
 from tunefree.plots import data as picture
@@ -35,7 +33,7 @@ def test_counts(tmp_path: Path, clients: int, classes: int) -> None:
 
 
 def colour_set(classes: int) -> Dataset:
-    x = torch.from_numpy(files.pixels(3 * classes, 3, 8, 8))
+    x = torch.randint(256, (3 * classes, 3, 8, 8), dtype=torch.uint8)
     y = torch.arange(classes).repeat(3)
     samples = Samples(x, y, Images(255, (0.0,) * 3, (1.0,) * 3))
     return Dataset("colours", samples, samples, classes, "mlp")
@@ -44,15 +42,15 @@ def colour_set(classes: int) -> Dataset:
 def test_contact_sheets(tmp_path: Path) -> None:
     image_size(picture.draw_samples(sources.load("digits"), tmp_path / "digits.png"))
     image_size(picture.draw_samples(colour_set(40), tmp_path / "colours.png", columns=5))
-    with pytest.raises(ConfigError, match="synthetic-quadratic has no images to draw"):
-        picture.draw_samples(sources.load("synthetic-quadratic"), tmp_path / "none.png")
+    with pytest.raises(ConfigError, match="breast-cancer has no images to draw"):
+        picture.draw_samples(sources.load("breast-cancer"), tmp_path / "none.png")
 
 
 def test_first_words() -> None:
     x = torch.tensor([[2, 3, 0], [3, 1, 2]], dtype=torch.int16)
-    samples = Samples(x, torch.tensor([1, 0]), TokenIds())
+    samples = Samples(x, torch.tensor([1, 0]))
     data = Dataset(
-        *("texts", samples, samples, 2, "lstm_imdb", ("negative", "positive")),
+        *("texts", samples, samples, 2, "mlp", ("negative", "positive")),
         words=("<pad>", "<unknown>", "good", "film"),
     )
     assert picture.first_words(data, words=2) == [

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.models.convolutional import few_channels, many_channels
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
@@ -20,8 +21,8 @@ IMAGE = (1, 28, 28)
 CHAINS = {
     "logistic": build("logistic", IMAGE, 10),
     "mlp": build("mlp", IMAGE, 10),
-    "cnn_mnist": build("cnn_mnist", IMAGE, 10),
-    "cnn_emnist": build("cnn_emnist", IMAGE, 10),
+    "few channels": few_channels(),
+    "many channels": many_channels(),
     "padded, uneven kernel, odd sizes": nn.Sequential(
         nn.Conv2d(1, 3, (3, 5), padding=(2, 1)), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(),
         nn.Linear(3 * 10 * 8, 10),
@@ -80,15 +81,15 @@ def test_colour_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "image", "kinds"),
+    ("module", "kinds"),
     [
-        ("cnn_mnist", IMAGE, [Conv, Conv]),
-        ("cnn_mnist", (3, 32, 32), [WideConv, Conv]),
-        ("cnn_emnist", IMAGE, [Conv, WideConv, WideConv]),
+        (few_channels(), [Conv, Conv]),
+        (many_channels(), [Conv, WideConv, WideConv]),
+        (many_channels(3), [WideConv, WideConv, WideConv]),
     ],
 )
-def test_who_convolves(name: str, image: tuple[int, ...], kinds: list[type]) -> None:
-    chain = chain_of(build(name, image, 10))
+def test_who_convolves(module: nn.Module, kinds: list[type]) -> None:
+    chain = chain_of(module)
     assert chain is not None
     assert kinds == [type(each) for each in chain.layers if isinstance(each, Conv | WideConv)]
 
@@ -121,13 +122,13 @@ def test_frozen_layers_are_left_to_torch() -> None:
 
 
 def test_the_choice() -> None:
-    assert Objective(CHAINS["cnn_mnist"]).kernels == "batch-minor"
+    assert Objective(CHAINS["few channels"]).kernels == "batch-minor"
     assert Objective(CHAINS["logistic"]).kernels == "batch-minor"
-    assert Objective(CHAINS["cnn_emnist"]).kernels == "batch-minor"
-    assert Objective(build("resnet18_cifar", (3, 32, 32), 10, {"width": 8})).kernels == (
-        "channels-last"
-    )
-    assert Objective(build("lstm_imdb", (9,), 2, {"vocabulary": 9})).kernels == "plain"
+    assert Objective(CHAINS["many channels"]).kernels == "batch-minor"
+    normed = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.LazyLinear(10))
+    normed(torch.zeros(1, *IMAGE))
+    assert Objective(normed).kernels == "channels-last"
+    assert Objective(nn.LSTM(3, 4)).kernels == "plain"
     assert Objective(CHAINS["mlp"], nn.functional.multi_margin_loss).kernels == "plain"
 
 
@@ -152,7 +153,7 @@ def test_kernels_that_disagree_with_the_module_are_not_used() -> None:
 @pytest.mark.parametrize("kernels", ["plain", "channels-last", "batch-minor"])
 def test_an_objective_in_another_process_gives_the_same_bits(kernels: Kernels) -> None:
     x, y = batch(torch.float32)
-    objective = Objective(CHAINS["cnn_mnist"].float(), kernels=kernels)
+    objective = Objective(CHAINS["few channels"].float(), kernels=kernels)
     arena = Arena.create()
     other = arena.unpack(arena.pack(objective), copy=True)
     assert other.kernels == kernels

@@ -27,7 +27,12 @@ MODELS = {
         IMAGES,
     ),
     "transformer": (
-        lambda: build("transformer_imdb", (4,), 2, {"vocabulary": 10, "embedding": 8}),
+        lambda: nn.Sequential(
+            nn.Embedding(10, 8),
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True),
+            nn.Flatten(),
+            nn.Linear(32, 2),
+        ),
         WORDS,
     ),
 }

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.models.convolutional import few_channels
 from tunefree.core import mean, stream
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError
@@ -27,10 +28,10 @@ def oracle(objective: Objective, data: Samples, batch_size: int = 5, seed: int =
     return DataOracle(objective, data, np.arange(len(data)), batch_size, stream(seed, "test"))
 
 
-@pytest.mark.parametrize("name", ["logistic", "mlp", "cnn_mnist"])
+@pytest.mark.parametrize("name", ["logistic", "mlp", "convolutions"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradient_is_autograds(name: str, dtype: torch.dtype) -> None:
-    module = build(name, (1, 28, 28), 10).to(dtype)
+    module = (few_channels() if name == "convolutions" else build(name, (1, 28, 28), 10)).to(dtype)
     data = samples(dtype=dtype)
     objective = Objective(module, kernels="plain")
     theta = objective.theta0 + 0.01
@@ -121,7 +122,7 @@ def test_mean_grad_computes_equal_passes_once(n: int, batch_size: int, times: li
 
 def test_mean_grad_with_dropout_computes_every_mask() -> None:
     data = samples(12)
-    objective = Objective(build("cnn_mnist", (1, 28, 28), 10, {"dropout": True}))
+    objective = Objective(few_channels(dropout=0.5))
     objective.check(data)
     theta = objective.theta0
     F, again = oracle(objective, data, batch_size=6), oracle(objective, data, batch_size=6)
@@ -139,7 +140,7 @@ def test_full_grad_is_the_mean_over_all_samples(monkeypatch: pytest.MonkeyPatch)
 
 def test_one_xi_is_one_function_even_with_dropout() -> None:
     data = samples()
-    objective = Objective(build("cnn_mnist", (1, 28, 28), 10, {"dropout": True}))
+    objective = Objective(few_channels(dropout=0.5))
     objective.check(data)
     F = oracle(objective, data)
     xi, other = F.draw(), F.draw()
@@ -150,7 +151,7 @@ def test_one_xi_is_one_function_even_with_dropout() -> None:
 
 
 def test_a_model_without_noise_is_recognised() -> None:
-    objective = Objective(build("cnn_mnist", (1, 28, 28), 10))
+    objective = Objective(few_channels())
     objective.check(samples())
     assert not objective.stochastic
 

@@ -234,3 +234,20 @@ def test_facts_of_another_shape_are_ignored(tmp_path: Path) -> None:
     run = summarise(write(tmp_path / "a.sqlite", **odd, label_counts=[[]]))
     assert (run.title, run.facts.steps, run.facts.data, run.facts.seed) == ("a", {}, "", None)
     assert run.facts.label_counts == []
+
+
+def test_a_run_on_data_that_another_package_offers_now_opens_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tunefree.importing.entry_points", lambda group: [])
+    data = {**CONFIG["data"], "name": "fashion-mnist", "options": {}}
+    config = CONFIG | {"data": data, "model": {"name": "cnn_mnist", "options": {}}}
+    path = str(write(tmp_path / "old.sqlite", config=config))
+    for words in (
+        ["show", path],
+        ["export", path, "--csv", f"{path}.csv"],
+        ["runs", str(tmp_path)],
+    ):
+        assert main(words) == 0
+    assert "fashion-mnist" in capsys.readouterr().out
+    assert main(["report", path, "-o", f"{path}.html"]) == 0

@@ -167,7 +167,10 @@ def test_failed_runs_are_excluded_and_exit_with_1(
         (["fedavg", "--over", "eta", "--values", "0.1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "1", "1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "-1", "1"], "option.eta=-1.0 is out of"),
-        (["fedavg", "--over", "eta", "--data", "synthetic-quadratic"], "has no classes"),
+        (
+            ["fedavg", "--over", "eta", "--data", "tests.data.without_classes:clients"],
+            "has no classes",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+import tunefree.cli
+import tunefree_evidence.cli
 from tests.site.commands import commands, shorter
-from tunefree.cli import main, parser
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = ("start", "practitioner", "researcher", "operator", "how-it-works", "faq", "challenge")
 TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
+PROGRAMS = {"tunefree": tunefree.cli, "tunefree-evidence": tunefree_evidence.cli}
 BLOCKS = {
     name: re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) for name, text in TEXTS.items()
 }
@@ -40,7 +42,8 @@ def test_there_are_blocks_to_run() -> None:
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_commands_of_a_guide_can_be_typed(guide: str) -> None:
     for command in commands(TEXTS[guide]):
-        parser().parse_args(shlex.split(command))
+        program, *words = shlex.split(command)
+        PROGRAMS[program].parser().parse_args(words)
 
 
 def test_there_are_commands_to_type() -> None:
@@ -75,7 +78,10 @@ TYPED = [
     *("start", "researcher", "compare", "bits", "data", "durability", "report", "reproduce"),
     *("unequal-clients", "add-your-algorithm", "your-model-and-data"),
 ]
-ENDLESS = ("watch", "reproduce all", "challenge page", "challenge --add")
+ENDLESS = (
+    "tunefree watch",
+    *(f"tunefree-evidence {word}" for word in ("claims all", "challenge page", "challenge --add")),
+)
 
 
 @pytest.mark.slow
@@ -93,15 +99,15 @@ def test_the_commands_of_a_page_work_one_after_the_other(
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     for name, embedded in OFFLINE.items():
         text = text.replace(name, embedded)
-    first = ["run", *shorter("run"), "--out"]
+    first = ["run", *shorter("tunefree run"), "--out"]
     for name in ("runs/first.sqlite", "a.sqlite", "b.sqlite", "base.sqlite"):
-        assert main([*first, name]) == 0
-    assert main(["export", "base.sqlite", "--state-dict", "weights.safetensors"]) == 0
+        assert tunefree.cli.main([*first, name]) == 0
+    assert tunefree.cli.main(["export", "base.sqlite", "--state-dict", "weights.safetensors"]) == 0
     shutil.copytree(DOCS / "evidence", tmp_path / "docs" / "evidence")
     for command in commands(text):
-        words = shlex.split(fill(command, tmp_path))
+        program, *words = shlex.split(fill(command, tmp_path))
         if not command.startswith(ENDLESS):
-            assert main([*words, *shorter(command)]) == 0, command
+            assert PROGRAMS[program].main([*words, *shorter(command)]) == 0, command
 
 
 def fill(command: str, folder: Path) -> str:

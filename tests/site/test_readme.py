@@ -8,38 +8,39 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+import tunefree.cli
+import tunefree_evidence.cli
+from tests.site.commands import SHORTER, commands, shorter
+from tunefree.methods.registry import REGISTRY
 from tunefree_evidence.challenge import folder, page
 from tunefree_evidence.claims import evidence
 from tunefree_evidence.claims import folder as verdicts
 
-from tests.site.commands import SHORTER, shorter
-from tunefree.cli import main, parser
-from tunefree.methods.registry import REGISTRY
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = README.split("```")[1::2]
-COMMAND = re.compile(r"^tunefree (.+?)(?: {2,}#.*)?$", flags=re.MULTILINE)
-SESSIONS = [commands for commands in map(COMMAND.findall, BLOCKS) if commands]
+SESSIONS = [found for block in BLOCKS if (found := commands(block, indent=""))]
+PROGRAMS = {"tunefree": tunefree.cli.main, "tunefree-evidence": tunefree_evidence.cli.main}
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 # Endless, too long, or run by other tests: only parsed.
-NOT_RUN = ("flower up",)
+NOT_RUN = "tunefree flower up"
 
 
-@pytest.mark.parametrize("commands", SESSIONS, ids=lambda commands: f"tunefree {commands[0]}"[:30])
-def test_commands(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session[0][:30])
+def test_commands(session: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a block run in one folder: later ones use the files of earlier ones."""
     monkeypatch.chdir(tmp_path)
-    if "runs" in commands:  # it lists the runs of the first block
-        assert main(["run", *SHORTER["run"]]) == 0
-    for command in commands:
-        words = [*shlex.split(command), *shorter(command)]
+    if "tunefree runs" in session:  # it lists the runs of the first block
+        assert tunefree.cli.main(["run", *SHORTER["tunefree run"]]) == 0
+    for command in session:
+        program, *words = [*shlex.split(command), *shorter(command)]
         if command.startswith(NOT_RUN):
-            parser().parse_args(words)
+            tunefree.cli.parser().parse_args(words)
         else:
-            assert main(words) == 0, command
-    pages = [words.split()[-1] for words in commands if words.startswith("report")]
+            assert PROGRAMS[program](words) == 0, command
+    pages = [words.split()[-1] for words in session if words.startswith("tunefree report")]
     assert all((tmp_path / page).stat().st_size > 10_000 for page in pages)
 
 
@@ -51,8 +52,8 @@ def test_examples(example: str) -> None:
 
 
 def test_there_are_commands_and_examples() -> None:
-    assert sum(map(len, SESSIONS)) == len(COMMAND.findall(README)) >= 10
-    assert any(command.startswith("report") for commands in SESSIONS for command in commands)
+    assert sum(map(len, SESSIONS)) == len(commands(README, indent="")) >= 10
+    assert any(command.startswith("tunefree report") for each in SESSIONS for command in each)
     assert EXAMPLES
 
 

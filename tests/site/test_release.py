@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,6 +45,12 @@ def test_the_wheel_holds_the_whole_package(dist: Path) -> None:
     assert ours - names == set()
     assert "tunefree/py.typed" in names
     assert not [name for name in names if not name.startswith(("tunefree/", "tunefree-"))]
+    assert not [name for name in names if "evidence" in name]
+    with zipfile.ZipFile(dist / WHEEL) as wheel:
+        (metadata,) = (name for name in names if name.endswith("METADATA"))
+        (offers,) = (name for name in names if name.endswith("entry_points.txt"))
+        assert not re.search("Requires-Dist: (pooch|pillow)", wheel.read(metadata).decode())
+        assert "evidence" not in wheel.read(offers).decode()
 
 
 def test_the_sdist_is_small_and_has_what_a_build_needs(dist: Path) -> None:
@@ -76,6 +83,9 @@ def test_the_wheel_trains_in_an_empty_environment(dist: Path, tmp_path: Path) ->
     command = bin / "tunefree"
     assert run(command, "--version", cwd=tmp_path, env=bare) == f"tunefree {VERSION}\n"
     assert "test accuracy" in run(command, "run", "--rounds", "3", cwd=tmp_path, env=bare)
+    words = [str(command), "run", "--data", "fashion-mnist"]
+    refused = subprocess.run(words, cwd=tmp_path, env=bare, capture_output=True, text=True)
+    assert "is offered by the package tunefree-evidence, which is not" in refused.stderr
 
 
 def test_the_citation_is_of_this_version() -> None:

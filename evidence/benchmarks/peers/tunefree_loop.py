@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import sizes
+
 from tunefree_evidence.speed.measure import ours
 from tunefree_evidence.speed.workloads import workload
 

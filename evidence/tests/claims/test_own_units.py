@@ -6,6 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+
+from evidence.tests.claims.test_claims import FLAT, SMOKE, SPREAD, everywhere, method
+from tunefree.core import System, bind
+from tunefree.data import sources
+from tunefree.derive import named_objective
+from tunefree.methods import registry
+from tunefree.methods.padamfed import PAdaMFed
+from tunefree.search.batch import PlannedRun
 from tunefree_evidence.claims import checks, own_units
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.evidence import page
@@ -14,15 +22,7 @@ from tunefree_evidence.claims.own_units import OwnUnits, has_twin
 from tunefree_evidence.claims.plans import Failures, Key, Order, Plans, union
 from tunefree_evidence.claims.rows import row_of
 from tunefree_evidence.claims.verdicts import above, decide
-
-from evidence.tests.claims.test_reproduce import FLAT, SMOKE, SPREAD, everywhere, method
-from tunefree.cli import main
-from tunefree.core import System, bind
-from tunefree.data import sources
-from tunefree.derive import named_objective
-from tunefree.methods import registry
-from tunefree.methods.padamfed import PAdaMFed
-from tunefree.search.batch import PlannedRun
+from tunefree_evidence.cli import main
 
 LATE = dict.fromkeys(checks.LATE_BASELINES, 0.5)
 FAILS = everywhere(["late-1"], LATE | {"adamasfl": 0.4})
@@ -147,8 +147,8 @@ def test_the_page_shows_the_verdict_in_own_units_under_its_claim(
     text = page([row | units(tmp_path, 37).decide(37, FAILS)])
     assert (
         "**holds** with eta and gamma of the tuning-free methods multiplied by ||theta0||; repeat "
-        "it with `tunefree reproduce 37 --scale small --own-units`. The reason is the step sizes: "
-        "in the model's own unit of length the claim holds." in text
+        "it with `tunefree-evidence claims 37 --scale small --own-units`. The reason is the step "
+        "sizes: in the model's own unit of length the claim holds." in text
     )
     assert text.count("| lead of adamasfl over fedbuff | 0.1") == 1
     assert text.count("| lead of adamasfl over fedbuff | -0.1") == 1

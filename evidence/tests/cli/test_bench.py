@@ -1,4 +1,4 @@
-"""`tunefree bench` runs at toy size; its measurements are not tested."""
+"""`tunefree-evidence bench` runs at toy size; its measurements are not tested."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tunefree_evidence.speed.workloads import WORKLOADS, federation, workload
 
-from tunefree.cli import main
+from tunefree_evidence.cli import main
+from tunefree_evidence.speed.workloads import WORKLOADS, federation, workload
 
 
 def test_a_toy_bench_writes_numbers_and_a_picture(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunefree.cli import flags
 from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
 from tunefree.settings import Settings, parse_assignment
+
+if TYPE_CHECKING:
+    from tunefree.data.sources import Source
+    from tunefree.importing import Offer
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -67,31 +72,51 @@ def data_command(args: argparse.Namespace) -> int:
 
 
 def list_data(args: argparse.Namespace) -> int:
-    from tunefree.data.sources import SOURCES, at_hand
+    """What can be named: ours, and what installed packages offer, each with its package."""
+    from tunefree.data.sources import SOURCES, Source
+    from tunefree.importing import offers
 
+    rows: list[dict[str, Any]] = [row_of("tunefree", source) for source in SOURCES.values()]
+    for offer in offers("data"):
+        try:
+            found = offer.load()
+        except ConfigError as error:
+            print(f"note: {error}", file=sys.stderr)
+            continue
+        ours = isinstance(found, Source)
+        rows.append(row_of(offer.package, found) if ours else undescribed(offer))
     if args.format == "json":
-        rows = [
-            {
-                **{"name": s.name, "train": s.train, "test": s.test, "classes": s.classes},
-                **{"model": s.model, "here": at_hand(s.name), "about": s.about},
-                **{"citation": s.citation, "licence": s.licence},
-            }
-            for s in SOURCES.values()
-        ]
         print(json.dumps(rows))
         return 0
+    available = {True: "yes", False: "no", None: ""}
     print_table(
-        ("name", "train", "test", "classes", "model", "available"),
+        ("name", "train", "test", "classes", "model", "available", "package"),
         [
             (
-                *(s.name, f"{s.train:,}", f"{s.test:,}", str(s.classes or "-"), s.model),
-                "yes" if at_hand(s.name) else "no",
+                row["name"],
+                *(f"{row[key]:,}" if row[key] else "-" for key in ("train", "test", "classes")),
+                *(row["model"], available[row["here"]], row["package"]),
             )
-            for s in SOURCES.values()
+            for row in rows
         ],
         right=("train", "test", "classes"),
+        width=100,
     )
     return 0
+
+
+def row_of(package: str, source: Source) -> dict[str, Any]:
+    """A described data set, and whether it can be loaded without the network."""
+    row = source._asdict()
+    del row["build"]
+    return row | {"here": source.here is None or source.here(None), "package": package}
+
+
+def undescribed(offer: Offer) -> dict[str, Any]:
+    """A function that a package offers: what it returns is not known before it is called."""
+    unknown = dict.fromkeys(("train", "test", "classes", "here", "citation", "licence"))
+    about = f"what {offer.path} returns"
+    return {"name": offer.name, "about": about, "model": "mlp", **unknown, "package": offer.package}
 
 
 def options_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -122,11 +147,11 @@ def get_data(args: argparse.Namespace) -> int:
 def show_data(args: argparse.Namespace) -> int:
     from tunefree.data.partition import from_spec
     from tunefree.data.samples import heterogeneity
-    from tunefree.data.sources import SOURCES, load
+    from tunefree.data.sources import describe, load
     from tunefree.plots import data as picture
 
     data = load(args.name, args.data_dir or None, **options_of(args))
-    source = SOURCES.get(args.name)
+    source = describe(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
     clients = args.clients or (args.partition == "natural" and own_clients) or Settings.clients

@@ -178,11 +178,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 def flags_of(facts: Facts) -> str:
     """The flags of a run for another method: its settings that are not at their default."""
-    from tunefree.data import user_data
-    from tunefree.data.sources import SOURCES
+    from tunefree.data import sources
 
-    source, stored = SOURCES.get(facts.data), facts.settings
-    usual = Settings().asdict() | {"model": source.model if source else user_data.MODEL}
+    stored = facts.settings
+    usual = Settings().asdict() | {"model": sources.usual_model(facts.data)}
     if stored.get("local_epochs"):
         usual["local_steps"] = None  # it follows
     words = [typed("data", facts.data)]

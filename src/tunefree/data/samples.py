@@ -165,7 +165,7 @@ class Dataset(NamedTuple):
     classes: int | None  # None: not a classification task
     model: str  # the model that goes with it by default
     names: tuple[str, ...] = ()  # of the classes
-    words: tuple[str, ...] = ()  # of a text's token ids
+    words: tuple[str, ...] = ()  # of a text's token ids; 0 pads
     groups: Index | None = None  # the natural client of each training sample
 
 

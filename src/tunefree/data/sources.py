@@ -1,10 +1,9 @@
-"""Named data sets: descriptions and loading."""
+"""Named data sets: those inside scikit-learn, and those that installed packages offer."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,42 +12,46 @@ import torch
 
 from tunefree.core import stream
 from tunefree.data import user_data
-from tunefree.data.named import cache, official, synthetic, text
-from tunefree.data.named.cache import FileSet
-from tunefree.data.samples import Dataset, Images, Samples
-from tunefree.errors import ConfigError, choices, unknown_name
-
-__all__ = ["SOURCES", "Dataset", "Images", "Source", "at_hand", "classes_of", "load", "options"]
+from tunefree.data.samples import Dataset, Images, Index, Samples
+from tunefree.errors import ConfigError, unknown_name
+from tunefree.importing import offered
 
 DIGITS = tuple("0123456789")
-UPPER = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-LOWER = tuple("abcdefghijklmnopqrstuvwxyz")
-MERGED = (
-    DIGITS + UPPER + tuple("abdefghnqrt")
-)  # lower-case letters that differ from their upper case
-CLOTHES = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
-THINGS = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
+OWN = "your own: a file that ends in .csv, or package.module:function"
 
 
 class Source(NamedTuple):
-    """The description of a named data set."""
+    """The description of a named data set, which has the same samples wherever it is built.
+
+    Attributes:
+        name: The name that it is offered by.
+        about: What it is, in a line.
+        train: The number of training samples.
+        test: The number of test samples.
+        classes: The number of classes; None if it is not a classification task.
+        model: The name of the model that goes with it by default.
+        citation: Whom to cite.
+        licence: The licence of the data.
+        build: Returns the data set. Its keywords are the options of the data set; a keyword
+            `data_dir`, the folder of its files, is not one of them.
+        here: Whether it can be built without the network, given `data_dir`; omitted if always.
+
+    >>> from tunefree.data import Source, load
+    >>> mine = Source("mine", "digits", 1438, 359, 10, "mlp", "-", "-", lambda: load("digits"))
+    >>> mine.model
+    'mlp'
+    """
 
     name: str
     about: str
-    train: int  # samples
+    train: int
     test: int
     classes: int | None
     model: str
     citation: str
     licence: str
-    build: Callable[..., Dataset]  # its keywords after data_dir are the data set's options
-    files: FileSet | None = None
+    build: Callable[..., Dataset]
+    here: Callable[[str | Path | None], bool] | None = None
 
 
 def digits() -> Dataset:
@@ -58,8 +61,7 @@ def digits() -> Dataset:
     bunch = load_digits()
     x = torch.from_numpy(bunch.images.astype(np.uint8))
     y = torch.from_numpy(bunch.target.astype(np.int64))
-    order = torch.from_numpy(stream(0, "digits split").permutation(len(y)))
-    test, train = order[: len(y) // 5], order[len(y) // 5 :]
+    train, test = split("digits", len(y))
     prepare = Images(white=16, mean=(0.305,), std=(0.376,))
     return Dataset(
         name="digits",
@@ -76,11 +78,10 @@ def breast_cancer() -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
-    order = stream(0, "breast-cancer split").permutation(len(bunch.target))
-    test, train = order[: len(order) // 5], order[len(order) // 5 :]
+    train, test = split("breast-cancer", len(bunch.target))
     known = bunch.data[train]
     x = torch.from_numpy(((bunch.data - known.mean(0)) / known.std(0)).astype(np.float32))
-    y = long(bunch.target)
+    y = torch.from_numpy(bunch.target.astype(np.int64))
     return Dataset(
         name="breast-cancer",
         train=Samples(x[train], y[train]),
@@ -91,75 +92,11 @@ def breast_cancer() -> Dataset:
     )
 
 
-def images(
-    files: FileSet,
-    model: str,
-    names: tuple[str, ...],
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    data_dir: str | Path | None = None,
-) -> Dataset:
-    """A data set of images that comes as files."""
-    arrays = cache.arrays_of(files, data_dir)
-    prepare = Images(white=255, mean=mean, std=std)
-    train, test = (
-        Samples(torch.from_numpy(arrays[f"x_{split}"]), long(arrays[f"y_{split}"]), prepare)
-        for split in ("train", "test")
-    )
-    return Dataset(files.name, train, test, files.classes, model, names)
+def split(name: str, n: int) -> tuple[Index, Index]:
+    """Indices to train on and, a fifth of all, to test on."""
+    order: Index = stream(0, f"{name} split").permutation(n)
+    return order[n // 5 :], order[: n // 5]
 
-
-def reviews(data_dir: str | Path | None = None, length: int = 200) -> Dataset:
-    """IMDB: the first `length` words of each review, padded at the end."""
-    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= 3000:
-        raise ConfigError(f"imdb length = {length!r} must be a whole number from 1 to 3000")
-    arrays = cache.arrays_of(official.IMDB, data_dir)
-
-    def split(part: str) -> Samples:
-        tokens, starts = arrays[f"x_{part}"], arrays[f"starts_{part}"]
-        rows = text.pad(np.asarray(tokens, np.int16), np.asarray(starts, np.int64), length)
-        return Samples(torch.from_numpy(rows), long(arrays[f"y_{part}"]), text.TokenIds())
-
-    return Dataset(
-        name="imdb",
-        train=split("train"),
-        test=split("test"),
-        classes=2,
-        model="lstm_imdb",
-        names=("negative", "positive"),
-        words=tuple(str(word) for word in arrays["words"]),
-    )
-
-
-def long(labels: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(labels.astype(np.int64))
-
-
-def picture_source(
-    files: FileSet,
-    about: str,
-    citation: str,
-    licence: str,
-    model: str,
-    names: tuple[str, ...],
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-) -> Source:
-    build = partial(images, files, model, names, mean, std)
-    return Source(
-        *(files.name, about, files.train, files.test, files.classes, model),
-        *(citation, licence, build, files),
-    )
-
-
-emnist_source = partial(
-    picture_source,
-    citation="Cohen, Afshar, Tapson, van Schaik 2017, arXiv:1702.05373",
-    licence="none stated, citation asked for; from NIST Special Database 19",
-    model="cnn_emnist",
-    mean=(0.1735,),
-    std=(0.3316,),
-)
 
 SOURCES: dict[str, Source] = {
     source.name: source
@@ -186,112 +123,57 @@ SOURCES: dict[str, Source] = {
             licence="CC BY 4.0 (UCI)",
             build=breast_cancer,
         ),
-        picture_source(
-            official.MNIST,
-            about="handwritten digits, 28x28 grey",
-            citation="LeCun, Bottou, Bengio, Haffner 1998, Proc. IEEE 86(11)",
-            licence="copyright Y. LeCun and C. Cortes; elsewhere stated as CC BY-SA 3.0",
-            model="cnn_mnist",
-            names=DIGITS,
-            mean=(0.1307,),
-            std=(0.3081,),
-        ),
-        picture_source(
-            official.FASHION_MNIST,
-            about="pictures of clothes, 28x28 grey",
-            citation="Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747",
-            licence="MIT (Zalando SE)",
-            model="cnn_mnist",
-            names=CLOTHES,
-            mean=(0.2860,),
-            std=(0.3530,),
-        ),
-        emnist_source(
-            official.EMNIST, about="EMNIST Balanced: digits and letters, 28x28 grey", names=MERGED
-        ),
-        emnist_source(
-            official.EMNIST_BYCLASS,
-            about="EMNIST ByClass: digits, upper and lower case, unbalanced",
-            names=DIGITS + UPPER + LOWER,
-        ),
-        emnist_source(
-            official.EMNIST_BYMERGE,
-            about="EMNIST ByMerge: look-alike cases merged, unbalanced",
-            names=MERGED,
-        ),
-        emnist_source(
-            official.EMNIST_PART,
-            about="the 47-class part of EMNIST that its two test splits give, unbalanced",
-            names=MERGED,
-        ),
-        emnist_source(
-            official.EMNIST_PART_BALANCED,
-            about="the same part with 600 train and 150 test pictures of each class",
-            names=MERGED,
-        ),
-        picture_source(
-            official.CIFAR10,
-            about="photographs, 32x32 colour",
-            citation="Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images",
-            licence="none stated, citation asked for",
-            model="resnet18_cifar",
-            names=THINGS,
-            mean=(0.49139968, 0.48215841, 0.44653091),
-            std=(0.24703223, 0.24348513, 0.26158784),
-        ),
-        Source(
-            name="imdb",
-            about="film reviews, 10,000 words of vocabulary, 200 words each",
-            train=25_000,
-            test=25_000,
-            classes=2,
-            model="lstm_imdb",
-            citation="Maas, Daly, Pham, Huang, Ng, Potts 2011, ACL",
-            licence="none stated, citation asked for",
-            build=reviews,
-            files=official.IMDB,
-        ),
-        Source(
-            name="synthetic-quadratic",
-            about="quadratics with a known optimum and natural clients",
-            train=10_000,
-            test=2_000,
-            classes=None,
-            model="quadratic",
-            citation="none, it is generated",
-            licence="public domain",
-            build=synthetic.quadratic,
-        ),
     )
 }
 
 
-def options(name: str) -> tuple[str, ...]:
-    """The options that this data set takes.
+def find(name: str) -> Source | str:
+    """The description of the data of this name; for a user's own, the table or function itself.
 
-    >>> options("imdb")
-    ('length',)
+    A package may offer a function, which then is like a user's own `package.module:function`.
     """
-    parameters = inspect.signature(source_of(name).build).parameters
-    return tuple(
-        key for key, p in parameters.items() if p.kind != p.VAR_KEYWORD and key != "data_dir"
-    )
+    if user_data.is_own(name):
+        return name
+    if name in SOURCES:
+        return SOURCES[name]
+    offer = offered("data", name, SOURCES, more=f"give {OWN}")
+    found = offer.load()
+    return found if isinstance(found, Source) else offer.path
 
 
-def at_hand(name: str, data_dir: str | Path | None = None) -> bool:
-    """Whether the data set can be loaded without the network."""
-    files = source_of(name).files
-    return files is None or cache.at_hand(files, data_dir)
+def describe(name: str) -> Source | None:
+    """The description of a named data set; None for a table or a function.
+
+    >>> describe("digits").train, describe("mypackage.data:load")
+    (1438, None)
+    """
+    found = find(name)
+    return found if isinstance(found, Source) else None
+
+
+def usual_model(name: str) -> str:
+    """The model that goes with this data by default; that of a user's own if it is not here."""
+    try:
+        source = describe(name)
+    except ConfigError:
+        return user_data.MODEL
+    return source.model if source else user_data.MODEL
 
 
 def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dataset:
-    """The named data set, fetched if it is not in any folder; or a user's own, see `own`.
+    """The data set of this name, ours or one that a package offers; or a user's own.
+
+    Args:
+        name: A name that `tunefree data list` shows, a CSV file, or package.module:function.
+        data_dir: The folder of its files, for named data sets that need some.
+        chosen: The options of the data set.
 
     >>> data = load("digits")
     >>> len(data.train), len(data.test), data.train.input_shape
     (1438, 359, (1, 8, 8))
     """
-    if user_data.is_own(name):
+    source = find(name)
+    if isinstance(source, str):
         if data_dir:
             raise ConfigError(
                 "is for named data sets",
@@ -299,8 +181,9 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
                 setting="data_dir",
                 value=str(data_dir),
             )
-        return user_data.load(name, **chosen)
-    source, allowed = source_of(name), options(name)
+        return user_data.load(source, **chosen)._replace(name=name)
+    parameters = inspect.signature(source.build).parameters
+    allowed = [key for key in parameters if key != "data_dir"]
     for key in chosen:
         if not allowed:
             raise ConfigError(
@@ -311,25 +194,11 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
             )
         if key not in allowed:
             raise unknown_name(f"option of {name}", key, allowed)
-    if source.files is None:
-        return source.build(**chosen)
-    return source.build(data_dir=data_dir, **chosen)
+    where = {"data_dir": data_dir} if "data_dir" in parameters else {}
+    return source.build(**where, **chosen)
 
 
 def classes_of(name: str, data_dir: str | Path | None = None, **chosen: object) -> int | None:
     """How many classes the data has; only a user's own data is loaded for this."""
-    if user_data.is_own(name):
-        return load(name, data_dir, **chosen).classes
-    return source_of(name).classes
-
-
-def source_of(name: str) -> Source:
-    if name not in SOURCES:
-        raise ConfigError(
-            "is not known",
-            f"{choices(name, SOURCES)}, or give your own: a file that ends in .csv, or "
-            "package.module:function",
-            setting="data",
-            value=name,
-        )
-    return SOURCES[name]
+    source = describe(name)
+    return source.classes if source else load(name, data_dir, **chosen).classes

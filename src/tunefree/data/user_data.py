@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 def is_own(name: str) -> bool:
-    """Whether this names a table or a function rather than one of our data sets.
+    """Whether this names a table or a function rather than a data set.
 
     >>> is_own("patients.csv"), is_own("mypackage.data:load"), is_own("digits")
     (True, True, False)

@@ -22,8 +22,8 @@ from tunefree.core import (
     unwrapped,
 )
 from tunefree.core import options as choices
-from tunefree.errors import ConfigError, nearest, unknown
-from tunefree.importing import import_name
+from tunefree.errors import ConfigError, nearest
+from tunefree.importing import named
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
 from tunefree.methods.weighting import Weighted
@@ -85,18 +85,15 @@ COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
 
 def find(name: str | Maker) -> Maker:
-    """What a name stands for, one of ours or `package.module:Name`; what is given is checked.
+    """What a name stands for: ours, a package's or `package.module:Name`; it is checked.
 
     >>> find("fedavg")
     <class 'tunefree.methods.fedavg.FedAvg'>
     """
     if not isinstance(name, str):
         return checked_maker(title_of(name), name)
-    if ":" in name:
-        return checked_maker(name, import_name("algorithm", name))
-    if name not in REGISTRY:
-        raise unknown("algorithm", name, REGISTRY, more="package.module:Name for your own")
-    return REGISTRY[name]
+    found = named("algorithm", name, REGISTRY, more="package.module:Name for your own")
+    return REGISTRY[name] if name in REGISTRY else checked_maker(name, found)
 
 
 def build(

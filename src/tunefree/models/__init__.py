@@ -1,4 +1,4 @@
-"""Models by name; a name with a colon is the user's own function."""
+"""Models by name: ours, those that installed packages offer, or the user's own function."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ import torch
 from torch import nn
 
 from tunefree.core import stream
-from tunefree.errors import ConfigError, unknown, unknown_name
-from tunefree.importing import import_name
+from tunefree.errors import ConfigError, unknown_name
+from tunefree.importing import named
 from tunefree.models import networks
+from tunefree.models.objective import Objective
+
+__all__ = ["Objective", "build"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logistic": networks.logistic,
     "mlp": networks.mlp,
-    "cnn_mnist": networks.cnn_mnist,
-    "cnn_emnist": networks.cnn_emnist,
-    "rnn3_emnist": networks.rnn3_emnist,
-    "resnet18_cifar": networks.resnet18_cifar,
-    "lstm_imdb": networks.lstm_imdb,
-    "transformer_imdb": networks.transformer_imdb,
-    "quadratic": networks.quadratic,
 }
 
 
@@ -36,12 +32,17 @@ def build(
 ) -> nn.Module:
     """The named model for this data, with initial weights that depend on the seed only.
 
-    >>> sum(p.numel() for p in build("cnn_mnist", (1, 28, 28), 10).parameters())
-    21840
+    Args:
+        name: `logistic`, `mlp`, one that an installed package offers, or package.module:function.
+        input_shape: The shape of one sample.
+        classes: The number of classes; None for a regression.
+        options: Further keywords of the model's function.
+        seed: The same seed gives the same weights.
+
+    >>> sum(p.numel() for p in build("mlp", (1, 8, 8), classes=10).parameters())
+    4810
     """
-    builder = import_name("model", name) if ":" in name else MODELS.get(name)
-    if builder is None:
-        raise unknown("model", name, MODELS)
+    builder = named("model", name, MODELS)
     if not callable(builder):
         raise ConfigError(
             "is not a function", "give one that returns a module", setting="model", value=name

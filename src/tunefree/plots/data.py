@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tunefree.data.named.text import PAD
 from tunefree.data.samples import Dataset, Index
 from tunefree.errors import ConfigError
 from tunefree.plots.style import new_figure, save_figure
@@ -94,7 +93,7 @@ def first_words(data: Dataset, rows: int = 3, words: int = 12) -> list[tuple[str
     for label in range(data.classes or 0):
         name = data.names[label] if data.names else str(label)
         for at in first_of_class(data.train.y, label, rows):
-            tokens = [int(token) for token in data.train.x[at][:words] if token != PAD]
+            tokens = [int(token) for token in data.train.x[at][:words] if token]
             table.append((name, " ".join(data.words[token] for token in tokens)))
     return table
 

@@ -3,7 +3,7 @@
 from tunefree.record.facts import Facts
 from tunefree.record.file import SERVER, Record, summarise
 from tunefree.record.lock import is_locked, this_process
-from tunefree.record.summary import Line, Row, Rows, Summary
+from tunefree.record.summary import Line, Row, Rows, Summary, size
 
 __all__ = [
     "SERVER",
@@ -14,6 +14,7 @@ __all__ = [
     "Rows",
     "Summary",
     "is_locked",
+    "size",
     "summarise",
     "this_process",
 ]

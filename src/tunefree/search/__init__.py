@@ -18,7 +18,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunefree import derive
+from tunefree.methods import registry
 from tunefree.run.keywords import named
+from tunefree.schedule import simulate
 from tunefree.search.batch import (
     PlannedRun,
     Result,
@@ -66,6 +68,7 @@ __all__ = [
     "TuningResult",
     "Value",
     "at_point",
+    "check",
     "check_grid",
     "compare",
     "configure",
@@ -87,6 +90,19 @@ __all__ = [
     "with_seed",
     "write_file",
 ]
+
+
+def check(settings: Settings) -> None:
+    """Refuse, before anything runs, a method that cannot run with these settings.
+
+    >>> check(settings(algorithm="mime", schedule="buffered"))
+    Traceback (most recent call last):
+    tunefree.errors.ConfigError: MIME needs 2 exchanges a round; the buffered schedule allows one
+    """
+    sizes = derive.named_data(settings)[1].parts.sizes if settings.local_epochs else ()
+    simulate.check(
+        settings.scheduling, registry.configure(settings, settings.system_for(sizes), None)
+    )
 
 
 def settings(file: str | Path | None = None, **given: object) -> Settings:

@@ -14,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tunefree.core import About, Method, System
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.former_names import renamed
+from tunefree.importing import offers
 from tunefree.methods import registry
-from tunefree.methods.own import options_in
+from tunefree.methods.own import about_of, options_in
 from tunefree.settings import Schedule, Settings, parse_assignment
 
 METHOD = re.compile(
@@ -39,6 +41,19 @@ class MethodSpec(NamedTuple):
     name: str
     options: Mapping[str, object] = {}
     tuned: Path | None = None
+
+    @property
+    def about(self) -> About:
+        """What the method says about itself: its title, its steps, its grid."""
+        return about_of(registry.find(self.name))
+
+    def bound(self, sys: System) -> Method:
+        """The method itself, with its options, for these constants.
+
+        >>> MethodSpec("fedavg", {"eta": 0.1}).bound(System(N=50, S=10, K=10, T=400)).eta
+        0.1
+        """
+        return registry.build(self.name, sys, self.options)
 
     @property
     def label(self) -> str:
@@ -74,7 +89,9 @@ def parse_method(text: str) -> MethodSpec:
         )
     name, file, given = match.group("name", "file", "options")
     if ":" not in name and name not in registry.REGISTRY:
-        raise unknown_name("method", name, registry.REGISTRY, more="package.module:Name")
+        known = {*registry.REGISTRY, *(offer.name for offer in offers("algorithm"))}
+        if name not in known:
+            raise unknown_name("method", name, known, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}
     for part in COMMA.split(given) if given else ():

@@ -1,5 +1,6 @@
 """The kit that tests a method, whoever wrote it: its contract, a problem for its twin, its cost."""
 
+from tunefree.fleet.job import Job as Job
 from tunefree.testing.check import check_algorithm as check_algorithm
 from tunefree.testing.cost import Cost as Cost
 from tunefree.testing.cost import cost as cost

@@ -5,14 +5,14 @@ F(θ; ξ) = scale * (½ (θ - b_i)ᵀ A_i (θ - b_i) + θᵀξ), ξ ~ noise * N(
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Generator, Method, Server, System, Vec, bind, mean, stream
+from tunefree.core import Generator, Method, Oracle, Server, System, Vec, bind, mean, stream
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.delays import Delays
@@ -130,6 +130,18 @@ class QuadraticOracle:
         return torch.from_numpy(grad).to(theta.dtype)
 
 
+class Start(Protocol):
+    """What `simulate` needs of a problem; the rest is between the problem and its oracle."""
+
+    @property
+    def theta0(self) -> Array:
+        """Where a run starts."""
+
+    @property
+    def seed(self) -> int:
+        """Of the clients that are sampled."""
+
+
 class Trace(NamedTuple):
     """A whole run.
 
@@ -173,20 +185,20 @@ class Trace(NamedTuple):
 
 def simulate(
     method: Method,
-    problem: Problem,
+    problem: Start,
     sys: System,
     schedule: Schedule = Schedule(),
-    oracle: type[QuadraticOracle] = QuadraticOracle,
+    oracle: Callable[[Any, Job], Oracle] = QuadraticOracle,
     delays: Delays | None = None,
 ) -> Trace:
     """The run of a method on the problem, in float64.
 
     Args:
         method: Its value.
-        problem: The clients.
+        problem: The clients: `quadratic(...)`, or your own, with `theta0` and `seed`.
         sys: N, S, K and T.
         schedule: Synchronous, or with clients that are late.
-        oracle: A client of another kind.
+        oracle: Makes a client's oracle for a job, from the problem.
         delays: How late they are, in place of the schedule's name.
 
     >>> from tunefree.methods import FedAvg

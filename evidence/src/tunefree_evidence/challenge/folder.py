@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tunefree.errors import ConfigError
-from tunefree.search import atomic_file
 from tunefree_evidence.challenge import page, score
 from tunefree_evidence.challenge.runner import Order, Stored
 from tunefree_evidence.challenge.tasks import SCALES, TASKS
 from tunefree_evidence.figures import challenge as pictures
 from tunefree_evidence.figures.challenge import Pair, Profile
+from tunefree_evidence.machine import write_whole
 
 Result: TypeAlias = dict[str, Any]
 
@@ -36,13 +36,7 @@ def read(folder: Path, scale: str) -> Result | None:
         result: Result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"'{path}' is damaged ({error}); move it away and run again") from error
-    return {**result, "tasks": [reworded(task) for task in result["tasks"]]}
-
-
-def reworded(task: Stored) -> Stored:
-    """The task with today's words where an older version stored others."""
-    older, newer = "clients at work at once", "clients training at once"
-    return task | {"words": task["words"].replace(older, newer)} if "words" in task else task
+    return result
 
 
 def save(order: Order, tasks: Sequence[Stored]) -> Result:
@@ -50,8 +44,8 @@ def save(order: Order, tasks: Sequence[Stored]) -> Result:
     known = read(order.folder, order.scale) or {"tasks": []}
     all_tasks = {task["task"]: task for task in known["tasks"]}
     for task in tasks:
-        if earlier := all_tasks.get(task["task"]):  # an older file has the trials only once
-            task = merged({"trials": known["trials"], **earlier}, task)
+        if earlier := all_tasks.get(task["task"]):
+            task = merged(earlier, task)
         all_tasks[task["task"]] = task
     suite = {task.name: place for place, task in enumerate(TASKS)}
     result: Result = {
@@ -60,7 +54,7 @@ def save(order: Order, tasks: Sequence[Stored]) -> Result:
         "trials": order.budget,
         "tasks": sorted(all_tasks.values(), key=lambda task: suite.get(task["task"], len(suite))),
     }
-    atomic_file.write(file_of(order.folder, order.scale), json.dumps(result))
+    write_whole(file_of(order.folder, order.scale), json.dumps(result))
     return result
 
 
@@ -113,12 +107,12 @@ def publish(source: Path, file: Path) -> list[Path]:
     beside.mkdir(parents=True, exist_ok=True)
     for scale in SCALES:
         if result := read(source, scale):
-            atomic_file.write(file_of(beside, scale), json.dumps(result))
+            write_whole(file_of(beside, scale), json.dumps(result))
     results = [found for scale in SCALES[:0:-1] if (found := read(beside, scale))]
     if not results:
         raise ConfigError(
             f"--out '{source}' has no results of `small` or `full` size; run some tasks first, as "
-            "with `tunefree challenge digits-short --scale small`"
+            "with `tunefree-evidence challenge digits-short --scale small`"
         )
     drawn = draw(results[0], beside)
     links = {about: f"{beside.name}/{name}" for about, name in drawn.items()}

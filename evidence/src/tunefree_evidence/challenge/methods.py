@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tunefree.search.tune import Grid, Value
-
-from tunefree.derive import named_data
 from tunefree.errors import ConfigError, unknown_name
-from tunefree.methods import registry
-from tunefree.methods.own import about_of, options_in
-from tunefree.schedule.simulate import check
-from tunefree.search import methods
-from tunefree.settings import Settings
+from tunefree.search import Grid, Settings, Value, check, configure, parse_method
 from tunefree_evidence.challenge.tasks import Kind, Scale
 
 TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 10, "full": 36}
@@ -84,23 +77,20 @@ def check_names(own: Sequence[str], only: Sequence[str]) -> None:
 
 def own_entry(text: str) -> Entry:
     """A user's own method; it is tuned on the grid it declares, but for options that are given."""
-    spec = methods.parse_method(text)
+    spec = parse_method(text)
     if spec.tuned:
         raise ConfigError(f"--add {text!r}: the challenge does its own tuning; give no file")
-    about = about_of(registry.find(spec.name))
-    return Entry(text, {key: about.grid[key] for key in about.grid if key not in spec.options})
+    grid = spec.about.grid
+    return Entry(text, {key: grid[key] for key in grid if key not in spec.options})
 
 
 def why_not(entry: Entry, base: Settings) -> str:
     """Why a method cannot run a task; empty if it can."""
     try:
-        spec = methods.parse_method(entry.method)
-        if base.compressor and "C" not in options_in(registry.find(spec.name)):
+        settings, _ = configure(parse_method(entry.method), base)
+        if base.compressor and not settings.compressor:
             return "it cannot compress its uploads"
-        settings, _ = methods.configure(spec, base)
-        sizes = named_data(settings)[1].parts.sizes if settings.local_epochs else ()
-        algo = registry.configure(settings, settings.system_for(sizes), None)
-        check(settings.scheduling, algo)
+        check(settings)
     except ConfigError as error:
         return str(error)
     return ""

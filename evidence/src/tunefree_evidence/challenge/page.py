@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from tunefree.methods import registry
-from tunefree.record.summary import size
+from tunefree.errors import ConfigError
+from tunefree.record import size
+from tunefree.search import MethodSpec
 from tunefree_evidence.challenge import score
 from tunefree_evidence.challenge.score import Cost, Score, Standing, Stored
 
-Result: TypeAlias = Mapping[str, Any]  # what `tunefree challenge` wrote
+Result: TypeAlias = Mapping[str, Any]  # what `tunefree-evidence challenge` wrote
 
-COMMAND = "tunefree challenge"
+COMMAND = "tunefree-evidence challenge"
 AGAINST = {"ahead": "ahead of", "level": "level with", "behind": "behind"}
 RULES = (
     "Untuned methods run once per seed. Every other method first searches its step sizes, with "
@@ -120,7 +121,7 @@ def summary(result: Result, pictures: Mapping[str, str]) -> str:
 OWN = """Your own method runs beside the others; those that have run already are not run again:
 
 ```
-tunefree challenge --add mypackage.mymodule:MyMethod
+tunefree-evidence challenge --add mypackage.mymodule:MyMethod
 ```
 
 A method that declares a grid (`about.grid`) is tuned like the others; one without runs untuned, as
@@ -139,7 +140,7 @@ rounds = 40
 All methods run on it:
 
 ```
-tunefree challenge hospital.toml
+tunefree-evidence challenge hospital.toml
 ```"""
 
 
@@ -219,9 +220,10 @@ def title(method: str) -> str:
     ('PolarFL, compressor=rotated:1', 'FedAvg')
     """
     name, _, own = method.partition(":")
-    if name not in registry.REGISTRY:
+    try:
+        known = MethodSpec(name).about.title
+    except ConfigError:  # a user's own, which is not here
         return method
-    known: str = registry.REGISTRY[name].about.title
     return f"{known}, {own}" if own else known
 
 

@@ -12,23 +12,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from tunefree.search.compare import with_seed
-from tunefree.search.tune import (
+from tunefree import Schedule
+from tunefree.data import describe, load
+from tunefree.errors import ConfigError, FleetError
+from tunefree.record import Row
+from tunefree.search import (
+    Result,
     Search,
+    Settings,
     TuningResult,
     at_point,
     check_grid,
     on_held_out,
+    parse_method,
+    plan,
+    run_all,
+    run_groups,
     search_all,
+    with_seed,
 )
-
-from tunefree import derive
-from tunefree.data import sources
-from tunefree.errors import ConfigError, FleetError
-from tunefree.record import Row
-from tunefree.search import methods
-from tunefree.search.batch import Result, plan, run_all, run_groups
-from tunefree.settings import Schedule, Settings
+from tunefree.search import configure as with_method
+from tunefree.search import settings as settings_of
 from tunefree_evidence.challenge import tasks
 from tunefree_evidence.challenge.methods import (
     TRIALS,
@@ -100,7 +104,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
     found = tune(order, runnable, base, folder, log)
     chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Settings]()
     for entry in runnable:
-        settings, _ = methods.configure(methods.parse_method(entry.method), base)
+        settings, _ = with_method(parse_method(entry.method), base)
         if entry.grid and entry.method not in found:
             log(f"  {entry.method}: no trial finished")
             continue
@@ -132,7 +136,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
 def configure(task: Task, scale: Scale) -> Settings:
     """The settings that all methods share."""
     keys = tasks.settings(task, scale)
-    base = derive.settings(None, keys)
+    base = settings_of(None, **keys)
     return replace(base, eval_every=every(base.rounds, task.evaluations))
 
 
@@ -146,7 +150,8 @@ def every(rounds: int, evaluations: int) -> int:
 
 
 def classes_of(base: Settings) -> int | None:
-    return sources.classes_of(base.data, base.data_dir or None, **base.data_option)
+    source = describe(base.data)
+    return source.classes if source else load(base.data, None, **base.data_option).classes
 
 
 def train_start(task: Task, base: Settings, folder: Path) -> Settings:
@@ -173,7 +178,7 @@ def train_start(task: Task, base: Settings, folder: Path) -> Settings:
     (result,) = run_all([run])
     if result.state != "done":
         raise FleetError(f"the start of {task.name} was not trained: {result.outcome}")
-    return derive.with_start(replace(base, start=str(run.path)))
+    return settings_of(**{**base.asdict(), "start": str(run.path)})
 
 
 def tune(
@@ -183,7 +188,7 @@ def tune(
     searches: dict[str, Search] = {}
     for entry in runnable:
         if entry.grid:
-            settings, _ = methods.configure(methods.parse_method(entry.method), base)
+            settings, _ = with_method(parse_method(entry.method), base)
             few = every(base.rounds, TRIAL_EVALUATIONS)
             trial = on_held_out(replace(settings, eval_every=few))
             check_grid(trial, entry.grid)
@@ -203,7 +208,7 @@ def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Res
     bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
     return {
         "method": entry.method,
-        "name": methods.parse_method(entry.method).name,
+        "name": parse_method(entry.method).name,
         "tuned": bool(entry.grid),
         "chosen": dict(tuned.point) if tuned else {},
         "bill": {

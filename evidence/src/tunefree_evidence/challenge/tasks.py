@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from tunefree.errors import ConfigError, unknown_name
-from tunefree.settings import Settings, load, read
+from tunefree.search import Settings
+from tunefree.search import settings as settings_of
 
 Scale = Literal["smoke", "small", "full"]
 Kind = Literal["synchronous", "late", "compressed"]
@@ -175,8 +176,7 @@ def choose(words: Sequence[str]) -> list[Task]:
 
 def own_task(path: Path) -> Task:
     """The task in a settings file as for `tunefree run`, named after the file."""
-    keys = read(path)
-    load(path, {})  # refuses wrong settings before anything runs
+    keys = settings_of(path).asdict()  # refuses wrong ones before anything runs
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     if name in {*BY_NAME, *GROUPS}:
         raise ConfigError(f"'{path}' has the name of a task of the suite; rename it")

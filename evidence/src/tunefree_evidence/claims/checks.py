@@ -9,11 +9,9 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from tunefree.search.compare import rounds_to
-from tunefree.search.tune import late_mean
-
 from tunefree.record import Row
-from tunefree.report.sweeps import width
+from tunefree.report import width
+from tunefree.search import late_mean, rounds_to
 from tunefree_evidence.claims.recipes import methods_at
 from tunefree_evidence.claims.verdicts import (
     Part,

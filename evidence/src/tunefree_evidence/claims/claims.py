@@ -352,7 +352,9 @@ def choose(words: Sequence[str]) -> list[int]:
                 raise ConfigError(f"claim {word} is not known; claims are {least} to {most}")
             found |= numbers
         elif word in ("list", "evidence"):
-            raise ConfigError(f"`tunefree reproduce {word}` stands alone; drop the other words")
+            raise ConfigError(
+                f"`tunefree-evidence claims {word}` stands alone; drop the other words"
+            )
         else:
             raise unknown_name("claim or figure", word, {*FIGURES, *STUDIES, "all"})
     return sorted(found)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-import numpy as np
-
-from tunefree.core import stream
-from tunefree.data import sources
-from tunefree.derive import named_dataset, named_objective
-from tunefree.fleet.work import keep_memory
-from tunefree.methods import registry
-from tunefree.models.objective import EVALUATION_BATCH, one_thread
-from tunefree.models.oracle import DataOracle
-from tunefree.run.evaluate import TRAINING_SAMPLES, scores_on
-from tunefree.settings import Settings
+from tunefree import models
+from tunefree.data import load, stream
+from tunefree.search import MethodSpec, Settings
 from tunefree_evidence.claims import theory
 from tunefree_evidence.claims.theory import Case
+from tunefree_evidence.machine import one_thread
 
 TIMES = 5
+EVALUATED = 200  # samples at once
+TRAINING_SAMPLES = 5000  # that an evaluation computes the training loss on, about
 
 
 class Estimator:
     """Seconds of a gradient and of evaluating a sample, measured once for each kind of run."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, float, int]] = {}
+        self._known: dict[str, Speed] = {}
 
     def seconds(self, configs: Iterable[Settings]) -> float:
         """Seconds of all these runs, one after the other."""
@@ -38,10 +34,10 @@ class Estimator:
         )
         if kind not in self._known:
             self._known[kind] = time_kind(config)
-        gradient, evaluation, tested = self._known[kind]
+        gradient, evaluation, trained, tested = self._known[kind]
         batch = config.batch_size
         evaluations = -(-config.rounds // config.eval_every)
-        whole = gradient * sources.SOURCES[config.data].train / batch  # of the full gradient
+        whole = gradient * trained / batch  # of the full gradient
         each = evaluation * (tested + TRAINING_SAMPLES) + (whole if config.grad_norm else 0)
         return gradients(config) * gradient + evaluations * each
 
@@ -49,7 +45,7 @@ class Estimator:
 def gradients(config: Settings) -> int:
     """How many a run computes: one or two per step, and those of the opening."""
     (N, S, K, T), name = config.system, config.algorithm
-    algo = registry.build(name, config.system._replace(T=S * K + 1))
+    algo = MethodSpec(name).bound(config.system._replace(T=S * K + 1))
     return T * S * K * per_step(name) + (N * K if algo.opening() else 0)
 
 
@@ -57,18 +53,34 @@ def per_step(name: str) -> int:
     return 2 if name == "padamfed_vr" else 1
 
 
-def time_kind(config: Settings) -> tuple[float, float, int]:
-    """Seconds of one gradient, seconds of evaluating one sample, and the size of the test set."""
-    data = named_dataset(config)
-    objective = named_objective(config, data)
-    part = np.arange(min(1000, len(data.train)))
-    F = DataOracle(objective, data.train, part, config.batch_size, stream(0, "estimate"))
-    theta, test = objective.theta0, data.test.batch(slice(0, EVALUATION_BATCH))
-    keep_memory()
+class Speed(NamedTuple):
+    """Of one kind of run on this machine."""
+
+    gradient: float  # seconds
+    evaluation: float  # seconds for one sample
+    trained: int  # samples
+    tested: int
+
+
+def time_kind(config: Settings) -> Speed:
+    data = load(config.data, config.data_dir or None, **config.data_option)
+    shape, classes = data.train.input_shape, data.classes
+    module = models.build(config.model or data.model, shape, classes, config.model_option)
+    objective, rng = models.Objective(module), stream(0, "estimate")
+    theta, few = objective.theta0, min(1000, len(data.train))
+    tested = data.test.batch(slice(0, EVALUATED))
+
+    def gradient() -> None:
+        x, y = data.train.batch(rng.choice(few, min(config.batch_size, few), replace=False))
+        objective.grad(theta, x, y, seed=0)
+
     with one_thread():
-        gradient = fastest(lambda: F.grad(theta, F.draw()))
-        evaluation = fastest(lambda: scores_on(objective, theta, [test], data.classes))
-    return gradient, evaluation / len(test[1]), len(data.test)
+        return Speed(
+            gradient=fastest(gradient),
+            evaluation=fastest(lambda: objective.score(theta, *tested)) / len(tested[1]),
+            trained=len(data.train),
+            tested=len(data.test),
+        )
 
 
 def fastest(action: Callable[[], object]) -> float:

@@ -58,8 +58,8 @@ FIRST = (
 ALONE = "The papers' claims, run and decided."
 INTRODUCTION = (
     "The claims are in our words and have our numbers. A verdict is about the size at which a "
-    "claim was run; only `paper` is the size of the papers' own experiments. `tunefree reproduce "
-    "evidence` writes this page; do not edit it."
+    "claim was run; only `paper` is the size of the papers' own experiments. `tunefree-evidence "
+    "claims evidence` writes this page; do not edit it."
 )
 READING = (
     "± is the standard error over seeds in tables of parts, and the standard deviation in tables "

@@ -7,7 +7,7 @@ from functools import partial
 from statistics import fmean
 
 from tunefree.record import Row
-from tunefree.search import methods
+from tunefree.search import parse_method
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Curve, Table, late_score
 from tunefree_evidence.claims.sizes import title
@@ -65,7 +65,7 @@ def by_step(table: Table, scale: recipes.Scale) -> list[Panel]:
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (where, method), curves in table.items():
         if step := recipes.swept_step(method):
-            spec = methods.parse_method(method)
+            spec = parse_method(method)
             own = {k: v for k, v in spec.options.items() if k not in (step, "explicit_steps")}
             label = f"{spec._replace(options=own).label}, {step}"
             line = panels.setdefault(where, {}).setdefault(label, {})

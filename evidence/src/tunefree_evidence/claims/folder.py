@@ -1,6 +1,6 @@
 """Verdicts and pictures in a folder: verdicts.json, and pictures/FIGURE-SCALE.png.
 
-Beside a page both are in one folder, with challenge.md if `tunefree challenge page` wrote it.
+Beside a page both are in one folder, with challenge.md if `challenge page` wrote it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import shutil
 from pathlib import Path
 
 from tunefree.errors import ConfigError
-from tunefree.search import atomic_file
 from tunefree_evidence.claims.claims import FIGURES
-from tunefree_evidence.claims.older import today
 from tunefree_evidence.claims.recipes import SCALES
 from tunefree_evidence.claims.verdicts import Row
+from tunefree_evidence.machine import write_whole
 
 VERDICTS = "verdicts.json"
 PICTURES = "pictures"
@@ -22,7 +21,7 @@ CHALLENGE = "challenge.md"
 
 
 def read(folder: Path) -> list[Row]:
-    """The verdicts in a folder, in today's words."""
+    """The verdicts in a folder."""
     path = folder / VERDICTS
     if not path.exists():
         return []
@@ -30,7 +29,7 @@ def read(folder: Path) -> list[Row]:
         rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"'{path}' is damaged ({error}); move it away and run again") from error
-    return [today(row) for row in rows]
+    return rows
 
 
 def save(folder: Path, *new: Row) -> None:
@@ -46,7 +45,7 @@ def save(folder: Path, *new: Row) -> None:
         steps = {"own_units", "reason"} & old.keys() if same else ()
         known = {name: old[name] for name in steps}
         rows[key] = {**known, **row}
-    atomic_file.write(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
+    write_whole(folder / VERDICTS, json.dumps([rows[key] for key in sorted(rows)], indent=1))
 
 
 def publish(source: Path, folder: Path) -> None:

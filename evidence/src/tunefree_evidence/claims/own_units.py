@@ -11,14 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tunefree.search.compare import with_seed
-
-from tunefree.core import unwrapped
-from tunefree.derive import named_dataset, named_objective
-from tunefree.methods import registry
-from tunefree.search import methods
-from tunefree.search.batch import PlannedRun, plan
-from tunefree.settings import Settings
+from tunefree import models
+from tunefree.data import load
+from tunefree.search import MethodSpec, PlannedRun, Settings, parse_method, plan, with_seed
 from tunefree_evidence.claims import recipes
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import study_of
@@ -33,7 +28,7 @@ SUFFIX = ", own units"
 
 def has_twin(claim: int, method: str) -> bool:
     """Whether the method takes its step sizes from a theorem that gives them as pure numbers."""
-    of_papers = methods.parse_method(method).name in METHODS
+    of_papers = parse_method(method).name in METHODS
     return of_papers and not recipes.swept_step(method) and study_of(claim) != "wire"
 
 
@@ -78,13 +73,19 @@ class OwnUnits:
 
 
 def lengths(config: Settings, seeds: Sequence[int]) -> dict[int, float]:
-    data = named_dataset(config)
-    models = {seed: named_objective(with_seed(config, seed), data).theta0 for seed in seeds}
-    return {seed: float(theta0.double().norm()) for seed, theta0 in models.items()}
+    data = load(config.data, config.data_dir or None, **config.data_option)
+    name, shape, classes = config.model or data.model, data.train.input_shape, data.classes
+    built = {s: models.build(name, shape, classes, config.model_option, s) for s in seeds}
+    return {
+        seed: float(models.Objective(module).theta0.double().norm())
+        for seed, module in built.items()
+    }
 
 
 def in_units(config: Settings, length: float) -> Settings:
     """Both steps multiplied and rounded to six digits, so that rounding changes no run's name."""
-    method = unwrapped(registry.configure(config, config.system, None))
+    compressor = {"compressor": config.compressor} if config.compressor else {}
+    options: dict[str, object] = {**config.option, **compressor}
+    method = MethodSpec(config.algorithm, options).bound(config.system)
     steps = {name: float(f"{length * getattr(method, name):.6g}") for name in STEPS}
     return replace(config, option={**config.option, **steps}, explicit_steps=True)

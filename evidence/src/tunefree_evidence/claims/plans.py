@@ -9,13 +9,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tunefree.search.compare import with_seed
-from tunefree.search.sweep import theory_of
-from tunefree.search.tune import Search, TuningResult
-
-from tunefree.search import methods, tune
-from tunefree.search.batch import PlannedRun, Result, Role, is_finished, plan, run_all
-from tunefree.settings import Settings, load
+from tunefree.search import (
+    PlannedRun,
+    Result,
+    Role,
+    Search,
+    Settings,
+    TuningResult,
+    is_finished,
+    on_held_out,
+    parse_method,
+    plan,
+    run_all,
+    theory_of,
+    with_seed,
+)
+from tunefree.search import configure as with_method
+from tunefree.search import settings as settings_of
 from tunefree_evidence.claims import recipes, theory
 from tunefree_evidence.claims.checks import Curve, Table
 from tunefree_evidence.claims.claims import CLAIMS, STUDIES, study_of
@@ -67,7 +77,7 @@ class Order(NamedTuple):
 
     def command(self, claim: int) -> str:
         seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
-        return f"tunefree reproduce {claim} --scale {self.scale}{seeds}"
+        return f"tunefree-evidence claims {claim} --scale {self.scale}{seeds}"
 
     def studies(self) -> dict[str, list[int]]:
         """The claims by study, in the order of studies."""
@@ -107,22 +117,18 @@ class Plans:
 
     def _configure(self, where: str, method: str) -> Settings:
         keys = dict(self.settings[where].settings)
-        spec = methods.parse_method(method)
+        spec = parse_method(method)
         if spec.name == "defedavg_niid":
             keys["dispatch"] = "queue"  # the method's own rule
         if recipes.swept_step(method):
             keys["eval_every"] = keys["rounds"]  # only its end is used
-        return methods.configure(spec, load(None, keys))[0]
+        return with_method(spec, settings_of(None, **keys))[0]
 
     def search(self, where: str, method: str) -> Search:
         """The search for a method's step sizes, on held-out samples, scored once at the end."""
         full = self.configure(where, method)
-        trial = replace(
-            full,
-            validation=tune.SHARE,
-            eval_every=full.rounds,
-        )
-        grid = recipes.grid_of(methods.parse_method(method).name, self.order.scale)
+        trial = on_held_out(replace(full, eval_every=full.rounds))
+        grid = recipes.grid_of(parse_method(method).name, self.order.scale)
         return Search(trial, grid, self.order.runs)
 
     def seeds(self, where: str, method: str) -> tuple[int, ...]:

@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
-from tunefree.search.tune import Grid
-
-from tunefree.methods import registry
-from tunefree.search import methods
+from tunefree.search import Grid, parse_method
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -190,19 +187,19 @@ def grid_of(name: str, scale: Scale) -> Grid:
 
 def is_tuned(method: str) -> bool:
     """Whether the method's step sizes have to be tuned."""
-    spec = methods.parse_method(method)
-    return bool(registry.REGISTRY[spec.name].about.grid) and "eta" not in spec.options
+    spec = parse_method(method)
+    return bool(spec.about.grid) and "eta" not in spec.options
 
 
 def swept_step(method: str) -> str:
     """The step size at which the method is one value of a sweep; empty if it is in none."""
-    options = methods.parse_method(method).options
+    options = parse_method(method).options
     return next((step for step in ("gamma", "eta") if step in options), "")
 
 
 def methods_at(method: str, step: str, values: Sequence[float]) -> list[str]:
     """The method at each of these step sizes."""
     name, _, options = method.partition(":")
-    free = "" if registry.REGISTRY[name].about.grid else ",explicit_steps=true"
+    free = "" if parse_method(name).about.grid else ",explicit_steps=true"
     own = f",{options}" if options else ""
     return [f"{name}:{step}={value:g}{free}{own}" for value in values]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tunefree.data import sources
+from tunefree.data import describe as describe_data
 from tunefree_evidence.claims.claims import CLAIMS
 from tunefree_evidence.claims.recipes import (
     LEVELS,
@@ -64,8 +64,8 @@ def partition(setting: Setting) -> str:
 
 
 def model(setting: Setting) -> str:
-    usual = sources.SOURCES[str(setting.settings["data"])].model
-    name = setting.settings.get("model", usual)
+    source = describe_data(str(setting.settings["data"]))
+    name = setting.settings.get("model", source and source.model)
     return f"{name}{options(setting, 'model_option.embedding', 'model_option.hidden')}"
 
 

@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tunefree.search.tune import Trial, TuningResult
-
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
-from tunefree.fleet.pool import cores
-from tunefree.search import atomic_file
+from tunefree.search import Trial, TuningResult
 from tunefree_evidence.claims import estimate, figures, theory
 from tunefree_evidence.claims.checks import Table
 from tunefree_evidence.claims.claims import FIGURES
@@ -31,13 +28,14 @@ from tunefree_evidence.claims.theory import Law, Measurement
 from tunefree_evidence.claims.verdicts import Row, Verdict
 from tunefree_evidence.figures.panels import Panel
 from tunefree_evidence.figures.panels import save as save_panels
+from tunefree_evidence.machine import cores, write_whole
 
 WRONG = (ConfigError, FleetError, RecordError, WireError, OSError)  # how a study may fail
 
 Log: TypeAlias = Callable[[str], None]
 
 
-def reproduce(order: Order, log: Log) -> Iterator[Row]:
+def decide_all(order: Order, log: Log) -> Iterator[Row]:
     """Decide the claims study by study; each verdict is stored as soon as it is known."""
     if TUNING_SEED in order.seeds:
         raise ConfigError(
@@ -199,8 +197,8 @@ def decide_theorems(order: Order, claims: Sequence[int], log: Log) -> Iterator[R
             found = [Measurement(**each) for each in json.loads(path.read_text())]
         else:
             found = measure(claim, rows, order, log)
-            atomic_file.write(path, json.dumps([each._asdict() for each in found]))
-        laws[claim] = list(map(theory.relabelled, found))
+            write_whole(path, json.dumps([each._asdict() for each in found]))
+        laws[claim] = found
         yield row_of(order, claim, theory.verdict(claim, laws[claim]), order.theory_seeds)
     for name, own in complete_figures(claims).items():
         shown = [law for claim in own for law in laws[claim] if law.power is not None]

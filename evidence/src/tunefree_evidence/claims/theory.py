@@ -19,13 +19,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tunefree.core import Generator, System, Vec, mean, norm, stream
-from tunefree.fleet.job import Job
-from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import build
-from tunefree.schedule.simulate import simulate
-from tunefree.settings import Schedule
+from tunefree import Schedule, System, mean, norm
+from tunefree.data import stream
+from tunefree.search import MethodSpec
+from tunefree.testing import Job, simulate
 from tunefree_evidence.claims.verdicts import Part, Verdict, above, below, decide
 
 RIPPLE = 3.0
@@ -39,25 +38,25 @@ Measure: TypeAlias = Literal["mean", "square", "late", "shift"]
 class Bowls(NamedTuple):
     """The clients' functions, and where to start."""
 
-    a: Vec  # (N, d), curvatures
-    b: Vec  # (N, d), centres
-    theta0: Vec
+    a: Tensor  # (N, d), curvatures
+    b: Tensor  # (N, d), centres
+    theta0: NDArray[np.float64]
     noise: float
     scale: float
     ripple: float
     seed: int
 
-    def grad(self, client: int, theta: Vec) -> Vec:
+    def grad(self, client: int, theta: Tensor) -> Tensor:
         """∇f_i."""
         return self.scale * (self.a[client] * (theta - self.b[client]) + self._ripples(theta))
 
-    def norms(self, thetas: Vec) -> NDArray[np.float64]:
+    def norms(self, thetas: Tensor) -> NDArray[np.float64]:
         """||∇f|| at each of the points, for scale = 1."""
         gradients = self.a.mean(dim=0) * thetas + self._ripples(thetas)
         lengths: NDArray[np.float64] = gradients.norm(dim=1).numpy()
         return lengths
 
-    def _ripples(self, theta: Vec) -> Vec:
+    def _ripples(self, theta: Tensor) -> Tensor:
         return self.ripple * torch.sin(RIPPLE * theta) / RIPPLE
 
 
@@ -79,7 +78,7 @@ def bowls(
     b = torch.from_numpy(spread * rng.normal(size=(N, d)) / d**0.5)
     b = b - (a * b).mean(dim=0) / a.mean(dim=0)
     away = torch.from_numpy(rng.normal(size=d))
-    return Bowls(a, b, 2 * away / norm(away), noise, scale, ripple, seed)
+    return Bowls(a, b, (2 * away / norm(away)).numpy(), noise, scale, ripple, seed)
 
 
 class BowlOracle:
@@ -89,25 +88,25 @@ class BowlOracle:
 
     def __init__(self, problem: Bowls, job: Job) -> None:
         self._problem, self._client = problem, job.client
-        self.rng: Generator = stream(problem.seed, "client", *job.key)
+        self.rng: np.random.Generator = stream(problem.seed, "client", *job.key)
         self.drawn = 0
 
-    def draw(self) -> Vec:
+    def draw(self) -> Tensor:
         self.drawn += 1
         d = len(self._problem.theta0)
         noise = self._problem.noise * self._problem.scale / d**0.5
         return torch.from_numpy(noise * self.rng.standard_normal(d))
 
-    def grad(self, theta: Vec, xi: Vec) -> Vec:
+    def grad(self, theta: Tensor, xi: Tensor) -> Tensor:
         return self._problem.grad(self._client, theta) + xi
 
-    def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
+    def loss_and_grad(self, theta: Tensor, xi: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError("no theorem here is about methods that use the loss")
 
-    def mean_grad(self, theta: Vec, K: int) -> Vec:
+    def mean_grad(self, theta: Tensor, K: int) -> Tensor:
         return mean(self.grad(theta, self.draw()) for _ in range(K))
 
-    def full_grad(self, theta: Vec) -> Vec:
+    def full_grad(self, theta: Tensor) -> Tensor:
         return self._problem.grad(self._client, theta)
 
 
@@ -121,12 +120,11 @@ class Case(NamedTuple):
     schedule: Schedule = Schedule()
 
 
-def trajectory(case: Case, seed: int) -> tuple[Bowls, Vec]:
+def trajectory(case: Case, seed: int) -> tuple[Bowls, Tensor]:
     """The problem, and θ^0, ..., θ^T on it."""
     problem = bowls(case.sys.N, seed, **case.problem)
-    algo = build(case.algorithm, case.sys, case.options)
-    fleet = Serial(algo, problem.theta0, lambda job: BowlOracle(problem, job))
-    steps = simulate(algo, fleet, problem.theta0, seed, case.schedule)
+    method = MethodSpec(case.algorithm, case.options).bound(case.sys)
+    steps = simulate(method, problem, case.sys, case.schedule, BowlOracle).steps
     return problem, torch.stack([step.server.theta for step in steps])
 
 
@@ -149,10 +147,6 @@ class Law(NamedTuple):
     power: float | None
     cases: Mapping[int, Case]  # by x
     measure: Measure = "mean"
-
-
-# A label is part of the name of the file with its measurements, so it keeps its older words there.
-SHOWN = {"AdaMasFL (12 jobs out) against T": "AdaMasFL (12 jobs in flight) against T"}
 
 
 class Measurement(NamedTuple):
@@ -271,7 +265,7 @@ def laws(claim: int, most: int) -> list[Law]:
         case 49:
             return [
                 Law(
-                    "AdaMasFL (12 jobs out) against T",
+                    "AdaMasFL (12 jobs in flight) against T",
                     -1 / 4,
                     in_rounds("adamasfl", T, schedule=late),
                 )
@@ -329,21 +323,21 @@ def far_apart(rounds: Sequence[int]) -> list[Law]:
     return [*rows, Law("FedAvg, K = 8, no noise, against T", None, fedavg, "late")]
 
 
-Task: TypeAlias = tuple[Law, int, Case, int]  # a law, the place in its row, the case, the seed
+Point: TypeAlias = tuple[Law, int, Case, int]  # a law, the place in its row, the case, the seed
 Value: TypeAlias = tuple[tuple[str, int, int], float]  # by label, seed and place
 
 
-def one_by_one(tasks: Sequence[Task]) -> Iterator[Value]:
-    for row, place, case, seed in tasks:
+def one_by_one(points: Sequence[Point]) -> Iterator[Value]:
+    for row, place, case, seed in points:
         yield (row.label, seed, place), measure(case, seed, row.measure)
 
 
-def in_processes(tasks: Sequence[Task], workers: int) -> Iterator[Value]:
+def in_processes(points: Sequence[Point], workers: int) -> Iterator[Value]:
     crew = ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,))
     try:
         waiting = {
             crew.submit(measure, case, seed, row.measure): (row.label, seed, place)
-            for row, place, case, seed in tasks
+            for row, place, case, seed in points
         }
         for done in as_completed(waiting):
             yield waiting[done], done.result()
@@ -355,17 +349,17 @@ def measure_laws(
     rows: Sequence[Law], seeds: Sequence[int], workers: int
 ) -> Iterator[tuple[int, int] | list[Measurement]]:
     """Measure all rows with all seeds: yields (done, total), and last the measurements."""
-    tasks = [
+    points = [
         (row, place, case, seed)
         for row in rows
         for place, case in enumerate(row.cases.values())
         for seed in seeds
     ]
-    tasks.sort(key=lambda task: -task[2].sys.T * task[2].sys.S * task[2].sys.K)
+    points.sort(key=lambda point: -point[2].sys.T * point[2].sys.S * point[2].sys.K)
     values: dict[tuple[str, int, int], float] = {}
-    for key, value in in_processes(tasks, workers) if workers > 1 else one_by_one(tasks):
+    for key, value in in_processes(points, workers) if workers > 1 else one_by_one(points):
         values[key] = value
-        yield len(values), len(tasks)
+        yield len(values), len(points)
     yield [
         Measurement(
             row.label,
@@ -375,11 +369,6 @@ def measure_laws(
         )
         for row in rows
     ]
-
-
-def relabelled(found: Measurement) -> Measurement:
-    """The measurement with the label that is shown."""
-    return found._replace(label=SHOWN.get(found.label, found.label))
 
 
 def slope_part(found: Measurement) -> Part:

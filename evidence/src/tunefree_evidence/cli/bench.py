@@ -1,4 +1,4 @@
-"""`tunefree bench`: our speed compared with a plain PyTorch loop on this machine."""
+"""`tunefree-evidence bench`: our speed compared with a plain PyTorch loop on this machine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from tunefree.cli.flags import check_out
-from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree_evidence.cli.terminal import check_out, print_table
 
 
 def add_to(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`tunefree challenge`: untuned methods against tuned ones, on a fixed suite of tasks."""
+"""`tunefree-evidence challenge`: untuned methods against tuned ones, on a fixed suite of tasks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefree.cli.flags import check_out, interrupted
-from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree_evidence.cli.terminal import check_out, interrupted, print_table
 
 if TYPE_CHECKING:
     from tunefree_evidence.challenge.score import Standing
@@ -82,7 +81,9 @@ def challenge_command(args: argparse.Namespace) -> int:
         raise ConfigError(f"--seeds {args.seeds} has the same seed twice; remove one")
     alone = [word for word in args.what if word in ("list", "page")]
     if alone and len(args.what) > 1:
-        raise ConfigError(f"`tunefree challenge {alone[0]}` takes no tasks; remove the others")
+        raise ConfigError(
+            f"`tunefree-evidence challenge {alone[0]}` takes no tasks; remove the others"
+        )
     if alone:
         return list_tasks(args) if alone == ["list"] else write_page(args)
     check_out(args.out)

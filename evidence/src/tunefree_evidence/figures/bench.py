@@ -1,4 +1,4 @@
-"""The figure of `tunefree bench`."""
+"""The figure of `tunefree-evidence bench`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunefree.plots.style import COLOURS, new_figure, save_figure
+from tunefree.plots import COLOURS, new_figure, save_figure
 
 
 def draw_times(result: Mapping[str, Any], path: Path) -> Path:

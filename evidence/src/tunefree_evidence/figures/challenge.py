@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tunefree.plots.style import (
+from tunefree.plots import (
     COLOURS,
     add_legend,
     label_axes,

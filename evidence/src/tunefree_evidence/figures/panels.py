@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tunefree.plots.style import (
+from tunefree.plots import (
     add_legend,
     draw_line,
     label_axes,

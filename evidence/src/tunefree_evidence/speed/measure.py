@@ -15,21 +15,19 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, repeat
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from tunefree import models
-from tunefree.core import System
-from tunefree.data.samples import Samples
-from tunefree.fleet.pool import cores
+from tunefree import Run, Schedule, System, models
+from tunefree.data import Samples
 from tunefree.geometry import polar_directions
-from tunefree.models.objective import Objective, one_thread
-from tunefree.run.run import Run, simulation
-from tunefree.settings import FleetName, load
+from tunefree.models import Objective
+from tunefree_evidence.machine import cores, one_thread
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation
 
+Fleet = Literal["serial", "pool"]
 FOREVER = 10**6  # rounds; the measurement stops long before
 
 
@@ -45,9 +43,7 @@ class Times(NamedTuple):
         return statistics.median(self.rounds)
 
 
-def ours(
-    w: Workload, fleet: FleetName, folder: Path, algorithm: str = "padamfed"
-) -> Iterator[None]:
+def ours(w: Workload, fleet: Fleet, folder: Path, algorithm: str = "padamfed") -> Iterator[None]:
     """Endless rounds of a complete run, recorded in a file like any run."""
     run = make_run(w, w.system(FOREVER), fleet, algorithm, folder / f"{algorithm}-{fleet}.sqlite")
     steps = iter(run)
@@ -56,24 +52,22 @@ def ours(
         yield
 
 
-def make_run(
-    w: Workload, sys: System, fleet: FleetName, algorithm: str, out: Path, **more: object
-) -> Run:
+def make_run(w: Workload, sys: System, fleet: Fleet, algorithm: str, out: Path, **more: Any) -> Run:
     data = federation(w)
     module = models.build(w.model, data.train.input_shape, w.classes, w.options)
-    given = {
-        "clients": sys.N,
-        "per_round": sys.S,
-        "local_steps": sys.K,
-        "rounds": sys.T,
-        "algorithm": algorithm,
-        "batch_size": w.batch,
-        "eval_every": FOREVER,
-        "fleet": fleet,
-        "out": str(out),
-    }
-    settings = load(None, given | more)
-    return simulation(settings, Objective(module), data, {})
+    return Run(
+        module,
+        (data.train, data.parts),
+        per_round=sys.S,
+        local_steps=sys.K,
+        rounds=sys.T,
+        algorithm=algorithm,
+        batch_size=w.batch,
+        eval_every=FOREVER,
+        fleet=fleet,
+        out=out,
+        **more,
+    )
 
 
 def measure(w: Workload, rounds: int, repetitions: int) -> list[Times]:
@@ -221,7 +215,11 @@ def scale_at(N: int, rounds: int) -> Scale:
     times = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.sqlite"
-        steps = iter(make_run(w, w.system(FOREVER), "serial", "padamfed", out, opening="zero"))
+        steps = iter(
+            make_run(
+                w, w.system(FOREVER), "serial", "padamfed", out, schedule=Schedule(opening="zero")
+            )
+        )
         next(steps)
         for _ in range(rounds):
             started = time.perf_counter()

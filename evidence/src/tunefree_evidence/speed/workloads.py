@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tunefree.core import System, stream
-from tunefree.data.named.text import TokenIds
-from tunefree.data.samples import Federation, Images, Partition, Samples, starts_of
+from tunefree import System
+from tunefree.data import Federation, Images, Partition, Samples, stream
 from tunefree.errors import unknown_name
+from tunefree_evidence.datasets.text import TokenIds
 
 
 class Workload(NamedTuple):
@@ -85,8 +85,5 @@ def federation(w: Workload) -> Federation:
         channels = w.shape[0] if len(w.shape) == 3 else 1
         samples = Samples(x, y, Images(255, (0.5,) * channels, (0.25,) * channels))
     parts = Partition([])
-    parts.order, parts.starts = (
-        np.arange(w.N * w.samples) % n,
-        starts_of(np.full(w.N, w.samples)),
-    )
+    parts.order, parts.starts = np.arange(w.N * w.samples) % n, np.arange(w.N + 1) * w.samples
     return Federation(samples, parts, None, w.classes, f"workload {w.name}")

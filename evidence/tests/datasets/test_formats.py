@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data import files
-from tunefree.data.named import formats
-from tunefree.data.named.fetch import File, LocalFile
-from tunefree.data.named.official import EMNIST_SUMS
+from evidence.tests.datasets import files
 from tunefree.errors import ConfigError
+from tunefree_evidence.datasets import formats
+from tunefree_evidence.datasets.fetch import File, LocalFile
+from tunefree_evidence.datasets.official import EMNIST_SUMS
 
 
 def one(path: Path, raw: bytes, name: str = "") -> list[LocalFile]:

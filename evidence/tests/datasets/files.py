@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tunefree.data.named import formats
-from tunefree.data.named.cache import FileSet, Form
-from tunefree.data.named.fetch import File
-from tunefree.data.named.official import MNIST_NAMES
+from tunefree_evidence.datasets import formats
+from tunefree_evidence.datasets.cache import FileSet, Form
+from tunefree_evidence.datasets.fetch import File
+from tunefree_evidence.datasets.official import MNIST_NAMES
 
 Bytes = NDArray[np.uint8]
 

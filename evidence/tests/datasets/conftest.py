@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefree.data.named import fetch
+from tunefree_evidence.datasets import fetch
 
 
 @pytest.fixture(autouse=True)

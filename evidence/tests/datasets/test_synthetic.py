@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.data import sources
-from tunefree.data.named import synthetic
-from tunefree.data.partition import from_spec
+from tunefree.data import load, partition
 from tunefree.errors import ConfigError
 from tunefree.models import build
+from tunefree_evidence.datasets import synthetic
 
 
 def test_gradient_vanishes_at_the_optimum() -> None:
-    data = sources.load("synthetic-quadratic", clients=7, samples=5, dimension=3, curvature=20.0)
-    parts = from_spec("natural", data.train.y, 7, 0, groups=data.groups)
+    data = load("synthetic-quadratic", clients=7, samples=5, dimension=3, curvature=20.0)
+    assert data.groups is not None
+    parts = partition.natural(data.groups, 7)
     model = build(data.model, data.train.input_shape, data.classes).double()
     theta = next(model.parameters())
     theta.data = synthetic.optimum(data.train, parts)
@@ -33,7 +33,7 @@ def test_gradient_vanishes_at_the_optimum() -> None:
 
 def test_uneven_clients_count_equally() -> None:
     data = synthetic.quadratic(dimension=2, clients=2, samples=4)
-    parts = from_spec("quantity:0.3", data.train.y, 3, 0)
+    parts = partition.quantity(data.train.y, 3, 0.3)
     by_hand = torch.stack(
         [data.train.x[torch.from_numpy(part), 0].double().mean(dim=0) for part in parts]
     ).mean(dim=0)
@@ -42,7 +42,7 @@ def test_uneven_clients_count_equally() -> None:
 
 def test_options_do_what_they_say() -> None:
     def spread(**options: float) -> tuple[float, float, float]:
-        data = sources.load("synthetic-quadratic", None, clients=200, samples=20, **options)
+        data = load("synthetic-quadratic", None, clients=200, samples=20, **options)
         target = data.train.x[:, 0].view(200, 20, -1)
         within = float((target - target.mean(dim=1, keepdim=True)).pow(2).sum(dim=2).mean().sqrt())
         between = float((target.mean(dim=1) - target.mean(dim=(0, 1))).norm(dim=1).pow(2).mean())
@@ -57,7 +57,7 @@ def test_options_do_what_they_say() -> None:
 
 
 def test_seeded_with_natural_clients() -> None:
-    a, b, c = (sources.load("synthetic-quadratic", seed=seed) for seed in (0, 0, 1))
+    a, b, c = (load("synthetic-quadratic", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(a.train.x, b.train.x)
     assert not torch.equal(a.train.x, c.train.x)
     assert a.groups is not None
@@ -78,4 +78,4 @@ def test_seeded_with_natural_clients() -> None:
 )
 def test_mistakes_give_a_clear_error(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        sources.load("synthetic-quadratic", None, **options)
+        load("synthetic-quadratic", None, **options)

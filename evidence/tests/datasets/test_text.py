@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefree.data.named import text
 from tunefree.data.samples import starts_of
+from tunefree_evidence.datasets import text
 
 
 def test_markup_goes_and_letters_of_all_scripts_stay() -> None:

@@ -1,4 +1,4 @@
-"""`tunefree reproduce`: run and decide the papers' claims."""
+"""`tunefree-evidence claims`: run and decide the papers' claims."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tunefree.cli.flags import check_out, interrupted
-from tunefree.cli.tables import print_table
 from tunefree.errors import ConfigError
+from tunefree_evidence.cli.terminal import check_out, interrupted, print_table
 
-FOLDER = Path("runs") / "reproduce"
+FOLDER = Path("runs") / "claims"
 PAGE = Path("docs") / "evidence.md"
 
 
@@ -59,10 +58,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"written by evidence (default {PAGE})",
     )
-    command.set_defaults(act=reproduce_command)
+    command.set_defaults(act=claims_command)
 
 
-def reproduce_command(args: argparse.Namespace) -> int:
+def claims_command(args: argparse.Namespace) -> int:
     if args.data_dir:
         os.environ["TUNEFREE_DATA"] = args.data_dir  # worker processes inherit it
     if args.workers < 0 or any(seed < 0 for seed in args.seeds):
@@ -99,13 +98,13 @@ def list_claims(args: argparse.Namespace) -> int:
 def decide(args: argparse.Namespace) -> int:
     from tunefree_evidence.claims.claims import choose
     from tunefree_evidence.claims.plans import Order
-    from tunefree_evidence.claims.studies import reproduce
+    from tunefree_evidence.claims.studies import decide_all
 
     how = tuple(args.seeds), args.workers, args.own_units
     order = Order(choose(args.what), args.scale, args.out, *how)
     rows: list[dict[str, Any]] = []
     try:
-        for row in reproduce(order, lambda text: print(text, file=sys.stderr, flush=True)):
+        for row in decide_all(order, lambda text: print(text, file=sys.stderr, flush=True)):
             rows.append(row)
             print(f"  claim {row['claim']}: {verdict(row)}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
@@ -152,7 +151,7 @@ def write_evidence(args: argparse.Namespace) -> int:
         if not read(args.out) and not read(beside):
             raise ConfigError(
                 f"--out '{args.out}' has no verdicts; decide some claims first, as with "
-                "`tunefree reproduce 24`"
+                "`tunefree-evidence claims 24`"
             )
         publish(args.out, beside)
         rows, drawn = read(beside), pictures(beside)

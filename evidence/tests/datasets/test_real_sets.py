@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tunefree.data import sources
+from tunefree.data import Source, load
+from tunefree_evidence.datasets import offered
 
 COUNTS = {  # training samples of each class
     "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
@@ -18,18 +19,20 @@ COUNTS = {  # training samples of each class
     "cifar10": [5000] * 10,
     "imdb": [12_500] * 2,
 }
-REAL = [name for name, source in sources.SOURCES.items() if source.files]
+REAL = {
+    each.name: each for each in vars(offered).values() if isinstance(each, Source) and each.here
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_real_set(name: str) -> None:
-    if not sources.at_hand(name):
+    source = REAL[name]
+    if source.here is None or not source.here(None):
         pytest.skip(f"{name} is neither in TUNEFREE_DATA nor in the cache nor a system package")
-    source = sources.SOURCES[name]
-    sources.load(name)
+    load(name)
     start = time.perf_counter()
-    data = sources.load(name)
+    data = load(name)
     assert time.perf_counter() - start < 5
     assert (len(data.train), len(data.test), data.classes) == source[2:5]
     assert len(data.names) == source.classes

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.data.samples import Index, starts_of
-
 PAD, UNKNOWN = 0, 1
 SPECIAL = ("<pad>", "<unknown>")
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 Tokens = NDArray[np.int16]
+Index = NDArray[np.int64]
 
 
 def words_of(text: str) -> list[str]:
@@ -45,7 +44,8 @@ def encode(texts: Sequence[list[str]], words: Sequence[str]) -> tuple[Tokens, In
     ids = {word: i for i, word in enumerate(words)}
     lengths = [len(text) for text in texts]
     tokens = (ids.get(word, UNKNOWN) for text in texts for word in text)
-    return np.fromiter(tokens, dtype=np.int16, count=sum(lengths)), starts_of(lengths)
+    starts = np.cumsum([0, *lengths], dtype=np.int64)
+    return np.fromiter(tokens, dtype=np.int16, count=sum(lengths)), starts
 
 
 def pad(tokens: Tokens, starts: Index, length: int) -> Tokens:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tunefree.data.named import fetch
-from tunefree.data.named.fetch import File, LocalFile
-from tunefree.data.named.formats import Arrays
 from tunefree.errors import ConfigError
+from tunefree_evidence.datasets import fetch
+from tunefree_evidence.datasets.fetch import File, LocalFile
+from tunefree_evidence.datasets.formats import Arrays
 
 LAYOUT = "1"  # changing it makes every cache rebuild its arrays
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tunefree.data.named import formats
-from tunefree.data.named.cache import FileSet, Form
-from tunefree.data.named.fetch import File
+from tunefree_evidence.datasets import formats
+from tunefree_evidence.datasets.cache import FileSet, Form
+from tunefree_evidence.datasets.fetch import File
 
 VOCABULARY = 10_000  # words, the two special tokens among them
 

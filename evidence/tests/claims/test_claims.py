@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from tunefree.errors import ConfigError
 from tunefree_evidence.claims import checks, figures, recipes
 from tunefree_evidence.claims.checks import TOP_5, TOP_10, Check, Curve
 from tunefree_evidence.claims.claims import CLAIMS, FIGURES, SENTENCES, STUDIES, choose, study_of
@@ -21,13 +23,11 @@ from tunefree_evidence.claims.sizes import describe
 from tunefree_evidence.claims.studies import complete_figures, draw
 from tunefree_evidence.claims.theory import Measurement
 from tunefree_evidence.claims.verdicts import Verdict, above, below, decide, exact, within
+from tunefree_evidence.cli import main
 from tunefree_evidence.figures import panels as plots
 from tunefree_evidence.figures.panels import Panel
 
-from tunefree.cli import main
-from tunefree.errors import ConfigError
-
-SMOKE = ["reproduce", "--scale", "smoke", "--workers", "1", "--format", "json"]
+SMOKE = ["claims", "--scale", "smoke", "--workers", "1", "--format", "json"]
 T = 10
 FLAT, SPREAD = (0.0, 0.001, -0.001), (0.0, 0.2, -0.2)  # what seeds add to an accuracy
 Made = dict[tuple[str, str], dict[int, Curve]]
@@ -272,19 +272,6 @@ def test_every_claim_can_be_planned_at_every_size(scale: recipes.Scale, tmp_path
     assert plans.configure("late-1", "fedbuff").dispatch == "flush"
 
 
-def test_runs_are_found_again_by_later_versions(tmp_path: Path) -> None:
-    """The names of files that folders of long runs already contain."""
-    plans = Plans(Order([], "paper", tmp_path), union([25, 26, 37]))
-    runs = {key: runs[0].path.name for key, runs in plans.runs({}).items()}
-    assert runs["mnist-skew", "parfrefl"] == "parfrefl-seed0-342be25ccf3e.sqlite"
-    assert runs["mnist-skew", "padamfed"] == "padamfed-seed0-6eb3cdd7c0b2.sqlite"
-    assert runs["late-1", "adamasfl"] == "adamasfl-seed0-869d3cb0f246.sqlite"
-    trials = [run.path.name for run in plans.trials()]
-    assert trials[0] == "fedavg_eta=0.03-seed100-7dd4f062e8d9.sqlite"
-    law, _ = Order([40], "small", tmp_path).laws(40)
-    assert law.name == "theory-40-169325c339f1.json"
-
-
 def test_sizes_are_described_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe("images", "small") == (
         "N = 50, S = 5, K = 5, batch 20, 150 rounds; mnist and fashion-mnist, partition iid and "
@@ -323,7 +310,7 @@ def test_verdicts_replace_those_of_the_same_size_only(tmp_path: Path) -> None:
     assert "- At `smoke` size: 1 runs, 39 not run.\n" in text
     assert "one model up, one down. | runs | does not hold | not run |" in text
     assert "| [24](#claim-24) | ParFreFL sends" in text
-    assert "`tunefree reproduce 24 --scale small`" in text
+    assert "`tunefree-evidence claims 24 --scale small`" in text
     assert text.count("Not run.") == 39
     assert all(gap in text for gap in GAPS)
     assert len(re.findall(r"^### Claim \d+$", text, flags=re.MULTILINE)) == 40
@@ -364,7 +351,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
         save(folder, row_of(Order([claim], "small", folder), claim, decide(parts), [0, 1]))
         panels = [Panel("", {"method": {0.0: [0.1], 1.0: [0.2]}}, "x", "y")]
         plots.save(panels, folder / "pictures" / f"{figure}-small.png")
-        assert main(["reproduce", "evidence", "--out", str(folder), "-o", str(out)]) == 0
+        assert main(["claims", "evidence", "--out", str(folder), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert [row["claim"] for row in read(tmp_path / "evidence")] == [24, 37]
     for figure in ("parfrefl-bits", "adamasfl-rounds"):
@@ -377,7 +364,7 @@ def test_evidence_grows_claim_by_claim(tmp_path: Path) -> None:
     assert f"- `paper`, not run: {describe('late', 'paper')}\n" in text
     assert "## The challenge" not in text
     (tmp_path / "evidence" / "challenge.md").write_text("As *written*.\n\n| a |\n|---|\n")
-    assert main(["reproduce", "evidence", "--out", str(second), "-o", str(out)]) == 0
+    assert main(["claims", "evidence", "--out", str(second), "-o", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     assert "## The challenge\n\nAs *written*.\n\n| a |\n|---|\n\n## The claims\n" in text
 
@@ -389,14 +376,14 @@ def test_the_page_is_written_where_the_docs_are(
     order = Order([24], "small", tmp_path)
     row = row_of(order, 24, decide([exact("size", 1, 1)]), [0])
     save(tmp_path / "found", {key: row[key] for key in row if key != "played"})  # an older row
-    assert main(["reproduce", "evidence", "--out", "found"]) == 0
+    assert main(["claims", "evidence", "--out", "found"]) == 0
     text = Path("docs/evidence.md").read_text(encoding="utf-8")
     assert f"- `small`: {describe('wire', 'small')}\n" in text
     assert [row["claim"] for row in read(Path("docs/evidence"))] == [24]
 
 
 def test_the_published_page_is_what_its_verdicts_give() -> None:
-    docs = Path(__file__).parents[2] / "docs"
+    docs = Path(__file__).parents[3] / "docs"
     links = {name: f"evidence/{path.name}" for name, path in pictures(docs / "evidence").items()}
     text = page(read(docs / "evidence"), links, challenge(docs / "evidence"))
     assert text == (docs / "evidence.md").read_text(encoding="utf-8")
@@ -491,16 +478,16 @@ def test_a_study_that_fails_is_reported_and_the_others_continue(
         (["24", "--out", __file__], f"--out '{__file__}' cannot be written"),
         (["24", "--workers", "-1"], "at least 0"),
         (["37-30"], "claims 37-30: write the smaller number first"),
-        (["list", "24"], "`tunefree reproduce list` stands alone"),
+        (["list", "24"], "`tunefree-evidence claims list` stands alone"),
         (["evidence", "--out", "nowhere", "-o", "nowhere/E.md"], "'nowhere' has no verdicts"),
     ],
 )
 def test_bad_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", *words]) == 2
+    assert main(["claims", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "list", "--format", "json"]) == 0
+    assert main(["claims", "list", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["claim"] for row in rows] == list(range(10, 50))

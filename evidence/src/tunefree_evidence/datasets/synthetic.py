@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from tunefree.core import Generator, Vec, stream
-from tunefree.data.samples import Dataset, Index, Partition, Samples
+from tunefree.data import Dataset, Partition, Samples, stream
 from tunefree.errors import ConfigError
 
 
@@ -62,7 +61,7 @@ def check_options(
 
 
 def scatter(
-    b: np.ndarray, root: np.ndarray, groups: Index, noise: float, rng: Generator
+    b: np.ndarray, root: np.ndarray, groups: np.ndarray, noise: float, rng: np.random.Generator
 ) -> Samples:
     """One sample per entry of `groups`: [its target, the square root of the curvature]."""
     n, dimension = len(groups), b.shape[1]
@@ -71,7 +70,7 @@ def scatter(
     return Samples(torch.from_numpy(x), torch.zeros(n, dimension))
 
 
-def optimum(train: Samples, parts: Partition) -> Vec:
+def optimum(train: Samples, parts: Partition) -> torch.Tensor:
     """The exact minimiser of f = (1/N) Σ f_i on these samples, in double precision.
 
     >>> data = quadratic(dimension=2, clients=3, samples=4, noise=0, heterogeneity=0)
@@ -84,5 +83,5 @@ def optimum(train: Samples, parts: Partition) -> Vec:
     weight = 1 / torch.from_numpy(parts.sizes)[owner].double().unsqueeze(1)
     at = torch.from_numpy(parts.order)
     pull = weight * root[at] ** 2
-    best: Vec = (pull * target[at]).sum(dim=0) / pull.sum(dim=0)
+    best: torch.Tensor = (pull * target[at]).sum(dim=0) / pull.sum(dim=0)
     return best

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.data import files
-from tunefree.data.named import cache, fetch
-from tunefree.data.named.cache import FileSet
-from tunefree.data.named.official import MNIST_NAMES
+from evidence.tests.datasets import files
 from tunefree.errors import ConfigError
+from tunefree_evidence.datasets import cache, fetch
+from tunefree_evidence.datasets.cache import FileSet
+from tunefree_evidence.datasets.official import MNIST_NAMES
 
 REAL_DOWNLOAD = fetch.download
 ARRAYS = files.mnist_like()

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefree.core import stream
-from tunefree.data.named import text
-from tunefree.data.named.fetch import LocalFile, wrong_sum
+from tunefree.data import stream
 from tunefree.errors import ConfigError
+from tunefree_evidence.datasets import text
+from tunefree_evidence.datasets.fetch import LocalFile, wrong_sum
 
 Bytes = NDArray[np.uint8]
 Arrays = dict[str, NDArray[np.generic]]
