@@ -60,6 +60,7 @@ class Training:
 
     def __init__(self, parts: Parts) -> None:
         self._environment, self.objective, self.record, self._evaluate, self._settings = parts
+        self.members = self._environment.members
         self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
@@ -81,7 +82,8 @@ class Training:
 
     def _train(self) -> Generator[Row, None, None]:
         if self.record.path:
-            self.step = last_step(self.record, self.algo, self.objective.theta0)
+            self.members = self._environment.members
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
         if self.record.state == "done":
             return
         self.record.acquire()
@@ -114,7 +116,7 @@ class Training:
             self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
-        history, members = self.history, self._environment.members
+        history = self.history
         steps = self._environment.steps(fleet, self.objective.theta0, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
@@ -126,7 +128,7 @@ class Training:
             seconds = time.perf_counter() - started
             silent = 0 if step.clients or step.t < 0 else silent + 1
             if silent == SILENT_STEPS:
-                raise members.silence(step, silent)
+                raise self.members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             scores = self._evaluate(step.server.theta) if due else {}
@@ -153,7 +155,7 @@ class Training:
         lines = [line for line, _ in self._uncommitted]
         if not lines or self.step is None or fleet is None:
             return
-        if facts := self._environment.members.facts():
+        if facts := self.members.facts():
             self.record.note(**facts)
         own = self._states if self.record.path else {}
         now, before = self.step.server, self._committed
@@ -176,7 +178,7 @@ class Training:
 
     @property
     def algo(self) -> Algorithm:
-        return self._environment.members.algo
+        return self.members.algo
 
     @property
     def theta(self) -> Vec:

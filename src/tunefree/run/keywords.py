@@ -31,7 +31,6 @@ from tunefree.settings import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-FOLLOWING = ("per_round", "local_steps", "local_epochs", "out")  # their defaults follow from others
 NO_SETTINGS = ("evaluate", "loss", "name", "progress")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
@@ -151,7 +150,7 @@ def shows(keywords: type[Any]) -> Callable[[F], F]:
             inspect.Parameter(
                 key,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=usual(key),
+                default=usual(key, hint.__forward_arg__),
                 annotation=hint.__forward_arg__,  # as it is written
             )
             for key, hint in keywords.__annotations__.items()
@@ -171,11 +170,11 @@ def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
             raise not_taken(function.__name__, key, given, known)
 
 
-def usual(key: str) -> object:
-    """The default of a keyword; None where it follows from others."""
-    if key in FOLLOWING or key not in FIELDS:
-        return key == "progress" or None
-    return FIELDS[key].default
+def usual(key: str, hint: str) -> object:
+    """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
+    if "None" in hint and key != "seed":
+        return None
+    return FIELDS[key].default if key in FIELDS else {"progress": True}.get(key, "")
 
 
 def not_taken(
