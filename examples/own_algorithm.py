@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 import tunefree
 from tunefree.core import Exchange, Method, NoState, Oracle, Reply
+from tunefree.methods import FedAvg
 from tunefree.methods.local_sgd import Model, Up
 
 
@@ -43,8 +44,8 @@ def main(rounds: int = 60) -> list[tunefree.Run]:
     clients = [(x[i:1500:20].float() / 16, y[i:1500:20]) for i in range(20)]
     clients[:3] = [(255 * (1 - pixels), labels) for pixels, labels in clients[:3]]
     task = torch.nn.Linear(64, 10), clients, (x[1500:].float() / 16, y[1500:])
-    both = "fedavg", MedianAvg
-    runs = [tunefree.train(*task, algorithm=each, eta=0.1, rounds=rounds) for each in both]
+    both = FedAvg(eta=0.1), MedianAvg(eta=0.1)
+    runs = [tunefree.train(*task, algorithm=each, rounds=rounds) for each in both]
     print(*runs, sep="\n")
     return runs
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tunefree
+from tunefree import search
 from tunefree.methods.registry import REGISTRY
 
 NAMES = [
@@ -36,6 +38,7 @@ NAMES = [
     "norm",
     "partition",
     "resume",
+    "search",
     "spread",
     "testing",
     "train",
@@ -49,7 +52,7 @@ KIT = [
     *("Cost", "Problem", "Trace", "agree", "check_algorithm", "cost", "quadratic", "simulate"),
 ]
 PROTOCOLS = ("Method", "Oracle")  # a method's arguments are of its own
-WITHOUT = ("OPEN", "__version__", "methods", "partition", "testing")
+WITHOUT = ("OPEN", "__version__", "methods", "partition", "search", "testing")
 DOCUMENTED = {
     **{name: getattr(tunefree, name) for name in NAMES if name not in WITHOUT},
     **{f"testing.{name}": getattr(tunefree.testing, name) for name in KIT},
@@ -92,7 +95,8 @@ def test_it_says_what_its_arguments_are(name: str) -> None:
     doc = inspect.getdoc(DOCUMENTED[name]) or ""
     section = re.split(r"\n(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
     told = re.findall(r"^    (\w+): \S", section, flags=re.MULTILINE)
-    elsewhere = arguments(tunefree.train) if "keyword arguments of `train`" in doc else []
+    named = re.search(r"keyword arguments of `(train|resume)`", doc)
+    elsewhere = arguments(getattr(tunefree, named[1])) if named else []
     taken = arguments(DOCUMENTED[name])
     assert sorted({*told, *elsewhere} & {*taken}) == sorted(taken)
     assert set(told) <= set(taken)
@@ -105,3 +109,14 @@ def test_every_part_of_a_protocol_says_what_it_is(name: str) -> None:
     parts = {n: v for n, v in parts.items() if n not in told}
     assert len(parts) >= 5
     assert [n for n, part in parts.items() if not inspect.getdoc(part)] == []
+
+
+SEARCH = Path(__file__).parents[1] / "docs" / "api" / "search.md"
+KINDS = {"Grid", "Point", "Role", "Settings", "Value"}  # types, which the functions explain
+
+
+def test_every_name_of_search_is_documented() -> None:
+    shown = re.search(r"members: \[(.*)\]", SEARCH.read_text(encoding="utf-8"))
+    assert shown is not None
+    assert sorted(shown[1].split(", ")) == sorted({*search.__all__} - KINDS)
+    assert [name for name in {*search.__all__} - KINDS if not getattr(search, name).__doc__] == []

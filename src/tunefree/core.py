@@ -111,6 +111,9 @@ class Reply(NamedTuple):
     up: Message
 
 
+Replies: TypeAlias = Sequence[Reply]
+
+
 class Exchange(NamedTuple):
     """One trip over the wire: the server sends, clients work and reply, the server aggregates.
 
@@ -132,7 +135,7 @@ class Exchange(NamedTuple):
     Up: type[Message]
     down: Callable[[Server], Message]
     work: Callable[[Client, Message, Oracle], tuple[Client, Message]]
-    up: Callable[[Server, Sequence[Reply]], Server]
+    up: Callable[[Server, Replies], Server]
 
 
 @dataclass(frozen=True)
@@ -463,7 +466,7 @@ def gradient_opening(
         c_i = F.mean_grad(down.theta, sys.K)
         return client(c_i), OpeningUp(c_i)
 
-    def up(s: Server, replies: Sequence[Reply]) -> Server:
+    def up(s: Server, replies: Replies) -> Server:
         return server(s, len(replies) / sys.N * mean(r.up.grad for r in replies))
 
     return Exchange(OpeningDown, OpeningUp, lambda s: OpeningDown(s.theta), work, up)

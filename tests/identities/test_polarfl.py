@@ -17,6 +17,7 @@ from tests.durability.test_bad_replies import lossy
 from tests.identities.by_hand import CastOracle, Moment, by_hand
 from tests.problem import simulate, simulate_buffered
 from tests.twins.test_polarfl_twin import WIDE, problem_of
+from tunefree import search
 from tunefree.core import Algorithm, Oracle, Reply, System, Vec, bind, mean
 from tunefree.fleet.job import Job
 from tunefree.geometry import distance, split, units
@@ -470,6 +471,6 @@ def test_threads_do_not_change_a_bit() -> None:
 @pytest.mark.slow
 def test_a_run_that_goes_on_long_after_all_is_learned_loses_nothing(tmp_path: Any) -> None:
     """Digits are learned by round 200; normalised noise must not lead the model away again."""
-    settings = {"data": "digits", "eval_every": 100, "seeds": [0], "out": tmp_path / "long"}
-    (found,) = tunefree.compare(["polarfl"], rounds=1000, **settings)
+    shared = search.settings(data="digits", eval_every=100, rounds=1000)
+    (found,) = search.compare(["polarfl"], shared, [0], tmp_path / "long")
     assert (found.accuracy or 0) > 0.99

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,22 +17,19 @@ from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
-from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import States, Stored
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, task_of
-from tunefree.record import Record
+from tunefree.record import Facts, Record
 from tunefree.record.provenance import describe, identify
 from tunefree.record.summary import own_measures
-from tunefree.run.engine import Parts, open_record
+from tunefree.run.engine import Parts
 from tunefree.run.evaluate import Evaluator, Measure
-from tunefree.schedule.clock import Clock
-from tunefree.schedule.membership import Everybody, probabilities
-from tunefree.schedule.simulate import check, virtual_clock
-from tunefree.settings import FleetName, Settings, restored
+from tunefree.schedule.membership import Everybody
+from tunefree.schedule.simulate import Simulation, check
+from tunefree.settings import Settings, restored
 
 
 class Functions(NamedTuple):
@@ -44,24 +41,6 @@ class Functions(NamedTuple):
 
 
 NO_FUNCTIONS = Functions()
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A simulated environment: all clients are in this process and its workers."""
-
-    members: Everybody
-    clients: DataClients
-    fleet: FleetName
-    settings: Settings
-
-    def start(self, stored: Stored) -> Fleet:
-        algo = self.members.algo
-        states = States(algo.client(self.clients.objective.theta0), stored)
-        return choice.start(self.fleet, algo, self.clients, self.settings.workers, states)
-
-    def clock(self, fleet: Fleet) -> Clock:
-        return virtual_clock(self.members, self.settings.scheduling, fleet)
 
 
 def of_settings(
@@ -129,7 +108,7 @@ def of_file(
         )
     if not facts.algorithm and functions.algorithm is None:
         raise ConfigError(
-            f"the algorithm of '{path}' was a function, which is not stored in it; give it "
+            f"the algorithm of '{path}' was your own, which is not stored in it; give it "
             "again: tunefree.resume(path, model, clients, algorithm=...)"
         )
     federation = federation_from(clients, test)
@@ -155,10 +134,10 @@ def assemble(
     resume.
     """
     sizes, make = federation.parts.sizes, functions.algorithm
-    odds = probabilities(settings.sampling, sizes.tolist())
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
+    members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
     objective.check(federation.train)
 
     shared = None
@@ -188,9 +167,52 @@ def assemble(
         **facts,
     )
     record = open_record(Path(settings.out) if settings.out else None, said, algo.sys.T, shared)
-    members = Everybody(algo, settings.seed, odds)
-    environment = Simulation(members, clients, fleet, settings)
+    environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
     return Parts(environment, objective, record, evaluator, settings)
+
+
+def open_record(
+    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
+) -> Record:
+    """A new run file, or an existing one after checking that this run can resume it.
+
+    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
+    """
+    if path is None or earlier is None:
+        return Record.create(path, replace(facts, state="running"))
+    before = check_resumable(path, T, earlier)
+    if before.system.get("T", T) == T:
+        return Record.resume(path)
+    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
+
+
+def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
+    """The facts of a run file, after checking that this run can resume it up to T rounds."""
+    with closing(Record.open(path)) as reader:
+        before, state, last = reader.facts(), reader.state, reader.last()
+    if state == "diverged":
+        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
+    if not before.identity:
+        raise ConfigError(
+            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
+            "resume; it can still be read: start a new run"
+        )
+    for what, value in earlier.items():
+        if (old := before.identity.get(what, value)) != value:  # older files store less
+            seed = " (torch.manual_seed before making it gives the same weights)"
+            raise ConfigError(
+                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
+                f"what it was started with{seed * (what == 'first model')}"
+            )
+    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
+    if planned != T and done >= T:
+        raise ConfigError(
+            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
+            f"give more than {done}",
+            setting="rounds",
+            value=T,
+        )
+    return before
 
 
 def note_lost_measures(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -28,10 +27,10 @@ from tunefree.settings import (
     ScheduleName,
     Settings,
     Weighting,
+    load,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-FOLLOWING = ("per_round", "local_steps", "local_epochs", "out")  # their defaults follow from others
 NO_SETTINGS = ("evaluate", "loss", "name", "progress")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
@@ -100,6 +99,12 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
+    """The settings of a user's own model and so many clients, with these keywords."""
+    method = spelled(given.get("algorithm", Settings.algorithm)) or {"algorithm": ""}
+    return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})
+
+
 def spelled(algorithm: str | Maker) -> dict[str, object]:
     """The settings that name a method and its options; empty for a user's own method.
 
@@ -135,40 +140,41 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, torch.device | Path) else value
 
 
-def takes(keywords: type[Any]) -> Callable[[F], F]:
-    """Let a function show these keywords and their defaults in its signature, and refuse others."""
-    hints = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+def shows(keywords: type[Any]) -> Callable[[F], F]:
+    """Let `help` and notebooks see these keywords and their defaults in a function's signature."""
 
     def decorated(function: F) -> F:
-        name = function.__qualname__.removesuffix(".__init__").split(".")[-1]
         own = inspect.signature(function).parameters.values()
-        shown = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        known = [*hints, *(each.name for each in shown)]
-
-        @wraps(function)
-        def checked(*given: Any, **named: Any) -> Any:
-            for key in named:
-                if key not in known:
-                    raise not_taken(name, key, named, known)
-            return function(*given, **named)
-
-        shown += [
+        kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown = [
             inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=usual(key), annotation=hint
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=usual(key, hint.__forward_arg__),
+                annotation=hint.__forward_arg__,  # as it is written
             )
-            for key, hint in hints.items()
+            for key, hint in keywords.__annotations__.items()
         ]
-        checked.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        return cast("F", checked)
+        signature = inspect.Signature([*kept, *shown])
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
 
     return decorated
 
 
-def usual(key: str) -> object:
-    """The default of a keyword; None where it follows from others."""
-    if key in FOLLOWING or key not in FIELDS:
-        return key == "progress" or None
-    return FIELDS[key].default
+def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse keywords that are not in the signature of the function."""
+    known = list(inspect.signature(function).parameters)
+    for key in given:
+        if key not in known:
+            raise not_taken(function.__name__, key, given, known)
+
+
+def usual(key: str, hint: str) -> object:
+    """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
+    if "None" in hint and key != "seed":
+        return None
+    return FIELDS[key].default if key in FIELDS else {"progress": True}.get(key, "")
 
 
 def not_taken(
@@ -176,12 +182,12 @@ def not_taken(
 ) -> ConfigError:
     """The error for a keyword that a function does not take, with where it belongs."""
     has_none, value = f"{function} has no argument {key!r}", given[key]
-    if key in Schedule.__dataclass_fields__:
+    if key in Schedule.__dataclass_fields__ and "schedule" in known:
         where = f"schedule=tunefree.Schedule({key}={value!r})"
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
     if function == "compare" and key in ("data", "partition", "data_dir"):
         return by_name(function, key, value)
-    if function not in ("train", "Run") or (key not in OPTIONS and key not in ELSEWHERE):
+    if function != "train" or (key not in OPTIONS and key not in ELSEWHERE):
         return no_argument(function, key, known)
     algorithm, option = given.get("algorithm", Settings.algorithm), key
     named = REGISTRY.get(algorithm, FedAvg) if isinstance(algorithm, str) else algorithm
