@@ -10,9 +10,10 @@ from docs.making import links, pages, pictures
 from tunefree.cli import parser
 from tunefree.methods.registry import REGISTRY
 from tunefree.settings import FIELDS, TABLES
+from tunefree_evidence.cli import parser as evidence_parser
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = [*pages.commands(), *pages.commands(pages.evidence_parser(), "tunefree-evidence")]
+COMMANDS = [*pages.commands(), *pages.commands(evidence_parser(), "tunefree-evidence")]
 
 
 def test_every_command_and_verb_is_found() -> None:
