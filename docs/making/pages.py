@@ -13,6 +13,7 @@ from tunefree.cli import parser
 from tunefree.cli.flags import names_of as names_of_flags
 from tunefree.settings import FIELDS, TABLES, Deployment
 from tunefree.testing.cost import Entry, catalog
+from tunefree_evidence.cli import parser as evidence_parser
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,7 +154,7 @@ def command_line() -> str:
         "2 bad usage, 130 interrupted. Flags cannot be abbreviated. `tunefree COMMAND --help` "
         "prints the same.",
     ]
-    for words, about, command in commands():
+    for words, about, command in (*commands(), *commands(evidence_parser(), "tunefree-evidence")):
         lines += ["", f"## {words}", "", f"{about[:1].upper()}{about[1:].rstrip('.')}.", ""]
         lines += ["```", usage(words, command), "```", ""]
         rows = [(f"`{called(a)}`", meaning(a)) for a in arguments(command)]

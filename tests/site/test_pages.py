@@ -10,15 +10,17 @@ from docs.making import links, pages, pictures
 from tunefree.cli import parser
 from tunefree.methods.registry import REGISTRY
 from tunefree.settings import FIELDS, TABLES
+from tunefree_evidence.cli import parser as evidence_parser
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = list(pages.commands())
+COMMANDS = [*pages.commands(), *pages.commands(evidence_parser(), "tunefree-evidence")]
 
 
 def test_every_command_and_verb_is_found() -> None:
     words = [each[0] for each in COMMANDS]
-    for name in ("run", "compare", "export", "flower node", "flower status", "bench"):
+    for name in ("run", "compare", "export", "flower node", "flower status"):
         assert f"tunefree {name}" in words
+    assert {f"tunefree-evidence {name}" for name in ("challenge", "claims", "bench")} <= {*words}
     assert len(words) == len(set(words)) > 20
 
 
@@ -70,7 +72,7 @@ def test_every_method_stands_once_in_the_overview_with_its_cost() -> None:
         ("flower.md", "../deploy", "deploy.md"),
         ("how-it-works.md", "../cards/polarfl.md#why", "methods/polarfl.md#why"),
         ("methods/polarfl.md", "../docs/unequal-clients.md", "../unequal-clients.md"),
-        ("benchmarks.md", "../docs/flower.md#measured", "flower.md#measured"),
+        ("benchmarks.md", "../../docs/flower.md#measured", "flower.md#measured"),
         ("benchmarks.md", "bench-A.png", "benchmarks/bench-A.png"),
         ("api/training.md", "../python.md", "../python.md"),
         ("python.md", "https://example.org", "https://example.org"),
