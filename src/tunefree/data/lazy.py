@@ -44,6 +44,7 @@ class Items:
 
     data: Any  # __len__, and __getitem__ that gives (x, y) or a dict with a label
     who: str  # whose data it is, for error messages
+    takes: tuple[str, ...] = ()  # the inputs that the model's forward names, if known
 
     def __len__(self) -> int:
         return len(self.data)
@@ -64,7 +65,7 @@ class Items:
                 f"{self.who}, sample {i} cannot be read: its data set failed with "
                 f"{failure_of(error)}"
             ) from error
-        return item_parts(item, i, self.who)
+        return item_parts(item, i, self.who, self.takes)
 
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
         """A training batch, checked for non-finite numbers, as data in memory is in advance."""

@@ -195,6 +195,7 @@ class Federation:
     test: Samples | None
     classes: int | None  # None: not a classification task
     name: str = "your data"
+    unused: tuple[str, ...] = ()  # columns that are neither input nor target
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -19,6 +19,7 @@ from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, 
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.models import seeded
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
@@ -57,12 +58,16 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self._load_data(self._context)])
+        return federation_from([self._load_data(self._context)], takes=inputs_of(self._module))
+
+    @cached_property
+    def _module(self) -> nn.Module:
+        return seeded(self._build_model, self.settings.seed)
 
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        module = seeded(self._build_model, self.settings.seed)
+        module = self._module
         task = task_of(module, self.data.train, self._loss)
         data = task.of(self.data)
         objective = Objective(module, task.loss, "cpu", self.settings.kernels)

@@ -61,6 +61,14 @@ def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:
     return loss
 
 
+def inputs_of(module: nn.Module) -> tuple[str, ...]:
+    """The inputs that the module's forward names, without the labels that some take."""
+    check_module(module)
+    named = inspect.signature(module.forward).parameters.values()
+    either = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in named if p.kind in either and p.name != "labels")
+
+
 def takes_labels(module: nn.Module) -> bool:
     """Whether the module can take the targets, as Hugging Face's do."""
     return "labels" in inspect.signature(module.forward).parameters
@@ -96,7 +104,11 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
     weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
     if len(floats) == len(weights) == 1 and floats != weights:
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
-    if tensors and not floats and "type" in reason:
+    if isinstance(error, TypeError) and "positional argument" in reason:
+        sentence += "; several inputs are a tuple, ((a, b), y), or a dict by name"
+    if any(tensor.is_complex() for tensor in tensors.values()):
+        sentence += "; give real numbers, torch.view_as_real(x)"
+    elif tensors and not floats and "type" in reason:
         pixels = any(tensor.dtype == torch.uint8 for tensor in tensors.values())
         sentence += f"; give floats, {'x.float() / 255' if pixels else 'x.float()'}"
     return sentence
@@ -116,7 +128,24 @@ def check_module(module: object) -> None:
             if name
             else f"model is of type {type(module).__name__}; give a torch.nn.Module"
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ConfigError(
+            "the model is compiled by TorchScript, so its layers cannot be read; give the module "
+            "as it was before torch.jit.script or torch.jit.trace"
+        )
+    for name, layer in module.named_modules():
+        if getattr(layer, "sparse", False) is True:
+            raise ConfigError(
+                f"layer {name!r} has sparse gradients, and those sent are dense; make it with "
+                "sparse=False"
+            )
     for name, p in module.named_parameters():
+        if p.is_complex():
+            raise ConfigError(
+                f"the model's parameter {name!r} is complex, and vectors of real numbers are sent; "
+                "store it as real numbers, torch.view_as_real(p), and use torch.view_as_complex in "
+                "forward"
+            )
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise ConfigError(
                 f"the model's parameter {name!r} has no shape yet, as its layer is lazy; "

@@ -182,6 +182,11 @@ class Objective:
 
     def check(self, samples: Samples) -> None:
         """Try a few samples: shapes fit, the loss is one number, no buffer changes."""
+        if not torch.is_grad_enabled():
+            raise ConfigError(
+                "training was started inside torch.no_grad() or torch.inference_mode(), where "
+                "there are no gradients; call it outside"
+            )
         x, y = samples.batch(slice(0, 2))
         self._set_training(True)
         plain = Objective(self.module, self.loss, self.device, "plain")
@@ -234,7 +239,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_loss_shape(loss: torch.Tensor) -> None:
+def check_loss_shape(loss: object) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise ConfigError(
+            f"the loss returned a {type(loss).__name__}, not a tensor; it must be one number that "
+            "gradients can be taken of: return the tensor alone, without .item()"
+        )
     if loss.numel() != 1:
         raise ConfigError(
             f"the loss has shape {tuple(loss.shape)}; it must be one number, the batch mean: "

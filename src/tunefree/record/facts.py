@@ -58,6 +58,7 @@ class Facts:
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
+    unused: Sequence[str] = field(default_factory=list)  # columns: neither input nor target
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed

@@ -26,10 +26,11 @@ from tunefree.fleet import choice
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, task_of
 from tunefree.record import Facts, Record, Row
-from tunefree.record.provenance import describe, identify
+from tunefree.record.provenance import check_frozen, describe, identify
 from tunefree.record.summary import own_measures
 from tunefree.run import arguments, evaluate
 from tunefree.run.engine import Training, open_record
@@ -116,7 +117,7 @@ class Run(Training):
         **options: object,
     ) -> None:
         arguments.check_options(options, algorithm, inspect.signature(Run).parameters)
-        federation = federation_from(clients, test)
+        federation = federation_from(clients, test, takes=inputs_of(model))
         given: dict[str, object] = {
             "clients": len(federation),
             "data": "",
@@ -288,7 +289,7 @@ class Run(Training):
             )
         earlier = with_fleet(restored(facts.settings), path, fleet, workers)
         settings = earlier if rounds is None else replace(earlier, rounds=rounds)
-        federation = federation_from(clients, test)
+        federation = federation_from(clients, test, takes=inputs_of(model))
         if len(federation) != settings.clients:
             raise ConfigError(
                 f"'{path}' was started with {settings.clients} clients, and now there are "
@@ -408,6 +409,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
             f"tensors of shapes {here}, and the run {len(theta)} in {there or 'some'}; give the "
             "model that was trained"
         )
+    check_frozen(facts, objective, path)
     return objective.module_at(theta.to(objective.theta0))
 
 

@@ -43,6 +43,8 @@ def introduction(run: Training) -> str:
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if facts.unused:
+        lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)

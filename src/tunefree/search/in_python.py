@@ -18,9 +18,10 @@ from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError, no_argument
 from tunefree.models import seeded
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss
-from tunefree.record.provenance import fingerprint, identify_data
+from tunefree.record.provenance import fingerprint, identify_data, numbers_of
 from tunefree.run import arguments
 from tunefree.run.assemble import MakeAlgorithm, own_data
 from tunefree.run.evaluate import Measure
@@ -66,7 +67,7 @@ class Task(NamedTuple):
     def mark(self, seed: int) -> str:
         """Identifies this model and these data."""
         first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
-        return repr((sorted(identify_data(self.federation).items()), first, text_of(self.loss)))
+        return repr((sorted(identify_data(self.federation).items()), first, numbers_of(self.loss)))
 
 
 def compare(
@@ -142,7 +143,9 @@ def compare(
             "compare needs a model and clients, or the name of a data set; give "
             "compare(methods, model, clients) or compare(methods, data='digits')"
         )
-    task = Task(model, federation_from(clients, test), loss, evaluate)
+    module = model if isinstance(model, nn.Module) else seeded(model, 0)
+    federation = federation_from(clients, test, takes=inputs_of(module))
+    task = Task(model, federation, loss, evaluate)
     own = {"clients": len(task.federation), "partition": ""}
     base = load(None, arguments.named({**given, **own}, schedule))
     folder = folder_of(out, chosen, seeds, base, *map(task.mark, seeds))
