@@ -11,7 +11,14 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from tunefree.data import frames
-from tunefree.data.lazy import Items, LazySamples, joined, seeded_randomness, size_of
+from tunefree.data.lazy import (
+    Items,
+    LazySamples,
+    generators,
+    joined,
+    seeded_randomness,
+    size_of,
+)
 from tunefree.data.samples import (
     Federation,
     Images,
@@ -156,6 +163,7 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
     columns: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     pictures = False
+    x: Inputs
     if isinstance(data, DataLoader):
         raise ConfigError(f"{who} is a DataLoader, which already makes batches; give its .dataset")
     if isinstance(data, Samples):
@@ -175,7 +183,9 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
         x, y = (tensor[at] for tensor in tensors)
     elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise ConfigError(f"{who} is of type {type(data).__name__}; {what_to_give(data)}")
-    elif (names := column_names(data)) and (chosen := columns_to_read(data, names, who, takes, room)):
+    elif (names := column_names(data)) and (
+        chosen := columns_to_read(data, names, who, takes, room)
+    ):
         if chosen.by_name:
             x = {name: stack(data[name], f"{who}, column {name!r}")[0] for name in chosen.inputs}
         else:
@@ -215,8 +225,12 @@ def read_items(items: Items, room: int) -> Pair:
     if random or (not listed and n * size_of(x) > room):
         return Pair(x, items.labels(), pictures, items=items, random=random, unused=unused)
     with seeded_randomness(0):
-        x, y, pictures = items.read(range(n))
-    return Pair(x, y, pictures, unused=unused)
+        before = generators()
+        everything, y, pictures = items.read(range(n))
+        drew = not listed and generators() != before
+    if drew and items.differ_from((*tensors_of(everything).values(), y)):
+        return Pair(x, y, pictures, items=items, random=True, unused=unused)
+    return Pair(everything, y, pictures, unused=unused)
 
 
 def columns_to_read(

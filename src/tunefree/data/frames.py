@@ -39,8 +39,8 @@ def frame_pair(
     """Features, targets and the features' names of a frame that has columns of targets."""
     names = [str(name) for name in frame.columns]
     if target:
-        several = not isinstance(target, str)
-        return with_targets(frame, who, list(target) if several else [target], several)
+        single = isinstance(target, str)
+        return with_targets(frame, who, [str(target)] if single else list(target), not single)
     found = [name for name in names if name in LABELS]
     if len(found) > 1:
         raise ConfigError(

@@ -20,7 +20,7 @@ from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, ten
 from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
 from tunefree.errors import ConfigError, failure_of
 
-TRIED = 32  # samples read twice to see whether they are random
+TRIED = 32  # samples read several times to see whether they are random
 
 
 @contextmanager
@@ -36,6 +36,13 @@ def seeded_randomness(seed: int) -> Iterator[None]:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
         torch.set_rng_state(cpu)
+
+
+def generators() -> tuple[object, ...]:
+    """The state of the generators that a data set may draw from."""
+    numpy = np.random.get_state()  # noqa: NPY002
+    place = [each.tobytes() if isinstance(each, np.ndarray) else each for each in numpy]
+    return random.getstate(), place, torch.get_rng_state().numpy().tobytes()
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Items:
 
     def is_random(self) -> bool:
         """Whether a sample differs from one reading to the next, depending on random numbers."""
-        tried = range(min(TRIED, len(self)))
+        tried = self.tried()
         first, other, again = (self._at_seed(seed, tried) for seed in (0, 1, 0))
         if not equal(first, again):
             raise ConfigError(
@@ -92,6 +99,15 @@ class Items:
             )
         return not equal(first, other)
 
+    def differ_from(self, values: Sequence[torch.Tensor]) -> bool:
+        """Whether all samples read with other random numbers are not these."""
+        return not equal(values, self._at_seed(1, range(len(self))))
+
+    def tried(self) -> list[int]:
+        """Some samples from the whole data set, which may be sorted by class."""
+        places = np.linspace(0, len(self) - 1, min(TRIED, len(self)))
+        return [int(place) for place in places]
+
     def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
         with seeded_randomness(seed):
             x, y, _ = self.read(index)
@@ -100,11 +116,11 @@ class Items:
     def labels(self) -> torch.Tensor:
         """All targets: those that the data set lists, if its items agree, or read one by one."""
         listed = listed_labels(self.data)
-        tried = range(min(TRIED, len(self)))
+        tried = self.tried()
         if listed is not None and len(listed) == len(self):
             y = tensor_of(listed, self.who)
             y = y if y.is_floating_point() else y.long()
-            if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
+            if equal((self._at_seed(0, tried)[-1],), (y[tried],)):
                 return y
         with seeded_randomness(0):
             targets = [self._parts(i)[1] for i in range(len(self))]

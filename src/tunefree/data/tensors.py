@@ -105,15 +105,15 @@ def columns_of(row: Mapping[str, Any], who: str, takes: Sequence[str] = ()) -> C
             f"{', '.join(INPUTS)}"
         )
     unused = [name for name in others if name not in inputs]
-    for name in unused:
-        if isinstance(row[name], bool | int | float | torch.Tensor | np.ndarray | np.number):
-            if name not in COUNTERS:
-                named = f" (forward takes {', '.join(takes)})" if takes else ""
-                raise ConfigError(
-                    f"{who} has a column {name!r} beside the target {found[0]!r} and "
-                    f"{' and '.join(map(repr, inputs))}, and the model takes no input of that "
-                    f"name{named}; remove the column, or let forward take it"
-                )
+    kinds = (bool, int, float, torch.Tensor, np.ndarray, np.number)
+    lost = [name for name in unused if isinstance(row[name], kinds) and name not in COUNTERS]
+    if lost:
+        named = f" (its forward takes {', '.join(takes)})" if takes else ""
+        raise ConfigError(
+            f"{who} has the column {lost[0]!r} beside the target {found[0]!r} and the input "
+            f"{' and '.join(map(repr, inputs))}, and the model takes no input of that name{named}; "
+            "remove the column, or let forward take it"
+        )
     by_name = len(inputs) > 1 or (inputs[0] in takes and inputs[0] != takes[0])
     return Columns(tuple(inputs), found[0], by_name, tuple(unused))
 

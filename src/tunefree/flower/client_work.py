@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import cached_property, lru_cache
 from typing import Any
 
+import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
 from tunefree.core import Algorithm, OpeningDown, stream
@@ -61,7 +62,7 @@ class ClientSide:
         return federation_from([self._load_data(self._context)], takes=inputs_of(self._module))
 
     @cached_property
-    def _module(self) -> nn.Module:
+    def _module(self) -> torch.nn.Module:
         return seeded(self._build_model, self.settings.seed)
 
     @cached_property

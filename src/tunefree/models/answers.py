@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -48,6 +48,28 @@ def outputs_of(answer: Answer) -> torch.Tensor:
 
 def listed(answer: Answer) -> list[object]:
     return list(answer) if isinstance(answer, tuple | list) else []
+
+
+def together(answers: Sequence[Answer]) -> Answer:
+    """The answers to several batches as the answer to one."""
+    first = answers[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat([a if a.dim() == first.dim() else a.unsqueeze(0) for a in answers])
+    if isinstance(first, Mapping):
+        joined = {name: together([answer[name] for answer in answers]) for name in first}
+        return joined if type(first) is dict else type(first)(**joined)
+    if isinstance(first, tuple | list):
+        parts = [together(part) for part in zip(*answers, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    raise TypeError(f"a {type(first).__name__} is not made of tensors")
+
+
+def tensors_in(answer: Answer) -> list[torch.Tensor]:
+    """All tensors in an answer."""
+    if isinstance(answer, torch.Tensor):
+        return [answer]
+    parts = answer.values() if isinstance(answer, Mapping) else listed(answer)
+    return [tensor for part in parts for tensor in tensors_in(part)]
 
 
 def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:

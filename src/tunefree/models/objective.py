@@ -22,9 +22,10 @@ from tunefree.models.answers import (
     loss_of_model,
     outputs_of,
     takes_labels,
+    tensors_in,
 )
 from tunefree.models.kernels import Chain, chain_of
-from tunefree.models.targets import HALVES, Loss
+from tunefree.models.targets import HALVES, Loss, OnOutputs
 from tunefree.settings import Kernels
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
@@ -164,10 +165,11 @@ class Objective:
 
     def outputs(self, theta: Vec, x: Inputs) -> torch.Tensor:
         """The module's outputs in evaluation mode."""
-        return outputs_of(self._evaluated(theta, x))
+        return outputs_of(self.answer(theta, x))
 
     @torch.no_grad()
-    def _evaluated(self, theta: Vec, x: Inputs, y: torch.Tensor | None = None) -> Answer:
+    def answer(self, theta: Vec, x: Inputs, y: torch.Tensor | None = None) -> Answer:
+        """The module's answer in evaluation mode; a model with its own loss gets the targets."""
         if self._chain is not None:
             return self._chain.outputs(theta, x)
         self._place(theta)
@@ -177,8 +179,28 @@ class Objective:
     @torch.no_grad()
     def score(self, theta: Vec, x: Inputs, y: torch.Tensor) -> tuple[Answer, torch.Tensor]:
         """The module's answer in evaluation mode, and its loss."""
-        answer = self._evaluated(theta, x, y.to(self.device))
+        answer = self.answer(theta, x, y.to(self.device))
         return answer, self.loss(answer, y.to(self.device))
+
+    def _refuse_lost_outputs(self, x: Inputs, y: torch.Tensor) -> None:
+        """Refuse parameters that the loss leaves out, as it gets only one of several outputs."""
+        answer = self._answer(x)
+        grads = torch.autograd.grad(
+            self.loss(answer, y), self._parameters, allow_unused=True, retain_graph=True
+        )
+        left = [p for p, grad in zip(self._parameters, grads, strict=True) if grad is None]
+        others = [t.sum() for t in tensors_in(answer) if t.requires_grad]
+        if not left or not others:
+            return
+        reached = torch.autograd.grad(torch.stack(others).sum(), left, allow_unused=True)
+        lost = [id(p) for p, grad in zip(left, reached, strict=True) if grad is not None]
+        names = [name for name, p in self.module.named_parameters() if id(p) in lost]
+        if names:
+            raise ConfigError(
+                f"the model returns {len(others)} outputs and the loss gets only one, so that "
+                f"{names[0]!r} would not be trained; pass a loss that takes all of them and adds "
+                "up their losses, loss=lambda outputs, y: ..."
+            )
 
     def check(self, samples: Samples) -> None:
         """Try a few samples: shapes fit, the loss is one number, no buffer changes."""
@@ -212,6 +234,8 @@ class Objective:
                     "batch may be; use GroupNorm, not batch norm, and squeeze(1), not squeeze()"
                 ) from error
         check_loss_shape(first)
+        if isinstance(self.loss, OnOutputs):
+            plain._refuse_lost_outputs(x, y)
         for name, buffer in plain.module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise ConfigError(

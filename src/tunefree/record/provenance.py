@@ -95,7 +95,9 @@ def numbers_of(value: object, depth: int = 4) -> str:
         parts = dict(value) if isinstance(value, dict) else dict(enumerate(value))
     else:  # an object
         parts = dict(getattr(value, "__dict__", {}))
-    named = [f"{name}={numbers_of(parts[name], depth - 1)}" for name in sorted(parts, key=str) if depth]
+    named = [
+        f"{name}={numbers_of(parts[name], depth - 1)}" for name in sorted(parts, key=str) if depth
+    ]
     return f"{getattr(value, '__name__', type(value).__name__)}({', '.join(named)})"
 
 
