@@ -19,6 +19,7 @@ from tunefree.errors import ConfigError
 from tunefree.models import weights
 from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
+from tunefree.models.scaling import Standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import Facts, Record
 from tunefree.record.provenance import fingerprint
@@ -170,4 +171,6 @@ def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
             setting="model",
             value=facts.model,
         )
-    return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}
+    module = objective.module
+    module = Standardised(module, facts.scaling) if facts.scaling else module
+    return {name: each.cpu().numpy() for name, each in module.state_dict().items()}

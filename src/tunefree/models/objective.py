@@ -112,6 +112,12 @@ class Objective:
             p.data = p.data.clone(memory_format=torch.contiguous_format)
         return module
 
+    @property
+    def reported(self) -> Loss:
+        """The loss in the units of the targets as they were given."""
+        given: Loss = getattr(self.loss, "given", self.loss)
+        return given
+
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another format."""
         for p, part, shape in zip(

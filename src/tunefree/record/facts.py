@@ -54,6 +54,7 @@ class Facts:
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
     tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state
+    scaling: Mapping[str, Any] = field(default_factory=dict)  # means and deviations by name
     kernels: str = ""
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

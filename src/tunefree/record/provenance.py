@@ -171,6 +171,7 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         system=algo.sys._asdict(),
         parameters=objective.d,
         tensors=tensors_of(objective),
+        scaling=getattr(objective.module, "scaling", {}),
         kernels=objective.kernels,
         versions=versions(),
         unused=[] if federation is None else list(federation.unused),

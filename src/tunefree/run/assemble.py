@@ -28,6 +28,7 @@ from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
+from tunefree.models.scaling import Standardised, note_scale, standardised
 from tunefree.models.targets import Loss, task_of
 from tunefree.record import Facts, Record, Row
 from tunefree.record.provenance import check_frozen, describe, identify
@@ -62,6 +63,7 @@ class Run(Training):
         sampling: "uniform"; "examples" samples clients with more data more often; or a sequence
             with a weight for each client.
         batch_size: Samples per mini-batch.
+        standardise: Whether inputs and real targets are scaled to mean 0 and deviation 1.
         seed: The same seed gives the same bits; None draws one, which the run stores.
         eval_every: Rounds between evaluations.
         evaluate: A function of the model that returns further scores as a dict of numbers.
@@ -100,6 +102,7 @@ class Run(Training):
         local_epochs: int | None = None,
         sampling: Sampling | Sequence[float] = Settings.sampling,
         batch_size: int = Settings.batch_size,
+        standardise: bool = Settings.standardise,
         seed: int | None = Settings.seed,
         eval_every: int = Settings.eval_every,
         evaluate: Measure | None = None,
@@ -129,6 +132,7 @@ class Run(Training):
             "local_epochs": local_epochs,
             "sampling": sampling,
             "batch_size": batch_size,
+            "standardise": standardise,
             "seed": secrets.randbits(31) if seed is None else seed,
             "eval_every": eval_every,
             "grad_norm": grad_norm,
@@ -165,6 +169,7 @@ class Run(Training):
         task = task_of(model, federation.train, loss)
         federation = check_federation(task.of(federation))
         objective = Objective(model, task.loss, usable(settings.device), settings.kernels)
+        objective = standardised(objective, federation) if settings.standardise else objective
         facts = {"door": "train", **facts}
         self._set_up(settings, objective, federation, facts, make, earlier, evaluate)
 
@@ -186,6 +191,8 @@ class Run(Training):
         registry.note_no_momentum(algo)
         check(schedule, algo)
         objective.check(federation.train)
+        if not settings.standardise:
+            note_scale(objective, federation)
 
         shared = None
         if earlier is not None:
@@ -398,6 +405,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
                 "tunefree.load(path, model)"
             )
         model = configured(restored(facts.settings))[1].module
+    elif facts.scaling:
+        model = Standardised(model, facts.scaling)
     objective = Objective(model, device=next(model.parameters()).device, kernels="plain")
     theta = torch.from_numpy(vectors["theta"])
     here = [list(shape) for shape in objective.shapes]
@@ -508,7 +517,9 @@ def configured(settings: Settings) -> tuple[Settings, Objective, Federation]:
     registry.check(settings.algorithm, options, settings.explicit_steps)
     dataset, federation = named_data(settings)
     settings = with_start(replace(settings, model=settings.model or dataset.model))
-    return settings, named_objective(settings, dataset), federation
+    objective = named_objective(settings, dataset)
+    objective = standardised(objective, federation) if settings.standardise else objective
+    return settings, objective, federation
 
 
 def simulation(

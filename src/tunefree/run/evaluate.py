@@ -184,12 +184,12 @@ def scores_on(
         n += len(y)
         if classes is not None:
             right += int((outputs_of(answer).argmax(dim=-1) == y).sum())
-        share = share_of(objective.loss, y)
+        share = share_of(objective.reported, y)
         if share is None:
             held.append((answer, y))
             size += sum(each.nbytes for each in tensors_in(answer))
         elif share:  # 0: the loss ignores all of them
-            loss, weight = loss + float(objective.loss(answer, y)) * share, weight + share
+            loss, weight = loss + float(objective.reported(answer, y)) * share, weight + share
         if size > AT_ONCE:
             warnings.warn(
                 "the outputs of all samples exceed memory, so the loss is computed on parts of "
@@ -217,5 +217,5 @@ def of_all(objective: Objective, held: Sequence[tuple[Answer, torch.Tensor]]) ->
             f"{EVALUATION_BATCH} samples and averaged",
             stacklevel=2,
         )
-        return sum(float(objective.loss(a, part)) * len(part) for a, part in held) / len(y), len(y)
-    return float(objective.loss(answer, y)), len(y)
+        return sum(float(objective.reported(a, part)) * len(part) for a, part in held) / len(y), len(y)
+    return float(objective.reported(answer, y)), len(y)

@@ -45,6 +45,9 @@ def introduction(run: Training) -> str:
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if facts.scaling:
+        names = ", ".join(facts.scaling)
+        lines.append(f"  standardised by the clients' sums: {names}; the model has original units")
     if run.objective.loss is loss_of_model:
         lines.append(f"  losses are the model's own, means over batches of {EVALUATION_BATCH}")
     if hasattr(run.objective.module, "training_step"):
