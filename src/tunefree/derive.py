@@ -101,7 +101,7 @@ def usable(device: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"cannot be used here ({str(error).splitlines()[0]})",
+            f"cannot be used here ({str(error).split('. ')[0].splitlines()[0]})",
             "use cpu, or cuda where there is a GPU",
             setting="device",
             value=device,

@@ -14,6 +14,7 @@ from tunefree.data import frames
 from tunefree.data.lazy import (
     Items,
     LazySamples,
+    Mapped,
     generators,
     joined,
     seeded_randomness,
@@ -51,7 +52,7 @@ class Pair(NamedTuple):
     pictures: bool = False  # they were PIL images
     prepare: Prepare | None = None  # as given by Samples: how a batch is made
     columns: tuple[str, ...] = ()  # of a frame
-    items: Items | None = None  # the source, if they are read when drawn
+    items: Items | Mapped | None = None  # the source, if they are read when drawn
     random: bool = False  # whether they differ at every reading
     unused: tuple[str, ...] = ()  # columns
 
@@ -171,8 +172,11 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
     if is_pair(data) and frames.is_frame(data[0]) and frames.is_names(data[1]):
         x, y, columns = frames.frame_pair(data[0], who, data[1])
     elif is_pair(data):
-        x, columns = given_inputs(data[0], who)
         y = given_targets(data[1], who)
+        if isinstance(data[0], np.memmap) and data[0].nbytes > room and len(data[0]) == len(y):
+            y = y if y.is_floating_point() else y.long()
+            return Pair(tensor_of(data[0][:1], who), y, items=Mapped(data[0], y, who))
+        x, columns = given_inputs(data[0], who)
         frames.same_rows(data[0], data[1], who)
     elif frames.is_frame(data):
         x, y, columns = frames.frame_pair(data, who)
@@ -196,8 +200,10 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
         return read_items(Items(data, who, tuple(takes)), room)
     for values in tensors_of(x).values():
         if len(values) != len(y):
+            listed = is_pair(data) and isinstance(data[0], list)
             raise ConfigError(
                 f"{who} has {len(values)} inputs but {len(y)} targets; they must pair up one to one"
+                + "; a model with several inputs gets them as a tuple, ((a, b), y)" * listed
             )
     y = y if y.is_floating_point() else y.long()
     return Pair(x, y, pictures, columns=columns, unused=unused)

@@ -77,14 +77,7 @@ class Items:
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
         """A training batch, checked for non-finite numbers, as data in memory is in advance."""
         x, y, _ = self.read(index)
-        for name, values in (*tensors_of(x).items(), ("target", y)):
-            if values.is_floating_point() and not torch.isfinite(values).all():
-                bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
-                raise ConfigError(
-                    f"{self.who}, sample {int(index[int(bad.nonzero()[0, 0])])} has a non-finite "
-                    f"{name} (NaN or infinity); clean it or drop it"
-                )
-        return x, y
+        return finite(x, y, index, self.who)
 
     def is_random(self) -> bool:
         """Whether a sample differs from one reading to the next, depending on random numbers."""
@@ -128,6 +121,32 @@ class Items:
         return y if y.is_floating_point() else y.long()
 
 
+@dataclass(frozen=True)
+class Mapped:
+    """Inputs in a mapped file, of which only samples that are drawn are read."""
+
+    x: np.memmap[Any, Any]
+    y: torch.Tensor
+    who: str
+
+    def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
+        return finite(tensor_of(self.x[index], self.who), self.y[index], index, self.who)
+
+
+def finite(
+    x: Inputs, y: torch.Tensor, index: Sequence[int] | Index, who: str
+) -> tuple[Inputs, torch.Tensor]:
+    """The samples as given, refused if a number is not finite."""
+    for name, values in (*tensors_of(x).items(), ("target", y)):
+        if values.is_floating_point() and not torch.isfinite(values).all():
+            bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
+            raise ConfigError(
+                f"{who}, sample {int(index[int(bad.nonzero()[0, 0])])} has a non-finite {name} "
+                "(NaN or infinity); clean it or drop it"
+            )
+    return x, y
+
+
 def equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
     """Whether these are the same numbers; NaN equals NaN."""
     return all(
@@ -152,7 +171,7 @@ def listed_labels(data: Any) -> Any:
 class LazySamples(Samples):
     """Samples of several data sets in sequence; `x` are their sources, `y` all targets."""
 
-    x: tuple[Samples | Items, ...]
+    x: tuple[Samples | Items | Mapped, ...]
     starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
     varying: bool = True  # whether some differ at every reading
     targets: Targets = identity

@@ -37,6 +37,7 @@ OF_NUMBERS = (
 )
 LOOKED_AT = 500  # samples, to see whether they are far from 1
 FAR = 10.0  # times 1, from which on a model learns slowly or not at all
+SMALL = 0.005  # deviation of targets, likewise
 
 
 class Sums(NamedTuple):
@@ -47,7 +48,7 @@ class Sums(NamedTuple):
     second: torch.Tensor
 
     def plus(self, other: Sums) -> Sums:
-        return Sums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Sums(self.n + other.n, self.first + other.first, self.second + other.second)
 
     @property
     def moments(self) -> tuple[list[float], list[float]]:
@@ -164,7 +165,8 @@ def note_scale(objective: Objective, federation: Federation) -> None:
     sums = sums_of([federation.train.batch(places)], of_numbers(objective.loss))
     for name, each in sums.items():
         for column, (mean, deviation) in enumerate(zip(*each.moments, strict=True)):
-            if max(abs(mean), deviation) > FAR:
+            narrow = name == TARGETS and deviation < SMALL
+            if max(abs(mean), deviation) > FAR or narrow:
                 which = f", column {column}," if len(each.first) > 1 else ""
                 plural = name if name == TARGETS else name.replace("input", "inputs", 1)
                 warnings.warn(

@@ -154,6 +154,17 @@ def default_task(outputs: torch.Tensor, y: torch.Tensor) -> LearningTask:
         return LearningTask(functional.cross_entropy, outputs.shape[1], found)
     refuse_one_output(outputs, y)
     if not y.is_floating_point():
+        if y.dim() > 1 and y.shape[1:] == outputs.shape[2:]:
+            raise ConfigError(
+                f"the targets are whole numbers, one for each of {shape_of(y)} places: if they are "
+                "classes, pass loss=torch.nn.CrossEntropyLoss()"
+            )
+        if y.dim() > 1 and shape_of(y) == shape_of(outputs)[:-1]:
+            raise ConfigError(
+                f"the targets are whole numbers, one for each of {shape_of(y)} places, and the "
+                "outputs' last axis may be classes: if so, pass loss=lambda outputs, y: "
+                "torch.nn.functional.cross_entropy(outputs.movedim(-1, 1), y)"
+            )
         raise ConfigError(
             f"the targets are whole numbers of shape {shape_of(y)} for each sample and the outputs "
             f"have shape {shape_of(outputs)}; for regression give the targets as floats, for "

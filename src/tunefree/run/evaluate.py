@@ -15,7 +15,7 @@ from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
-from tunefree.errors import ConfigError, refuses_unknown, unknown_name
+from tunefree.errors import ConfigError, WireError, refuses_unknown, unknown_name
 from tunefree.models.answers import Answer, outputs_of, tensors_in, together
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
@@ -63,7 +63,14 @@ class Evaluator:
         if federation.test is not None:
             batches = federation.test.batches(EVALUATION_BATCH)
             scores = scores_on(objective, theta, batches, federation.classes)
-        losses = [self._loss(theta, index) for index in self._looked_at]
+        losses = [self._loss(theta, index) for index in self._looked_at.values()]
+        wrong = [c for c, f in zip(self._looked_at, losses, strict=True) if not math.isfinite(f)]
+        if 0 < len(wrong) < len(losses):
+            others = f", and those of {len(wrong) - 1} other clients" if wrong[1:] else ""
+            raise WireError(
+                f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
+                "look at its samples, and at what model and loss do with them"
+            )
         scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
             scores["grad_norm"] = float(norm(self._gradient(theta)))
@@ -159,13 +166,13 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     return summary
 
 
-def training_sample(federation: Federation, seed: int) -> list[Index]:
+def training_sample(federation: Federation, seed: int) -> dict[int, Index]:
     """For each client (of very many: for some) a few of its samples, always the same ones."""
     N, most = len(federation), LAZY_SAMPLES if federation.train.lazy else TRAINING_SAMPLES
     rng = stream(seed, "training sample")
     clients = sorted(rng.choice(N, min(N, most), replace=False).tolist())
     each = max(1, most // N)
-    return [rng.permutation(federation.parts[client])[:each] for client in clients]
+    return {client: rng.permutation(federation.parts[client])[:each] for client in clients}
 
 
 @torch.no_grad()
@@ -217,5 +224,7 @@ def of_all(objective: Objective, held: Sequence[tuple[Answer, torch.Tensor]]) ->
             f"{EVALUATION_BATCH} samples and averaged",
             stacklevel=2,
         )
-        return sum(float(objective.reported(a, part)) * len(part) for a, part in held) / len(y), len(y)
+        return sum(float(objective.reported(a, part)) * len(part) for a, part in held) / len(
+            y
+        ), len(y)
     return float(objective.reported(answer, y)), len(y)
