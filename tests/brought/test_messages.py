@@ -77,7 +77,7 @@ BAD: dict[str, tuple[nn.Module, list[Any], dict[str, Any], str]] = {
     ),
     "segmentation": (
         nn.Conv2d(1, 3, 1), PIXELS, {},
-        r"one for each of \(4, 4\) places: if they are classes, pass loss=torch.nn.CrossEntropyLoss",
+        r"one for each of \(4, 4\) places: if they are classes, pass loss=torch.nn.Cross",
     ),
     "language": (LANGUAGE, WORDS, {}, r"last axis may be classes: if so.*outputs.movedim\(-1, 1\)"),
     "without a label": (
