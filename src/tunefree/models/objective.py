@@ -25,7 +25,7 @@ from tunefree.models.answers import (
     tensors_in,
 )
 from tunefree.models.kernels import Chain, chain_of
-from tunefree.models.targets import HALVES, Loss, OnOutputs
+from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs
 from tunefree.settings import Kernels
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
@@ -115,8 +115,7 @@ class Objective:
     @property
     def reported(self) -> Loss:
         """The loss in the units of the targets as they were given."""
-        given: Loss = getattr(self.loss, "given", self.loss)
-        return given
+        return self.loss.given if isinstance(self.loss, InDeviations) else self.loss
 
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another format."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from tunefree.data.samples import Federation, Index, Inputs, Samples, tensors_of
 from tunefree.errors import ConfigError
 from tunefree.models.answers import Answer, call, copy_of, loss_of_model, tried
 from tunefree.models.objective import EVALUATION_BATCH, Objective
-from tunefree.models.targets import TRIED, Loss, OnOutputs, is_one_of
+from tunefree.models.targets import TRIED, InDeviations, Loss, OnOutputs, is_one_of
 
 Scaling: TypeAlias = Mapping[str, tuple[list[float], list[float]]]  # means and deviations, by name
 
@@ -144,18 +143,6 @@ class Standardised(nn.Module):
             return answer
         mean, deviation = self.moments(TARGETS)
         return answer * deviation + mean
-
-
-@dataclass(frozen=True)
-class InDeviations:
-    """A loss of outputs and targets in original units, computed in units of their deviation."""
-
-    given: Loss
-    mean: torch.Tensor
-    deviation: torch.Tensor
-
-    def __call__(self, answer: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.given((answer - self.mean) / self.deviation, (y - self.mean) / self.deviation)
 
 
 def note_scale(objective: Objective, federation: Federation) -> None:

@@ -131,6 +131,18 @@ class OnOutputs:
         return self.loss(outputs.float() if outputs.dtype in HALVES else outputs, y)
 
 
+@dataclass(frozen=True)
+class InDeviations:
+    """A loss of outputs and targets in original units, computed in units of their deviation."""
+
+    given: Loss
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    def __call__(self, answer: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.given((answer - self.mean) / self.deviation, (y - self.mean) / self.deviation)
+
+
 def models_task(
     module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor, all_y: torch.Tensor
 ) -> LearningTask | None:
