@@ -20,6 +20,7 @@ from tunefree.methods import registry
 from tunefree.models import weights
 from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
+from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import Facts, Record
 from tunefree.record.identity import MODEL
@@ -87,7 +88,9 @@ def named(chosen: Settings) -> tuple[Settings, Objective, Federation]:
     registry.check(chosen.algorithm, registry.options_of(chosen), chosen.explicit_steps)
     dataset, federation = named_data(chosen)
     chosen = with_start(replace(chosen, model=chosen.model or dataset.model))
-    return chosen, named_objective(chosen, dataset), federation
+    objective = named_objective(chosen, dataset)
+    objective = standardised(objective, federation) if chosen.standardise else objective
+    return chosen, objective, federation
 
 
 def named_objective(chosen: Settings, dataset: Dataset) -> Objective:
@@ -110,7 +113,7 @@ def usable(device: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"cannot be used here ({str(error).splitlines()[0]})",
+            f"cannot be used here ({str(error).split('. ')[0].splitlines()[0]})",
             "use cpu, or cuda where there is a GPU",
             setting="device",
             value=device,

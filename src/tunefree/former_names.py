@@ -30,7 +30,7 @@ CHANGED = {
 ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at their default
     "system": {"local_epochs": 0, "sampling": "uniform"},
     "algorithm": {"decay": "none", "weighting": "uniform"},
-    "data": {"data_fingerprint": ""},
+    "data": {"data_fingerprint": "", "standardise": False},
     "model": {"start": "", "start_fingerprint": "", "lora": 0},
 }
 TABLE_OF = {"algorithm": "option", "data": "data_option", "model": "model_option"}

@@ -151,6 +151,11 @@ class Settings:
     partition: str = setting(
         "dirichlet:0.1", "how samples are split across clients: iid, dirichlet:0.1, ..."
     )
+    standardise: bool = setting(
+        False,
+        "scale inputs and real targets to mean 0 and deviation 1, by sums over all clients; the "
+        "trained model takes and gives original units",
+    )
     batch_size: int = shared(16, "samples per mini-batch", 1)
     data_dir: str = setting("", "folder of the data files, if not one of the default folders")
     validation: float = setting(

@@ -11,7 +11,15 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from tunefree.data import frames
-from tunefree.data.lazy import Items, LazySamples, joined, seeded_randomness, size_of
+from tunefree.data.lazy import (
+    Items,
+    LazySamples,
+    Mapped,
+    generators,
+    joined,
+    seeded_randomness,
+    size_of,
+)
 from tunefree.data.samples import (
     Federation,
     Images,
@@ -25,7 +33,7 @@ from tunefree.data.samples import (
     starts_of,
     tensors_of,
 )
-from tunefree.data.tensors import input_and_label, inputs_of, stack, tensor_of
+from tunefree.data.tensors import Columns, columns_of, inputs_of, stack, tensor_of
 from tunefree.errors import ConfigError
 
 Data: TypeAlias = Any  # a pair (x, y), a frame, a torch Dataset or anything with columns
@@ -44,8 +52,9 @@ class Pair(NamedTuple):
     pictures: bool = False  # they were PIL images
     prepare: Prepare | None = None  # as given by Samples: how a batch is made
     columns: tuple[str, ...] = ()  # of a frame
-    items: Items | None = None  # the source, if they are read when drawn
+    items: Items | Mapped | None = None  # the source, if they are read when drawn
     random: bool = False  # whether they differ at every reading
+    unused: tuple[str, ...] = ()  # columns
 
 
 def federation_from(
@@ -54,6 +63,7 @@ def federation_from(
     classes: int | None = None,
     name: str = "your data",
     prepare: Prepare | None = None,
+    takes: Sequence[str] = (),
 ) -> Federation:
     """The federation of these clients: a sequence of data, or one data set and its Partition.
 
@@ -62,20 +72,21 @@ def federation_from(
     a dict of several inputs. A data set whose samples differ at every reading, or that is too
     large for memory, is read when samples are drawn. `prepare` turns a raw batch into network
     input; without it, PIL images become floats from 0 to 1 with the channels first, and all else
-    stays as it is.
+    stays as it is. `takes` are the inputs that the model's forward names: columns of these names
+    are passed to it.
 
     >>> x, y = torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])
     >>> federation_from([(x, y), (x[:2], y[:2])], classes=2).parts.sizes.tolist()
     [5, 2]
     """
     if isinstance(clients, tuple) and len(clients) == 2 and isinstance(clients[1], Partition):
-        pairs, parts = [pair_of(clients[0], "the data set")], clients[1]
+        pairs, parts = [pair_of(clients[0], "the data set", takes)], clients[1]
         check_reach(parts, len(pairs[0].y))
     else:
         check_sequence(clients)
         pairs, room = [], IN_MEMORY
         for i, data in enumerate(clients):
-            pairs.append(pair_of(data, f"client {i}", room))
+            pairs.append(pair_of(data, f"client {i}", takes, room))
             room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs])
         pairs = consistent(pairs, [f"client {i}" for i in range(len(pairs))])
@@ -84,7 +95,7 @@ def federation_from(
         parts.order = np.arange(parts.starts[-1], dtype=np.int64)
     first = pairs[0]
     if test is not None:
-        given = pair_of(test, "the test set")
+        given = pair_of(test, "the test set", takes)
         check_test_size(len(given.y))
         _, tested = consistent([first, given], ["the training data", "the test set"])
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
@@ -95,6 +106,7 @@ def federation_from(
             test=None if test is None else all_samples([tested], prepare),
             classes=classes,
             name=name,
+            unused=first.unused,
         )
     )
 
@@ -147,17 +159,24 @@ def pixels_to_unit(x: torch.Tensor) -> Images:
     return Images(white=255, mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
-def pair_of(data: Data, who: str, room: int = IN_MEMORY) -> Pair:
+def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMORY) -> Pair:
     """Inputs and targets of equal length; in memory if they are already, or fit into `room`."""
     columns: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     pictures = False
+    x: Inputs
     if isinstance(data, DataLoader):
         raise ConfigError(f"{who} is a DataLoader, which already makes batches; give its .dataset")
     if isinstance(data, Samples):
         return Pair(data.x, data.y, prepare=data.prepare)
-    if is_pair(data):
-        x, columns = given_inputs(data[0], who)
+    if is_pair(data) and frames.is_frame(data[0]) and frames.is_names(data[1]):
+        x, y, columns = frames.frame_pair(data[0], who, data[1])
+    elif is_pair(data):
         y = given_targets(data[1], who)
+        if isinstance(data[0], np.memmap) and data[0].nbytes > room and len(data[0]) == len(y):
+            y = y if y.is_floating_point() else y.long()
+            return Pair(tensor_of(data[0][:1], who), y, items=Mapped(data[0], y, who))
+        x, columns = given_inputs(data[0], who)
         frames.same_rows(data[0], data[1], who)
     elif frames.is_frame(data):
         x, y, columns = frames.frame_pair(data, who)
@@ -168,21 +187,26 @@ def pair_of(data: Data, who: str, room: int = IN_MEMORY) -> Pair:
         x, y = (tensor[at] for tensor in tensors)
     elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise ConfigError(f"{who} is of type {type(data).__name__}; {what_to_give(data)}")
-    elif (names := column_names(data)) and not read_by_item(data, names, room):
-        chosen, label = input_and_label(names, who)
-        if isinstance(chosen, str):
-            x, pictures = stack(data[chosen], f"{who}, column {chosen!r}")
+    elif (names := column_names(data)) and (
+        chosen := columns_to_read(data, names, who, takes, room)
+    ):
+        if chosen.by_name:
+            x = {name: stack(data[name], f"{who}, column {name!r}")[0] for name in chosen.inputs}
         else:
-            x = {name: stack(data[name], f"{who}, column {name!r}")[0] for name in chosen}
-        y, _ = stack(data[label], f"{who}, column {label!r}")
+            x, pictures = stack(data[chosen.inputs[0]], f"{who}, column {chosen.inputs[0]!r}")
+        y, _ = stack(data[chosen.target], f"{who}, column {chosen.target!r}")
+        unused = chosen.unused
     else:
-        return read_items(Items(data, who), room)
+        return read_items(Items(data, who, tuple(takes)), room)
     for values in tensors_of(x).values():
         if len(values) != len(y):
+            listed = is_pair(data) and isinstance(data[0], list)
             raise ConfigError(
                 f"{who} has {len(values)} inputs but {len(y)} targets; they must pair up one to one"
+                + "; a model with several inputs gets them as a tuple, ((a, b), y)" * listed
             )
-    return Pair(x, y if y.is_floating_point() else y.long(), pictures, columns=columns)
+    y = y if y.is_floating_point() else y.long()
+    return Pair(x, y, pictures, columns=columns, unused=unused)
 
 
 def what_to_give(data: Data) -> str:
@@ -201,25 +225,42 @@ def read_items(items: Items, room: int) -> Pair:
         return Pair(torch.empty(0), torch.empty(0, dtype=torch.int64))
     listed = isinstance(items.data, list | tuple)  # in memory, and cannot be random
     with seeded_randomness(0):
-        x, y, pictures = items.read([0])
+        (x, y, pictures), first = items.read([0]), items.data[0]
+    unused = columns_of(first, items.who, items.takes).unused if isinstance(first, Mapping) else ()
     random = not listed and items.is_random()
     if random or (not listed and n * size_of(x) > room):
-        return Pair(x, items.labels(), pictures, items=items, random=random)
+        return Pair(x, items.labels(), pictures, items=items, random=random, unused=unused)
     with seeded_randomness(0):
-        x, y, pictures = items.read(range(n))
-    return Pair(x, y, pictures)
+        before = generators()
+        everything, y, pictures = items.read(range(n))
+        drew = not listed and generators() != before
+    if drew and items.differ_from((*tensors_of(everything).values(), y)):
+        return Pair(x, y, pictures, items=items, random=True, unused=unused)
+    return Pair(everything, y, pictures, unused=unused)
 
 
-def read_by_item(data: Data, names: list[str], room: int) -> bool:
-    """Whether columns must be read row by row: a transform makes them, or they are too large."""
+def columns_to_read(
+    data: Data, names: list[str], who: str, takes: Sequence[str], room: int
+) -> Columns | None:
+    """The columns, unless rows must be read: a transform makes them, or they are too large."""
     format = getattr(data, "format", None)
     if isinstance(format, Mapping) and format.get("type") == "custom":  # Hugging Face's transform
-        return True
+        return None
     try:
-        row = Items(data, "").read([0])[0]
-    except (KeyError, TypeError, IndexError, ConfigError):  # columns but no rows
-        return False
-    return len(data) * size_of(row) > room
+        row = data[0]
+        chosen = columns_of(row, who, takes)
+        large = len(data) * size_of(Items(data, who, tuple(takes)).read([0])[0]) > room
+        return None if large else chosen
+    except (KeyError, TypeError, IndexError, AttributeError):  # columns but no rows
+        return columns_of({name: first_of(data, name) for name in names}, who, takes)
+
+
+def first_of(data: Data, name: str) -> Any:
+    """The first value of a column; None if it has no values."""
+    try:
+        return data[name][0]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def is_pair(data: Data) -> bool:
@@ -241,10 +282,7 @@ def given_targets(y: Any, who: str) -> torch.Tensor:
     if frames.is_column(y):
         return frames.target_of(y, f"{who}, targets")
     if frames.is_frame(y):
-        columns = [
-            frames.target_of(frames.column_of(y, str(n)), f"{who}, column {n!r}") for n in y.columns
-        ]
-        return torch.stack(columns, dim=1)
+        return frames.targets_of(y, [str(name) for name in y.columns], who)
     return tensor_of(y, who)
 
 

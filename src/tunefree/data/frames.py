@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.data.tensors import LABELS, tensor_of
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, unknown_name
 
 TARGET_FIX = "number the classes from 0, the same for all clients, for example with Series.map"
 FEATURE_FIX = (
@@ -27,25 +27,54 @@ def is_column(data: Any) -> bool:
     return not is_frame(data) and all(hasattr(data, n) for n in ("dtype", "name", "to_numpy"))
 
 
-def frame_pair(frame: Any, who: str) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
-    """Features, targets and the features' names of a frame that has a column of targets."""
+def is_names(target: Any) -> bool:
+    """Whether these are the names of one column of targets or several."""
+    names = [target] if isinstance(target, str) else target
+    return isinstance(names, list) and bool(names) and all(isinstance(n, str) for n in names)
+
+
+def frame_pair(
+    frame: Any, who: str, target: str | Sequence[str] = ()
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+    """Features, targets and the features' names of a frame that has columns of targets."""
     names = [str(name) for name in frame.columns]
+    if target:
+        single = isinstance(target, str)
+        return with_targets(frame, who, [str(target)] if single else list(target), not single)
     found = [name for name in names if name in LABELS]
     if len(found) > 1:
         raise ConfigError(
             f"{who} has the columns {' and '.join(found)}, any of which could be the target; "
-            "rename the others, or give a pair (frame, targets)"
+            f"say which: (frame, {found[0]!r}), or (frame, {found}) for a model with several "
+            "outputs"
         )
     if not found:
         raise ConfigError(
             f"{who} has the columns {', '.join(names)}, none of which is called "
             f"{', '.join(LABELS[:-1])} or {LABELS[-1]}; rename the target column to 'label', or "
-            "give a pair (frame, targets)"
+            "give a pair (frame, targets) or (frame, 'column')"
         )
-    label = found[0]
-    features = [name for name in names if name != label]
-    x = features_of(frame, features, who)
-    return x, target_of(column_of(frame, label), f"{who}, column {label!r}"), tuple(features)
+    return with_targets(frame, who, found, several=False)
+
+
+def with_targets(
+    frame: Any, who: str, targets: list[str], several: bool
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+    """The frame with these columns as targets and all others as features."""
+    names = [str(name) for name in frame.columns]
+    for name in targets:
+        if name not in names:
+            raise unknown_name("column", name, names)
+    features = [name for name in names if name not in targets]
+    y = targets_of(frame, targets, who)
+    return features_of(frame, features, who), y if several else y[:, 0], tuple(features)
+
+
+def targets_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
+    """The columns of these names as targets, side by side."""
+    return torch.stack(
+        [target_of(column_of(frame, name), f"{who}, column {name!r}") for name in names], dim=1
+    )
 
 
 def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:

@@ -20,7 +20,7 @@ from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, ten
 from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
 from tunefree.errors import ConfigError, failure_of
 
-TRIED = 32  # samples read twice to see whether they are random
+TRIED = 32  # samples read several times to see whether they are random
 
 
 @contextmanager
@@ -38,12 +38,20 @@ def seeded_randomness(seed: int) -> Iterator[None]:
         torch.set_rng_state(cpu)
 
 
+def generators() -> tuple[object, ...]:
+    """The state of the generators that a data set may draw from."""
+    numpy = np.random.get_state()  # noqa: NPY002
+    place = [each.tobytes() if isinstance(each, np.ndarray) else each for each in numpy]
+    return random.getstate(), place, torch.get_rng_state().numpy().tobytes()
+
+
 @dataclass(frozen=True)
 class Items:
     """A map-style data set and how to read some of its items."""
 
     data: Any  # __len__, and __getitem__ that gives (x, y) or a dict with a label
     who: str  # whose data it is, for error messages
+    takes: tuple[str, ...] = ()  # the inputs that the model's forward names, if known
 
     def __len__(self) -> int:
         return len(self.data)
@@ -64,23 +72,16 @@ class Items:
                 f"{self.who}, sample {i} cannot be read: its data set failed with "
                 f"{failure_of(error)}"
             ) from error
-        return item_parts(item, i, self.who)
+        return item_parts(item, i, self.who, self.takes)
 
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
         """A training batch, checked for non-finite numbers, as data in memory is in advance."""
         x, y, _ = self.read(index)
-        for name, values in (*tensors_of(x).items(), ("target", y)):
-            if values.is_floating_point() and not torch.isfinite(values).all():
-                bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
-                raise ConfigError(
-                    f"{self.who}, sample {int(index[int(bad.nonzero()[0, 0])])} has a non-finite "
-                    f"{name} (NaN or infinity); clean it or drop it"
-                )
-        return x, y
+        return finite(x, y, index, self.who)
 
     def is_random(self) -> bool:
         """Whether a sample differs from one reading to the next, depending on random numbers."""
-        tried = range(min(TRIED, len(self)))
+        tried = self.tried()
         first, other, again = (self._at_seed(seed, tried) for seed in (0, 1, 0))
         if not equal(first, again):
             raise ConfigError(
@@ -91,6 +92,15 @@ class Items:
             )
         return not equal(first, other)
 
+    def differ_from(self, values: Sequence[torch.Tensor]) -> bool:
+        """Whether all samples read with other random numbers are not these."""
+        return not equal(values, self._at_seed(1, range(len(self))))
+
+    def tried(self) -> list[int]:
+        """Some samples from the whole data set, which may be sorted by class."""
+        places = np.linspace(0, len(self) - 1, min(TRIED, len(self)))
+        return [int(place) for place in places]
+
     def _at_seed(self, seed: int, index: Sequence[int]) -> tuple[torch.Tensor, ...]:
         with seeded_randomness(seed):
             x, y, _ = self.read(index)
@@ -99,16 +109,42 @@ class Items:
     def labels(self) -> torch.Tensor:
         """All targets: those that the data set lists, if its items agree, or read one by one."""
         listed = listed_labels(self.data)
-        tried = range(min(TRIED, len(self)))
+        tried = self.tried()
         if listed is not None and len(listed) == len(self):
             y = tensor_of(listed, self.who)
             y = y if y.is_floating_point() else y.long()
-            if equal((self._at_seed(0, tried)[-1],), (y[: len(tried)],)):
+            if equal((self._at_seed(0, tried)[-1],), (y[tried],)):
                 return y
         with seeded_randomness(0):
             targets = [self._parts(i)[1] for i in range(len(self))]
         y, _ = stack(targets, self.who)
         return y if y.is_floating_point() else y.long()
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Inputs in a mapped file, of which only samples that are drawn are read."""
+
+    x: np.memmap[Any, Any]
+    y: torch.Tensor
+    who: str
+
+    def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
+        return finite(tensor_of(self.x[index], self.who), self.y[index], index, self.who)
+
+
+def finite(
+    x: Inputs, y: torch.Tensor, index: Sequence[int] | Index, who: str
+) -> tuple[Inputs, torch.Tensor]:
+    """The samples as given, refused if a number is not finite."""
+    for name, values in (*tensors_of(x).items(), ("target", y)):
+        if values.is_floating_point() and not torch.isfinite(values).all():
+            bad = ~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)
+            raise ConfigError(
+                f"{who}, sample {int(index[int(bad.nonzero()[0, 0])])} has a non-finite {name} "
+                "(NaN or infinity); clean it or drop it"
+            )
+    return x, y
 
 
 def equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -135,7 +171,7 @@ def listed_labels(data: Any) -> Any:
 class LazySamples(Samples):
     """Samples of several data sets in sequence; `x` are their sources, `y` all targets."""
 
-    x: tuple[Samples | Items, ...]
+    x: tuple[Samples | Items | Mapped, ...]
     starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
     varying: bool = True  # whether some differ at every reading
     targets: Targets = identity

@@ -195,6 +195,7 @@ class Federation:
     test: Samples | None
     classes: int | None  # None: not a classification task
     name: str = "your data"
+    unused: tuple[str, ...] = ()  # columns that are neither input nor target
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -253,9 +254,12 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
     if classes is not None and len(y):
         bad = (y < 0) | (y >= classes)
         if bad.any():
+            label = int(y[bad][0])
+            fix = "relabel the data or use a model with more outputs"
             raise ConfigError(
-                f"{holder(bad)} has label {int(y[bad][0])}, but the {classes} classes are labelled "
-                f"0 to {classes - 1}; relabel the data or use a model with more outputs"
+                f"{holder(bad)} has label {label}, but the {classes} classes are labelled 0 to "
+                f"{classes - 1}; "
+                + (fix if label >= 0 else "drop samples without a label, as they teach nothing")
             )
 
 

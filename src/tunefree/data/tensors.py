@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +15,28 @@ LABELS = ("label", "labels", "target", "targets", "y", "fine_label")
 INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features")
 # A tokenizer's columns, passed by keyword.
 WITH_INPUT_IDS = ("input_ids", "attention_mask", "token_type_ids")
+COUNTERS = ("id", "idx", "index")  # of rows: numbers that nobody learns from
+
+
+class Columns(NamedTuple):
+    """What the columns of a data set are used for."""
+
+    inputs: tuple[str, ...]
+    target: str
+    by_name: bool = False  # whether the inputs are passed as keywords
+    unused: tuple[str, ...] = ()
+
+    def inputs_in(self, item: Mapping[str, Any]) -> Any:
+        """The inputs among the columns, or among the values of an item."""
+        if self.by_name:
+            return {name: item[name] for name in self.inputs}
+        return item[self.inputs[0]]
 
 
 def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     """The values as a tensor of numbers; NumPy's float64 becomes torch's default float type."""
+    if isinstance(values, torch.Tensor) and values.layout != torch.strided:
+        raise ConfigError(f"{who} has a sparse tensor; make it dense with .to_dense()")
     try:
         if isinstance(values, torch.Tensor):
             tensor = values.detach()
@@ -53,12 +71,11 @@ def several(x: Any) -> bool:
     return isinstance(x, tuple) and any(isinstance(v, torch.Tensor | np.ndarray) for v in x)
 
 
-def item_parts(item: Any, i: int, who: str) -> tuple[Any, Any]:
+def item_parts(item: Any, i: int, who: str, takes: Sequence[str] = ()) -> tuple[Any, Any]:
     """Inputs and target of one item, which is (x, y) or a dict of named columns."""
     if isinstance(item, Mapping):
-        names, label = input_and_label(list(item), f"{who}, sample {i}")
-        one = isinstance(names, str)
-        return (item[names] if one else {name: item[name] for name in names}), item[label]
+        columns = columns_of(item, f"{who}, sample {i}", takes)
+        return columns.inputs_in(item), item[columns.target]
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise ConfigError(
             f"{who}, sample {i} is of type {type(item).__name__}; a data set must give (x, y), or "
@@ -67,24 +84,59 @@ def item_parts(item: Any, i: int, who: str) -> tuple[Any, Any]:
     return item[0], item[1]
 
 
-def input_and_label(names: list[str], who: str) -> tuple[str | list[str], str]:
-    """Which column is the input and which the target; a tokenizer's columns become keywords."""
-    label = next((name for name in LABELS if name in names), None)
-    others = [name for name in names if name not in LABELS]
-    known = next((name for name in INPUTS if name in others), None)
-    chosen = known or (others[0] if len(others) == 1 else None)
-    if label is None or chosen is None:
+def columns_of(row: Mapping[str, Any], who: str, takes: Sequence[str] = ()) -> Columns:
+    """What each column of this row is for; `takes` are the inputs that the model's forward names.
+
+    Without a name that forward knows, the one input is found by its usual names. Numbers that would
+    be neither input nor target are refused; texts and counters are unused.
+    """
+    found = [name for name in LABELS if name in row]
+    if len(found) > 1:
+        found = [name for name in found if name not in takes]
+    if len(found) > 1:
         raise ConfigError(
-            f"{who} has the columns {', '.join(names)}; name the target column one of "
-            f"{', '.join(LABELS)} and the input column one of {', '.join(INPUTS)}"
+            f"{who} has the columns {' and '.join(found)}, any of which could be the target; keep "
+            "one, or make it one column of several numbers if the model has several outputs"
         )
-    together = [name for name in WITH_INPUT_IDS if name in names]
-    return (together if chosen == "input_ids" and len(together) > 1 else chosen), label
+    others = [name for name in row if name not in found]
+    inputs = [name for name in others if name in takes] or usual_inputs(others)
+    if not found or not inputs:
+        raise ConfigError(
+            f"{who} has the columns {', '.join(row)}; name the target column one of "
+            f"{', '.join(LABELS)} and the input columns as the model's forward does, or one of "
+            f"{', '.join(INPUTS)}"
+        )
+    unused = [name for name in others if name not in inputs]
+    kinds = (bool, int, float, torch.Tensor, np.ndarray, np.number)
+    lost = [name for name in unused if isinstance(row[name], kinds) and name not in COUNTERS]
+    if lost:
+        named = f" (its forward takes {', '.join(takes)})" if takes else ""
+        raise ConfigError(
+            f"{who} has the column {lost[0]!r} beside the target {found[0]!r} and the input "
+            f"{' and '.join(map(repr, inputs))}, and the model takes no input of that name{named}; "
+            "remove the column, or let forward take it"
+        )
+    by_name = len(inputs) > 1 or (inputs[0] in takes and inputs[0] != takes[0])
+    return Columns(tuple(inputs), found[0], by_name, tuple(unused))
+
+
+def usual_inputs(names: Sequence[str]) -> list[str]:
+    """The columns that are inputs by their usual names, or as the only one."""
+    known = next((name for name in INPUTS if name in names), None)
+    if known == "input_ids":
+        return [name for name in WITH_INPUT_IDS if name in names]
+    return [known] if known else list(names) if len(names) == 1 else []
 
 
 def stack_inputs(values: Sequence[Any], who: str) -> tuple[Inputs, bool]:
     """The inputs of several samples, and whether they were PIL images."""
     first = values[0] if len(values) else None
+    for i, value in enumerate(values):
+        if inputs_in(value) != inputs_in(first):
+            raise ConfigError(
+                f"{who}, sample {i} has the inputs {inputs_in(value)} but sample 0 has "
+                f"{inputs_in(first)}; give all samples the same"
+            )
     if isinstance(first, Mapping):
         named = {
             name: stack([value[name] for value in values], f"{who}, input {name!r}")[0]
@@ -97,6 +149,11 @@ def stack_inputs(values: Sequence[Any], who: str) -> tuple[Inputs, bool]:
             for i in range(len(values[0]))
         ), False
     return stack(values, who)
+
+
+def inputs_in(x: Any) -> list[Any]:
+    """The names or the places of one sample's inputs; none if it is a single one."""
+    return sorted(x) if isinstance(x, Mapping) else list(range(len(x))) if several(x) else []
 
 
 def stack(values: Any, who: str) -> tuple[torch.Tensor, bool]:

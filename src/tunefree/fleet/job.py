@@ -48,6 +48,10 @@ class ClientStates(Protocol):
     def new(self) -> Mapping[int, Vectors]:
         """By owner, the accepted states that are not on disk yet."""
 
+    @property
+    def full(self) -> bool:
+        """Whether these are as many as memory should contain."""
+
     def written(self) -> None:
         """All of that is on disk now."""
 

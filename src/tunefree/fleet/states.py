@@ -18,7 +18,7 @@ from tunefree.core import Client, Server, Vectors
 from tunefree.fleet.job import Done, Job, Key
 
 Stored = Callable[[int], Vectors]  # reads a client's last state back from disk
-CACHE = 2**28  # bytes of states' vectors cached in memory although they are on disk
+CACHE = 2**28  # bytes of states' vectors in memory: half on disk too, half to be written
 
 
 class States:
@@ -29,7 +29,7 @@ class States:
         self._pending: dict[int, tuple[Key, Client]] = {}
         self._new: dict[int, Client] = {}  # accepted, in memory only
         self._recent: OrderedDict[int, Client] = OrderedDict()  # on disk too
-        self._most = max(1, cache // max(1, size(first)))
+        self._most = max(1, cache // 2 // max(1, size(first)))
 
     def __getitem__(self, client: int) -> Client:
         """The client's last accepted state."""
@@ -54,6 +54,11 @@ class States:
     def new(self) -> dict[int, Vectors]:
         """Accepted states that are not on disk yet."""
         return {client: arrays(state) for client, state in self._new.items()}
+
+    @property
+    def full(self) -> bool:
+        """Whether so many are not on disk that they should be written: others are on their way."""
+        return len(self._new) > self._most // 2
 
     def written(self) -> None:
         """All accepted states are on disk now."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
 from tunefree.core import Algorithm, OpeningDown, stream
@@ -20,6 +21,7 @@ from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, 
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
@@ -52,12 +54,17 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self.load_data(self.context)])
+        return federation_from([self.load_data(self.context)], takes=inputs_of(self.module))
+
+    @cached_property
+    def module(self) -> torch.nn.Module:
+        """The initial model."""
+        return seeded(self.build_model, self.settings.seed)
 
     @cached_property
     def objective(self) -> tuple[Objective, Federation]:
         """The model's objective, checked on this data, and the data as its loss needs them."""
-        module = seeded(self.build_model, self.settings.seed)
+        module = self.module
         task = task_of(module, self.data.train, self.loss)
         data = task.of(self.data)
         objective = Objective(module, task.loss, "cpu", self.settings.kernels)

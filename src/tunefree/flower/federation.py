@@ -23,6 +23,7 @@ from tunefree.flower.transport import Transport
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
@@ -54,7 +55,7 @@ class Federation:
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
-            samples = federation_from([test]).train
+            samples = federation_from([test], takes=inputs_of(module)).train
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes

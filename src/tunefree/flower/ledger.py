@@ -81,6 +81,10 @@ class Ledger:
     def new(self) -> dict[int, Vectors]:
         return {**self._new, SERVER: {COUNT: np.array(self.N)}}
 
+    @property
+    def full(self) -> bool:
+        return False
+
     def written(self) -> None:
         self._new.clear()
 

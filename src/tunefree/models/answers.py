@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -50,6 +50,28 @@ def listed(answer: Answer) -> list[object]:
     return list(answer) if isinstance(answer, tuple | list) else []
 
 
+def together(answers: Sequence[Answer]) -> Answer:
+    """The answers to several batches as the answer to one."""
+    first = answers[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat([a if a.dim() == first.dim() else a.unsqueeze(0) for a in answers])
+    if isinstance(first, Mapping):
+        joined = {name: together([answer[name] for answer in answers]) for name in first}
+        return joined if type(first) is dict else type(first)(**joined)
+    if isinstance(first, tuple | list):
+        parts = [together(part) for part in zip(*answers, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    raise TypeError(f"a {type(first).__name__} is not made of tensors")
+
+
+def tensors_in(answer: Answer) -> list[torch.Tensor]:
+    """All tensors in an answer."""
+    if isinstance(answer, torch.Tensor):
+        return [answer]
+    parts = answer.values() if isinstance(answer, Mapping) else listed(answer)
+    return [tensor for part in parts for tensor in tensors_in(part)]
+
+
 def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:
     """The loss that the model computed itself."""
     loss = entry(answer, "loss")
@@ -59,6 +81,14 @@ def loss_of_model(answer: Answer, y: torch.Tensor) -> torch.Tensor:
             "or pass your own with loss=..."
         )
     return loss
+
+
+def inputs_of(module: nn.Module) -> tuple[str, ...]:
+    """The inputs that the module's forward names, without the labels that some take."""
+    check_module(module)
+    named = inspect.signature(module.forward).parameters.values()
+    either = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in named if p.kind in either and p.name != "labels")
 
 
 def takes_labels(module: nn.Module) -> bool:
@@ -96,7 +126,11 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
     weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
     if len(floats) == len(weights) == 1 and floats != weights:
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
-    if tensors and not floats and "type" in reason:
+    if isinstance(error, TypeError) and "positional argument" in reason:
+        sentence += "; several inputs are a tuple, ((a, b), y), or a dict by name"
+    if any(tensor.is_complex() for tensor in tensors.values()):
+        sentence += "; give real numbers, torch.view_as_real(x)"
+    elif tensors and not floats and "type" in reason:
         pixels = any(tensor.dtype == torch.uint8 for tensor in tensors.values())
         sentence += f"; give floats, {'x.float() / 255' if pixels else 'x.float()'}"
     return sentence
@@ -116,7 +150,24 @@ def check_module(module: object) -> None:
             if name
             else f"model is of type {type(module).__name__}; give a torch.nn.Module"
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ConfigError(
+            "the model is compiled by TorchScript, so its layers cannot be read; give the module "
+            "as it was before torch.jit.script or torch.jit.trace"
+        )
+    for name, layer in module.named_modules():
+        if getattr(layer, "sparse", False) is True:
+            raise ConfigError(
+                f"layer {name!r} has sparse gradients, and those sent are dense; make it with "
+                "sparse=False"
+            )
     for name, p in module.named_parameters():
+        if p.is_complex():
+            raise ConfigError(
+                f"the model's parameter {name!r} is complex, and vectors of real numbers are sent; "
+                "store it as real numbers, torch.view_as_real(p), and use torch.view_as_complex in "
+                "forward"
+            )
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise ConfigError(
                 f"the model's parameter {name!r} has no shape yet, as its layer is lazy; "

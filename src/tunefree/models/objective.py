@@ -22,9 +22,10 @@ from tunefree.models.answers import (
     loss_of_model,
     outputs_of,
     takes_labels,
+    tensors_in,
 )
 from tunefree.models.kernels import Chain, chain_of
-from tunefree.models.targets import HALVES, Loss
+from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs
 from tunefree.settings import Kernels
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
@@ -111,6 +112,11 @@ class Objective:
             p.data = p.data.clone(memory_format=torch.contiguous_format)
         return module
 
+    @property
+    def reported(self) -> Loss:
+        """The loss in the units of the targets as they were given."""
+        return self.loss.given if isinstance(self.loss, InDeviations) else self.loss
+
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another format."""
         for p, part, shape in zip(
@@ -164,10 +170,11 @@ class Objective:
 
     def outputs(self, theta: Vec, x: Inputs) -> torch.Tensor:
         """The module's outputs in evaluation mode."""
-        return outputs_of(self._evaluated(theta, x))
+        return outputs_of(self.answer(theta, x))
 
     @torch.no_grad()
-    def _evaluated(self, theta: Vec, x: Inputs, y: torch.Tensor | None = None) -> Answer:
+    def answer(self, theta: Vec, x: Inputs, y: torch.Tensor | None = None) -> Answer:
+        """The module's answer in evaluation mode; a model with its own loss gets the targets."""
         if self._chain is not None:
             return self._chain.outputs(theta, x)
         self._place(theta)
@@ -177,11 +184,36 @@ class Objective:
     @torch.no_grad()
     def score(self, theta: Vec, x: Inputs, y: torch.Tensor) -> tuple[Answer, torch.Tensor]:
         """The module's answer in evaluation mode, and its loss."""
-        answer = self._evaluated(theta, x, y.to(self.device))
+        answer = self.answer(theta, x, y.to(self.device))
         return answer, self.loss(answer, y.to(self.device))
+
+    def _refuse_lost_outputs(self, x: Inputs, y: torch.Tensor) -> None:
+        """Refuse parameters that the loss leaves out, as it gets only one of several outputs."""
+        answer = self._answer(x)
+        grads = torch.autograd.grad(
+            self.loss(answer, y), self._parameters, allow_unused=True, retain_graph=True
+        )
+        left = [p for p, grad in zip(self._parameters, grads, strict=True) if grad is None]
+        others = [t.sum() for t in tensors_in(answer) if t.requires_grad]
+        if not left or not others:
+            return
+        reached = torch.autograd.grad(torch.stack(others).sum(), left, allow_unused=True)
+        lost = [id(p) for p, grad in zip(left, reached, strict=True) if grad is not None]
+        names = [name for name, p in self.module.named_parameters() if id(p) in lost]
+        if names:
+            raise ConfigError(
+                f"the model returns {len(others)} outputs and the loss gets only one, so that "
+                f"{names[0]!r} would not be trained; pass a loss that takes all of them and adds "
+                "up their losses, loss=lambda outputs, y: ..."
+            )
 
     def check(self, samples: Samples) -> None:
         """Try a few samples: shapes fit, the loss is one number, no buffer changes."""
+        if not torch.is_grad_enabled():
+            raise ConfigError(
+                "training was started inside torch.no_grad() or torch.inference_mode(), where "
+                "there are no gradients; call it outside"
+            )
         x, y = samples.batch(slice(0, 2))
         self._set_training(True)
         plain = Objective(self.module, self.loss, self.device, "plain")
@@ -207,6 +239,8 @@ class Objective:
                     "batch may be; use GroupNorm, not batch norm, and squeeze(1), not squeeze()"
                 ) from error
         check_loss_shape(first)
+        if isinstance(self.loss, OnOutputs):
+            plain._refuse_lost_outputs(x, y)
         for name, buffer in plain.module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 raise ConfigError(
@@ -234,7 +268,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_loss_shape(loss: torch.Tensor) -> None:
+def check_loss_shape(loss: object) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise ConfigError(
+            f"the loss returned a {type(loss).__name__}, not a tensor; it must be one number that "
+            "gradients can be taken of: return the tensor alone, without .item()"
+        )
     if loss.numel() != 1:
         raise ConfigError(
             f"the loss has shape {tuple(loss.shape)}; it must be one number, the batch mean: "

@@ -81,6 +81,11 @@ def task_of(module: nn.Module, samples: Samples, loss: Loss | None = None) -> Le
     """
     check_module(module)
     check_loss(loss)
+    if loss is None and callable(getattr(module, "training_step", None)):
+        raise ConfigError(
+            "the model has a training_step, as Lightning's have, and only its forward is used: "
+            "pass the loss of that step with loss=...; its optimiser is not needed"
+        )
     module = copy_of(module).eval()
     x, y = samples.batch(slice(0, TRIED))
     answer = tried(module, x, y)
@@ -126,6 +131,18 @@ class OnOutputs:
         return self.loss(outputs.float() if outputs.dtype in HALVES else outputs, y)
 
 
+@dataclass(frozen=True)
+class InDeviations:
+    """A loss of outputs and targets in original units, computed in units of their deviation."""
+
+    given: Loss
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    def __call__(self, answer: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.given((answer - self.mean) / self.deviation, (y - self.mean) / self.deviation)
+
+
 def models_task(
     module: nn.Module, answer: Answer, x: Inputs, y: torch.Tensor, all_y: torch.Tensor
 ) -> LearningTask | None:
@@ -149,10 +166,27 @@ def default_task(outputs: torch.Tensor, y: torch.Tensor) -> LearningTask:
         return LearningTask(functional.cross_entropy, outputs.shape[1], found)
     refuse_one_output(outputs, y)
     if not y.is_floating_point():
+        if y.dim() > 1 and y.shape[1:] == outputs.shape[2:]:
+            raise ConfigError(
+                f"the targets are whole numbers, one for each of {shape_of(y)} places: if they are "
+                "classes, pass loss=torch.nn.CrossEntropyLoss()"
+            )
+        if y.dim() > 1 and shape_of(y) == shape_of(outputs)[:-1]:
+            raise ConfigError(
+                f"the targets are whole numbers, one for each of {shape_of(y)} places, and the "
+                "outputs' last axis may be classes: if so, pass loss=lambda outputs, y: "
+                "torch.nn.functional.cross_entropy(outputs.movedim(-1, 1), y)"
+            )
         raise ConfigError(
             f"the targets are whole numbers of shape {shape_of(y)} for each sample and the outputs "
             f"have shape {shape_of(outputs)}; for regression give the targets as floats, for "
             "classes a label for each sample, or pass the loss you mean with loss=..."
+        )
+    if bool(((y == 0) | (y == 1)).all()):
+        raise ConfigError(
+            "the targets are only 0 and 1: for classes, of which each sample may have several, "
+            "pass loss=torch.nn.BCEWithLogitsLoss(), and for numbers to predict "
+            "loss=torch.nn.MSELoss()"
         )
     if y.dim() == 2 and y.shape[1] > 1 and bool((y >= 0).all()):
         sums = y.sum(dim=1)
@@ -315,6 +349,25 @@ def is_one_hot(y: torch.Tensor) -> bool:
     if y.dim() != 2 or y.shape[1] < 2:
         return False
     return bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all())
+
+
+def share_of(loss: Loss, y: torch.Tensor) -> float | None:
+    """What a batch counts in the loss of all samples; None if that is no mean over batches.
+
+    Cross-entropy counts class weights, and no labels that it ignores. A model's own loss counts as
+    a mean over samples.
+    """
+    loss = loss.loss if isinstance(loss, OnOutputs) else loss
+    bound = loss.keywords if isinstance(loss, partial) else getattr(loss, "__dict__", {})
+    bound = {**bound, **dict(loss.named_buffers())} if isinstance(loss, nn.Module) else bound
+    known = loss is loss_of_model or is_one_of(loss, OF_LABELS + BY_ELEMENT)
+    if not known or bound.get("reduction", "mean") != "mean":
+        return None
+    if y.is_floating_point() or not is_one_of(loss, OF_LABELS):
+        return len(y)
+    counted = y[y != bound.get("ignore_index", -100)]
+    weight = bound.get("weight")
+    return counted.numel() if weight is None else float(weight[counted].sum())
 
 
 def is_one_of(loss: Loss, known: tuple[object, ...]) -> bool:

@@ -55,10 +55,12 @@ class Facts:
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
     tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state
+    scaling: Mapping[str, Any] = field(default_factory=dict)  # means and deviations by name
     kernels: str = ""
     fleet: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
+    unused: Sequence[str] = field(default_factory=list)  # columns: neither input nor target
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
+from functools import partial
 from importlib import metadata
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from tunefree.core import Algorithm, about, as_data, numbers, step_sizes, text_of
 from tunefree.data.samples import Federation, Samples
+from tunefree.errors import ConfigError
 from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
@@ -22,6 +28,8 @@ from tunefree.settings import Settings
 
 LOOKED_AT = 100_000  # labels in the fingerprint of a data set
 BYTES = 2**24  # of inputs in that fingerprint
+SHORT = 200  # letters of a text in an identity
+READ = (torch.Tensor, np.ndarray, nn.Module, partial, bool, int, float, str)  # by a function
 SHOWN = 100  # clients whose labels are counted for the figure
 
 
@@ -31,6 +39,9 @@ def identify(
     """What a resumed run must have in common with its start."""
     known = settings.algorithm and ":" not in settings.algorithm
     identity = {
+        "model": text_or_mark(layers_of(objective.module)),
+        "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
+        "loss's parameters": text_or_mark(numbers_of(objective.loss)),
         **{name: getattr(settings, name) for name in (*SAME, *SIMULATED)},
         "steps": step_sizes(algo),
         "algorithm": settings.algorithm if known else as_data(algo),
@@ -38,10 +49,55 @@ def identify(
         MODEL: fingerprint(objective.theta0.cpu().numpy()),
         "frozen part": identify_frozen(objective),
         **identify_data(federation),
-        "loss": getattr(objective.loss, "__qualname__", "") or text_of(objective.loss),
     }
     read_back: dict[str, Any] = json.loads(json.dumps(identity))  # as a run file gives it
     return read_back
+
+
+def text_or_mark(text: str) -> str:
+    """A short text as it is, and of a longer one the start and a fingerprint."""
+    if len(text) <= SHORT:
+        return text
+    return f"{text[:SHORT]}... ({hashlib.sha256(text.encode()).hexdigest()[:8]})"
+
+
+def layers_of(module: nn.Module) -> str:
+    """The module's layers as one line, with the functions among their attributes."""
+    functions = [
+        f", {layer}.{name} = {value.__name__}" if layer else f", {name} = {value.__name__}"
+        for layer, part in module.named_modules()
+        for name, value in vars(part).items()
+        if isinstance(value, FunctionType | BuiltinFunctionType)
+    ]
+    return " ".join(text_of(module).split()) + "".join(functions)
+
+
+def numbers_of(value: object, depth: int = 4) -> str:
+    """What a loss computes with: a module's attributes, bound arguments, what a function reads."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        return str(array.tolist()) if array.size < 10 else fingerprint(array)
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    parts: dict[Any, Any] = {}
+    if isinstance(value, nn.Module):
+        parts = {name: each for name, each in vars(value).items() if name[0] != "_"}
+        parts |= {**dict(value.named_buffers()), **dict(value.named_children())}
+    elif isinstance(value, partial):
+        parts = {**value.keywords, "function": value.func, "arguments": value.args}
+    elif isinstance(value, FunctionType | MethodType) and not value.__module__.startswith("torch"):
+        read = inspect.getclosurevars(value)
+        used = {name: each for name, each in read.globals.items() if isinstance(each, READ)}
+        parts = {**used, **read.nonlocals, "arguments": value.__defaults__}
+        parts |= {"self": value.__self__} if isinstance(value, MethodType) else {}
+    elif isinstance(value, list | tuple | dict):
+        parts = dict(value) if isinstance(value, dict) else dict(enumerate(value))
+    else:  # an object
+        parts = dict(getattr(value, "__dict__", {}))
+    named = [
+        f"{name}={numbers_of(parts[name], depth - 1)}" for name in sorted(parts, key=str) if depth
+    ]
+    return f"{getattr(value, '__name__', type(value).__name__)}({', '.join(named)})"
 
 
 def identify_frozen(objective: Objective) -> str:
@@ -49,6 +105,17 @@ def identify_frozen(objective: Objective) -> str:
     frozen = [name for name, _, place in tensors_of(objective) if place < 0]
     state = objective.module.state_dict()
     return weights.fingerprint({n: state[n] for n in frozen}) if frozen else ""
+
+
+def check_frozen(facts: Facts, objective: Objective, path: Path) -> None:
+    """Refuse a module whose untrained part differs from the one that the run was given."""
+    there, here = facts.identity.get("frozen part", ""), identify_frozen(objective)
+    if facts.identity and there != here:
+        raise ConfigError(
+            f"the model does not fit '{path}': its frozen part (parameters that are not trained, "
+            f"and buffers) was {there or 'empty'}, and now it is {here or 'empty'}; give the model "
+            "as it was given to the run, with the same frozen weights"
+        )
 
 
 def identify_data(federation: Federation) -> dict[str, str]:
@@ -94,8 +161,10 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         system=algo.sys._asdict(),
         parameters=objective.d,
         tensors=tensors_of(objective),
+        scaling=getattr(objective.module, "scaling", {}),
         kernels=objective.kernels,
         versions=versions(),
+        unused=[] if federation is None else list(federation.unused),
         label_counts=[] if federation is None else label_counts(federation),
     )
 

@@ -20,7 +20,9 @@ from tunefree.fleet import choice
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
+from tunefree.models.scaling import note_scale, standardised
 from tunefree.models.targets import Loss, task_of
 from tunefree.record import Facts, Record
 from tunefree.record.identity import MODEL, changes
@@ -75,6 +77,7 @@ def of_model(
     task = task_of(model, federation.train, functions.loss)
     federation = check_federation(task.of(federation))
     objective = Objective(model, task.loss, usable(settings.device), settings.kernels)
+    objective = standardised(objective, federation) if settings.standardise else objective
     facts = {"door": "train", **facts}
     return assemble(settings, objective, federation, functions, facts, earlier)
 
@@ -112,7 +115,7 @@ def of_file(
             f"the algorithm of '{path}' was your own, which is not stored in it; give it "
             "again: tunefree.resume(path, model, clients, algorithm=...)"
         )
-    federation = federation_from(clients, test)
+    federation = federation_from(clients, test, takes=inputs_of(model))
     if len(federation) != earlier.clients:
         raise ConfigError(
             f"'{path}' was started with {earlier.clients} clients, and now there are "
@@ -140,6 +143,8 @@ def assemble(
     check(settings.scheduling, algo)
     members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
     objective.check(federation.train)
+    if not settings.standardise:
+        note_scale(objective, federation)
 
     shared = None
     if earlier is not None:

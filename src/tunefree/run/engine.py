@@ -138,7 +138,7 @@ class Training:
             line = line_of(step, seconds, scores)
             row = rows.add(line)
             self._uncommitted.append((line, row))
-            if self._commit_is_due(step.t):
+            if self._commit_is_due(step.t) or (self.record.path and fleet.states.full):
                 self._commit(fleet)
             yield dict(row)
 

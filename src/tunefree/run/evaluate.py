@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
@@ -14,16 +15,18 @@ from torch import nn
 
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
-from tunefree.errors import ConfigError, refuses_unknown, unknown_name
-from tunefree.models.answers import outputs_of
+from tunefree.errors import ConfigError, WireError, refuses_unknown, unknown_name
+from tunefree.models.answers import Answer, outputs_of, tensors_in, together
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
+from tunefree.models.targets import share_of
 from tunefree.record.summary import TAKEN, Row
 
 Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
 
 TRAINING_SAMPLES = 5_000  # the training loss uses about so many samples, the same every time
 LAZY_SAMPLES = 500  # and so many if each must be read for it
+AT_ONCE = 2**28  # bytes of answers that a loss gets at once
 
 
 class Evaluator:
@@ -60,7 +63,14 @@ class Evaluator:
         if federation.test is not None:
             batches = federation.test.batches(EVALUATION_BATCH)
             scores = scores_on(objective, theta, batches, federation.classes)
-        losses = [self._loss(theta, index) for index in self._looked_at]
+        losses = [self._loss(theta, index) for index in self._looked_at.values()]
+        wrong = [c for c, f in zip(self._looked_at, losses, strict=True) if not math.isfinite(f)]
+        if 0 < len(wrong) < len(losses):
+            others = f", and those of {len(wrong) - 1} other clients" if wrong[1:] else ""
+            raise WireError(
+                f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
+                "look at its samples, and at what model and loss do with them"
+            )
         scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
             scores["grad_norm"] = float(norm(self._gradient(theta)))
@@ -155,27 +165,65 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
     return summary
 
 
-def training_sample(federation: Federation, seed: int) -> list[Index]:
+def training_sample(federation: Federation, seed: int) -> dict[int, Index]:
     """For each client (of very many: for some) a few of its samples, always the same ones."""
     N, most = len(federation), LAZY_SAMPLES if federation.train.lazy else TRAINING_SAMPLES
     rng = stream(seed, "training sample")
     clients = sorted(rng.choice(N, min(N, most), replace=False).tolist())
     each = max(1, most // N)
-    return [rng.permutation(federation.parts[client])[:each] for client in clients]
+    return {client: rng.permutation(federation.parts[client])[:each] for client in clients}
 
 
+@torch.no_grad()
 def scores_on(
     objective: Objective,
     theta: Vec,
     batches: Iterable[tuple[Inputs, torch.Tensor]],
     classes: int | None,
 ) -> dict[str, float]:
-    """Mean loss, and accuracy if there are classes."""
-    loss, right, n = 0.0, 0, 0
-    for x, y in batches:
-        answer, batch_loss = objective.score(theta, x, y)
-        loss += float(batch_loss) * len(y)
+    """The loss of all samples at once, and accuracy if there are classes."""
+    loss, weight, right, n, size = 0.0, 0.0, 0, 0, 0
+    held: list[tuple[Answer, torch.Tensor]] = []  # for a loss that is no mean over samples
+    for x, given in batches:
+        y = given.to(objective.device)
+        answer = objective.answer(theta, x, y)
         n += len(y)
         if classes is not None:
-            right += int((outputs_of(answer).argmax(dim=-1) == y.to(objective.device)).sum())
-    return {"loss": loss / n} if classes is None else {"accuracy": right / n, "loss": loss / n}
+            right += int((outputs_of(answer).argmax(dim=-1) == y).sum())
+        share = share_of(objective.reported, y)
+        if share is None:
+            held.append((answer, y))
+            size += sum(each.nbytes for each in tensors_in(answer))
+        elif share:  # 0: the loss ignores all of them
+            loss, weight = loss + float(objective.reported(answer, y)) * share, weight + share
+        if size > AT_ONCE:
+            warnings.warn(
+                "the outputs of all samples exceed memory, so the loss is computed on parts of "
+                f"{sum(len(y) for _, y in held):,} samples and averaged",
+                stacklevel=2,
+            )
+            part, share = of_all(objective, held)
+            loss, weight, held, size = loss + part * share, weight + share, [], 0
+    if held:
+        part, share = of_all(objective, held)
+        loss, weight = loss + part * share, weight + share
+    scores = {"loss": loss / weight if weight else math.nan}
+    return scores if classes is None else {"accuracy": right / n} | scores
+
+
+def of_all(objective: Objective, held: Sequence[tuple[Answer, torch.Tensor]]) -> tuple[float, int]:
+    """The loss of several batches at once, and their samples."""
+    answers, targets = zip(*held, strict=True)
+    y = torch.cat(targets)
+    try:
+        answer = together(answers)
+    except (TypeError, RuntimeError):  # an answer that is not made of tensors of samples
+        warnings.warn(
+            "the model's answers to batches cannot be joined, so the loss is computed on each "
+            f"{EVALUATION_BATCH} samples and averaged",
+            stacklevel=2,
+        )
+        return sum(float(objective.reported(a, part)) * len(part) for a, part in held) / len(
+            y
+        ), len(y)
+    return float(objective.reported(answer, y)), len(y)

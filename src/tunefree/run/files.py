@@ -11,7 +11,9 @@ from torch import nn
 from tunefree.derive import named, theta_of
 from tunefree.errors import ConfigError, refuses_unknown
 from tunefree.models.objective import Objective
+from tunefree.models.scaling import Standardised
 from tunefree.record import Record, Row
+from tunefree.record.provenance import check_frozen
 from tunefree.run import evaluate
 from tunefree.settings import restored
 
@@ -43,6 +45,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
                 "tunefree.load(path, model)"
             )
         model = named(restored(facts.settings))[1].module
+    elif facts.scaling:
+        model = Standardised(model, facts.scaling)
     objective = Objective(model, device=next(model.parameters()).device, kernels="plain")
     here = [list(shape) for shape in objective.shapes]
     trained = {place: list(shape) for _, shape, place in facts.tensors if place >= 0}
@@ -53,6 +57,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
             f"tensors of shapes {here}, and the run {len(theta)} in {there or 'some'}; give the "
             "model that was trained"
         )
+    check_frozen(facts, objective, Path(path))
     return objective.module_at(theta.to(objective.theta0))
 
 

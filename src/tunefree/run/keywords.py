@@ -45,6 +45,7 @@ class Shared(TypedDict, total=False):
     local_epochs: int | None
     sampling: Sampling | Sequence[float]
     batch_size: int
+    standardise: bool
     compressor: str
     decay: Decay
     weighting: Weighting

@@ -13,6 +13,7 @@ from torch import nn
 
 from tunefree.data.clients import federation_from
 from tunefree.methods.own import Maker
+from tunefree.models.answers import inputs_of
 from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
 from tunefree.run.engine import Parts, Training
@@ -125,7 +126,7 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     check(train, given)
     if given.get("seed", 0) is None:
         given = {**given, "seed": secrets.randbits(31)}
-    federation = federation_from(clients, test)
+    federation = federation_from(clients, test, takes=inputs_of(model))
     settings = settings_of(given, len(federation))
     own = None if settings.algorithm else cast("Maker", given["algorithm"])
     functions = Functions(own, given.get("loss"), given.get("evaluate"))
@@ -150,6 +151,7 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         sampling: "uniform"; "examples" samples clients with more data more often; or a sequence
             with a weight for each client.
         batch_size: Samples per mini-batch.
+        standardise: Whether inputs and real targets are scaled to mean 0 and deviation 1.
         compressor: For methods that compress: "sign", "rotated:2", "top:0.05", ...
         decay: For tuned methods: "none", or "linear" to 0 at the last round.
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
+from tunefree.models.answers import loss_of_model
+from tunefree.models.objective import EVALUATION_BATCH
 from tunefree.record.facts import AS_PUBLISHED, Facts
 from tunefree.record.summary import size
 from tunefree.run.engine import Training
@@ -44,6 +46,15 @@ def introduction(run: Training) -> str:
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if facts.scaling:
+        names = ", ".join(facts.scaling)
+        lines.append(f"  standardised by the clients' sums: {names}; the model has original units")
+    if run.objective.loss is loss_of_model:
+        lines.append(f"  losses are the model's own, means over batches of {EVALUATION_BATCH}")
+    if hasattr(run.objective.module, "training_step"):
+        lines.append("  not used: the model's training_step and optimiser; forward and loss are")
+    if facts.unused:
+        lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)

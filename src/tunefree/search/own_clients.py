@@ -15,9 +15,10 @@ from tunefree.data.samples import Federation
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
+from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss
-from tunefree.record.provenance import fingerprint, identify_data
+from tunefree.record.provenance import fingerprint, identify_data, numbers_of
 from tunefree.run.assemble import Functions, of_model
 from tunefree.run.evaluate import Measure
 from tunefree.run.keywords import Shared, by_name, check, settings_of, shows
@@ -51,7 +52,7 @@ class Workload(NamedTuple):
     def mark(self, seed: int) -> str:
         """Identifies this model and these data."""
         first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
-        return repr((sorted(identify_data(self.federation).items()), first, text_of(self.loss)))
+        return repr((sorted(identify_data(self.federation).items()), first, numbers_of(self.loss)))
 
     def start(self, run: PlannedRun, make: Maker | None) -> Run:
         """The run, or an interrupted one resumed."""
@@ -108,7 +109,8 @@ def compare(
     if model is None or clients is None or isinstance(model, str):
         raise by_name("compare", "model", model)
     chosen = contenders(methods, seeds)
-    federation = federation_from(clients, test)
+    module = model if isinstance(model, nn.Module) else seeded(model, 0)
+    federation = federation_from(clients, test, takes=inputs_of(module))
     workload = Workload(model, federation, settings.get("loss"), settings.get("evaluate"))
     base = settings_of(settings, len(federation))
     folder = folder_of(out, chosen, seeds, base, *map(workload.mark, seeds))
