@@ -11,6 +11,7 @@ from torch import nn
 
 import tunefree
 from tunefree.errors import ConfigError
+from tunefree.methods import FedAvg
 from tunefree.models.scaling import Standardised
 
 RNG = torch.Generator().manual_seed(0)
@@ -65,7 +66,7 @@ def test_what_is_far_from_1_is_warned_of_and_standardised(x: Any, y: Any, senten
     fit(x, y, Summed(), rounds=1, standardise=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"algorithm": "fedavg", "eta": 0.1}, {"fleet": "pool"}])
+@pytest.mark.parametrize("options", [{}, {"algorithm": FedAvg(eta=0.1)}, {"fleet": "pool"}])
 def test_prices_are_learned_and_everything_is_in_their_units(options: Any, tmp_path: Path) -> None:
     out = tmp_path / "a.sqlite"
     run = fit(IDS, PRICES, dense(4), standardise=True, out=out, **options)
@@ -94,8 +95,8 @@ def test_it_is_plain_training_on_numbers_that_were_scaled_before() -> None:
     mean, deviation = x.mean(0), x.std(0, correction=0)
     by_hand = [(each - mean) / deviation for each in X]
     targets = [(each - y.mean()) / y.std(correction=0) for each in PRICES]
-    plain = fit(by_hand, targets, dense(), algorithm="fedavg", eta=0.01)
-    run = fit(X, PRICES, dense(), algorithm="fedavg", eta=0.01, standardise=True)
+    plain = fit(by_hand, targets, dense(), algorithm=FedAvg(eta=0.01))
+    run = fit(X, PRICES, dense(), algorithm=FedAvg(eta=0.01), standardise=True)
     torch.testing.assert_close(run.theta, plain.theta, rtol=1e-3, atol=1e-4)
     scale = float(y.var(correction=0))
     assert run.history[-1]["loss"] == pytest.approx(scale * plain.history[-1]["loss"], rel=1e-3)
