@@ -176,6 +176,7 @@ def test_a_node_with_another_key_than_in_the_roster_does_not_start(federation: F
     [
         (Terms(4, 0.0, (40, 3), (1.0, 2.0)), "exceeds its scale"),
         (Terms(5, 0.0, (40, 3), (1.0,)), "a length and a bound"),
+        (Terms(5, 0.0, (), ()), "a length and a bound"),
         (Terms(5, 0.0, (40, 3), (1.0, 0.0)), "a length and a bound"),
         (Terms(5, 0.0, (40, 0), (1.0, 1.0)), "a length and a bound"),
         (Terms(5, 0.0, (40, 3), (1.0, 1e-300)), "a length and a bound"),
@@ -616,7 +617,7 @@ def test_shares_that_do_not_fit_are_noticed(federation: Federation, uploaded: At
             parts = (reply.parts[0], bytes(SHARE), *reply.parts[2:])
             data = federation.identities[i].signed(reply._replace(parts=parts))
         uploaded.receive(i, data)
-    with pytest.raises(FleetError, match=f"client {federation.ids[1]} do not fit together"):
+    with pytest.raises(FleetError, match=f"client {federation.ids[1]} do not fit"):
         uploaded.integers()
 
 
@@ -648,6 +649,8 @@ def test_the_pool_gives_no_prekey_twice(federation: Federation) -> None:
         federation.pool.receive(federation.ids[1], batch)
     with pytest.raises(WireError, match="another run"):
         Pool(federation.roster, "run-2").receive(i, batch)
+    with pytest.raises(WireError, match="client 99 is not in the roster"):
+        federation.pool.receive(99, batch)
 
 
 def test_a_copied_public_key_cancels_no_mask(federation: Federation) -> None:

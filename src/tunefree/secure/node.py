@@ -69,9 +69,14 @@ class Node:
         if minimum < LEAST:
             raise ConfigError(f"a sum of {minimum} hides nobody", f"the least is {LEAST}")
         self._identity, self._roster, self._node, self._minimum = identity, roster, node, minimum
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
-        self._db.executescript(SCHEMA)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
+            self._db.executescript(SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"'{path}' cannot be a node's file for secure sums: {error}"
+            ) from None
 
     def close(self) -> None:
         self._db.close()

@@ -170,7 +170,8 @@ class Cohort:
             raise WireError("the clients of a cohort are not in rising order")
         if len(self.nodes) < minimum:
             raise WireError(f"a cohort of {len(self.nodes)} is below this node's minimum {minimum}")
-        if len(terms.counts) != len(terms.bounds) or min((*terms.counts, *terms.bounds)) < TINY:
+        fields = [*terms.counts, *terms.bounds]
+        if len(terms.counts) != len(terms.bounds) or min(fields, default=0) < TINY:
             raise WireError("the fields of a secure sum do not each have a length and a bound")
         if len(self.nodes) > terms.clients:
             raise WireError(f"a cohort of {len(self.nodes)} exceeds its scale, for {terms.clients}")

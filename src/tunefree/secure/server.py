@@ -35,6 +35,8 @@ from tunefree.secure.messages import (
 )
 from tunefree.secure.roster import Cohort, Roster, check_prekey, verified
 
+WAITING = 1024  # prekeys of a client
+
 
 class Pool:
     """2. The prekeys of a run that wait for a round; each is taken once."""
@@ -49,6 +51,8 @@ class Pool:
         message = decode(data, messages.Prekeys, self._roster.most)
         if (message.roster, message.run) != (self._roster.hash, self._run):
             raise WireError(f"the prekeys of client {node} are of another run, or another roster")
+        if node not in self._waiting or len(message.keys) + self.left(node) > WAITING:
+            raise WireError(f"client {node} is not in the roster, or sent too many prekeys")
         for key in message.keys:
             if key.node != node or key.number <= self._last[node]:
                 raise WireError(f"client {node} sent a prekey that is not its own, or was used")
@@ -80,9 +84,8 @@ class Attempt:
     def __init__(self, roster: Roster, invite: bytes) -> None:
         self.invite, self._roster, self.cohort = invite, roster, Cohort(invite, roster)
         self._step = SHARES
-        self._heard: dict[int, dict[int, tuple[bytes, ...]]] = {
-            step: {} for step in (SHARES, UPLOAD, AGREE, OPEN)
-        }
+        self._heard: dict[int, dict[int, tuple[bytes, ...]]]  # by step and client
+        self._heard = {step: {} for step in (SHARES, UPLOAD, AGREE, OPEN)}
         self.sharers: Ids = ()
         self.survivors: Ids = ()
         self._promises: dict[int, bytes] = {}
@@ -122,13 +125,8 @@ class Attempt:
     @property
     def asked(self) -> Ids:
         """To whom the last message went, or goes."""
-        signers = tuple(sorted(self._heard[AGREE]))
-        return {
-            SHARES: self.cohort.nodes,
-            UPLOAD: self.sharers,
-            AGREE: self.survivors,
-            OPEN: signers,
-        }[self._step]
+        before = {SHARES: self.cohort.nodes, UPLOAD: self.sharers, AGREE: self.survivors}
+        return before.get(self._step, tuple(sorted(self._heard[AGREE])))
 
     def _parts(self, node: int) -> int:
         """How many parts a client's answer has."""
@@ -138,24 +136,17 @@ class Attempt:
     def deliver(self, down: bytes) -> dict[int, bytes]:
         """6. To each sharer its peers' boxes; all sharers work on the same `down`."""
         self.sharers, self._down, self._step = self._enough(SHARES), digest(down), UPLOAD
-        heard, boxes = self._heard[SHARES], {}
-        for node, (promise, *parts) in heard.items():
-            peers = (peer for peer in self.cohort.group(node) if peer != node)
-            boxes[node] = dict(zip(peers, parts, strict=True))
+        boxes, requests = {}, {}
+        for node, (promise, *parts) in self._heard[SHARES].items():
             self._promises[node] = promise
-        request = Request(self.cohort.turn, UPLOAD, self.sharers, ())
-        return {
-            node: encode(
-                request._replace(
-                    parts=tuple(
-                        boxes[peer][node]
-                        for peer in self.cohort.group(node)
-                        if peer in boxes and peer != node
-                    )
-                )
-            )
-            for node in self.sharers
-        }
+            boxes[node] = dict(zip(self._peers(node), parts, strict=True))
+        for node in self.sharers:
+            for_it = tuple(boxes[peer][node] for peer in self._peers(node) if peer in boxes)
+            requests[node] = encode(Request(self.cohort.turn, UPLOAD, self.sharers, for_it))
+        return requests
+
+    def _peers(self, node: int) -> list[int]:
+        return [peer for peer in self.cohort.group(node) if peer != node]
 
     def agree(self) -> bytes:
         """9. To the survivors: who they are."""
@@ -175,10 +166,9 @@ class Attempt:
 
     def integers(self) -> Words:
         """11. The sum of the survivors' integers modulo 2^32."""
-        given = {
-            node: dict(zip(self._known(node), parts, strict=True))
-            for node, parts in self._heard[OPEN].items()
-        }
+        given = {}
+        for node, parts in self._heard[OPEN].items():
+            given[node] = dict(zip(self._known(node), parts, strict=True))
         context, pads = self.cohort.context(self._down, self.sharers), []
         for node in self.sharers:
             group = self.cohort.group(node)
@@ -187,10 +177,10 @@ class Attempt:
                 raise FleetError(f"{len(points)} shares of client {node} came; {t} are needed")
             secret = combine(dict(list(points.items())[:t]))
             if node in self.survivors:
-                check(masks.promise(secret), self._promises[node], node)
+                fits(masks.promise(secret), self._promises[node], node)
                 pads.append(masks.self_pad(secret, context, node))
                 continue
-            check(masks.public_key(secret), self.cohort.keys[node].mask, node)
+            fits(masks.public_key(secret), self.cohort.keys[node].mask, node)
             for peer in set(group) & set(self.survivors):
                 shared = masks.exchange(secret, self.cohort.keys[peer].mask, peer)
                 pads.append(masks.pair_pad(shared, context, peer, node))
@@ -215,10 +205,10 @@ class Attempt:
 
     def saved(self) -> bytes:
         """9. What to keep on disk before the survivors are asked, for `restored`."""
-        promises = tuple(self._promises[node] for node in self.sharers)
         words = self._words.astype("<u4").tobytes()
-        kept = Saved(self.invite, self._down, self.sharers, promises, self.survivors, words)
-        return encode(kept)
+        promises = tuple(self._promises[node] for node in self.sharers)
+        head = self.invite, self._down, self.sharers, promises, self.survivors
+        return encode(Saved(*head, words))
 
     @classmethod
     def restored(cls, roster: Roster, data: bytes) -> Attempt:
@@ -232,6 +222,8 @@ class Attempt:
         return attempt
 
 
-def check(found: bytes, expected: bytes, node: int) -> None:
+def fits(found: bytes, expected: bytes, node: int) -> None:
     if not bytes_eq(found, expected):
-        raise FleetError(f"the shares of client {node} do not fit together; leave it out")
+        raise FleetError(
+            f"the shares of client {node} do not fit: it or one that gave one has lied"
+        )
