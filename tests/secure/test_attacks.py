@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.secure.federation import DOWN, RUN, Federation, refused
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.secure import masks
-from tunefree.secure.arithmetic import SHARE, Words, from_integers, to_integers
+from tunefree.secure import node as nodes
+from tunefree.secure.arithmetic import SHARE, Words, from_integers, split, to_integers
 from tunefree.secure.messages import (
     AGREE,
     OPEN,
@@ -607,18 +608,45 @@ def test_an_upload_counts_once_and_has_its_length(federation: Federation) -> Non
     assert (attempt._words == before).all()
 
 
-def test_shares_that_do_not_fit_are_noticed(federation: Federation, uploaded: Attempt) -> None:
+@pytest.mark.parametrize("liars", [[0], [4], [0, 4], [0, 1]])
+def test_false_shares_are_noticed(
+    federation: Federation, uploaded: Attempt, liars: list[int]
+) -> None:
+    """Of 5 clients 4 are needed, so one can be left out."""
     federation.agree(uploaded)
-    request, liar = uploaded.open(), federation.ids[0]
+    request = uploaded.open()
     for i in federation.ids:
         data = federation.nodes[i].open(request)
-        if i == liar:
+        if i in [federation.ids[k] for k in liars]:
             reply = decode(data, Reply, ALL)
-            parts = (reply.parts[0], bytes(SHARE), *reply.parts[2:])
+            parts = tuple(bytes(SHARE) for _ in reply.parts)
             data = federation.identities[i].signed(reply._replace(parts=parts))
         uploaded.receive(i, data)
-    with pytest.raises(FleetError, match=f"client {federation.ids[1]} do not fit"):
-        uploaded.integers()
+    if len(liars) == 1:
+        assert (uploaded.integers() == federation.plain(federation.ids)).all()
+    else:
+        with pytest.raises(FleetError, match=f"client {federation.ids[0]} do not fit"):
+            uploaded.integers()
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_client_whose_own_shares_do_not_fit_is_named(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    liar, attempt = federation.ids[1], federation.attempt()
+    honest = split
+
+    def false(secret: bytes, t: int, xs: Sequence[int]) -> list[bytes]:
+        return [honest(bytes(32), t, [x])[0] for x in xs]
+
+    for i in federation.ids:
+        monkeypatch.setattr(nodes, "split", false if i == liar else honest)
+        attempt.receive(i, federation.nodes[i].join(attempt.invite))
+    federation.upload(attempt, without={liar} if dropped else set())
+    federation.agree(attempt)
+    federation.open_sum(attempt)
+    with pytest.raises(FleetError, match=f"client {liar} do not fit: leave it out"):
+        attempt.integers()
 
 
 @pytest.mark.parametrize("public", [bytes(32), (1).to_bytes(32, "little"), b"short"])

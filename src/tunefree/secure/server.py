@@ -171,22 +171,34 @@ class Attempt:
             given[node] = dict(zip(self._known(node), parts, strict=True))
         context, pads = self.cohort.context(self._down, self.sharers), []
         for node in self.sharers:
-            group = self.cohort.group(node)
-            points = {i + 1: given[i][node] for i in group if i in given}
-            if len(points) < (t := threshold(len(group))):
-                raise FleetError(f"{len(points)} shares of client {node} came; {t} are needed")
-            secret = combine(dict(list(points.items())[:t]))
+            secret = self._rebuilt(node, given)
             if node in self.survivors:
-                fits(masks.promise(secret), self._promises[node], node)
                 pads.append(masks.self_pad(secret, context, node))
                 continue
-            fits(masks.public_key(secret), self.cohort.keys[node].mask, node)
-            for peer in set(group) & set(self.survivors):
+            for peer in set(self.cohort.group(node)) & set(self.survivors):
                 shared = masks.exchange(secret, self.cohort.keys[peer].mask, peer)
                 pads.append(masks.pair_pad(shared, context, peer, node))
         words = self._words.copy()
         masks.apply(words, [(key, not less) for key, less in pads])
         return words
+
+    def _rebuilt(self, node: int, given: dict[int, dict[int, bytes]]) -> bytes:
+        """11. b of a survivor, s of another sharer; one giver of false shares is left out."""
+        group = self.cohort.group(node)
+        givers, t = [i for i in group if i in given], threshold(len(group))
+        if len(givers) < t:
+            raise FleetError(f"{len(givers)} shares of client {node} came; {t} are needed")
+        expected = self.cohort.keys[node].mask
+        for liar in (-1, *givers):
+            chosen = [i for i in givers if i != liar][:t]
+            secret = combine({i + 1: given[i][node] for i in chosen})
+            found = masks.public_key(secret)
+            if node in self.survivors:
+                found, expected = masks.promise(secret), self._promises[node]
+            if len(chosen) == t and bytes_eq(found, expected):
+                given.pop(liar, None)
+                return secret
+        raise FleetError(f"the shares of client {node} do not fit: leave it out of the next round")
 
     def _known(self, node: int) -> list[int]:
         return sorted(set(self.cohort.group(node)) & set(self.sharers))
@@ -220,10 +232,3 @@ class Attempt:
         attempt.survivors = kept.survivors
         attempt._words = np.frombuffer(kept.words, "<u4").astype(np.uint32)
         return attempt
-
-
-def fits(found: bytes, expected: bytes, node: int) -> None:
-    if not bytes_eq(found, expected):
-        raise FleetError(
-            f"the shares of client {node} do not fit: it or one that gave one has lied"
-        )
