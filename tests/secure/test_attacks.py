@@ -367,26 +367,29 @@ def unmasked_with_every_b(
 
 
 def test_two_lists_of_sharers_give_masks_that_do_not_cancel(tmp_path: Path) -> None:
-    """A server that hides a client that has shared from one other client."""
+    """A server that hides two clients from each other: neither has a pad that the other lacks."""
     federation = Federation(tmp_path, 7)
     attempt = federation.attempt()
     federation.join(attempt)
-    victim, hidden = federation.ids[0], federation.ids[6]
+    first, *others, last = federation.ids
+    hidden = {first: last, last: first}
 
     def told(i: int, data: bytes) -> bytes:
         message = decode(data, Request, ALL)
-        if i != victim:
-            return data
-        nodes = tuple(node for node in message.nodes if node != hidden)
-        return encode(message._replace(nodes=nodes, parts=message.parts[:-1]))
+        pairs = zip([node for node in message.nodes if node != i], message.parts, strict=True)
+        kept = {node: box for node, box in pairs if node != hidden.get(i)}
+        nodes = tuple(sorted({i, *kept}))
+        return encode(message._replace(nodes=nodes, parts=tuple(kept.values())))
 
     federation.upload(attempt, told=told)
     request = attempt.agree()
-    refused(federation, victim, "without this one", federation.nodes[victim].agree, request)
-    for i in federation.ids[1:]:
+    for i in hidden:
+        refused(federation, i, "without this one", federation.nodes[i].agree, request)
+    for i in others:
         attempt.receive(i, federation.nodes[i].agree(request))
-    federation.open_sum(attempt, without={victim})
-    unlike(attempt.integers(), federation.plain(federation.ids), federation.plain([victim]))
+    federation.open_sum(attempt)
+    total = attempt.integers()
+    unlike(total, *(federation.plain(ids) for ids in (federation.ids, others, [first], [last])))
 
 
 def test_one_upload_says_nothing(federation: Federation) -> None:
@@ -541,7 +544,7 @@ def test_a_message_of_one_step_is_not_one_of_another(
 ) -> None:
     i = federation.ids[0]
     list_, node = uploaded.agree(), federation.nodes[i]
-    refused(federation, i, "of step 9 as one of step 10", node.open, list_)
+    refused(federation, i, "of step 9 came as one of step 10", node.open, list_)
     refused(federation, i, "not a secure request", node.agree, uploaded.invite)
 
 

@@ -110,5 +110,5 @@ def test_a_node_needs_a_file_of_its_own(tmp_path: Path) -> None:
     identity: Identity = federation.identities[i]
     (tmp_path / "text").write_text("this is no database, but rather long for a text" * 10)
     for path in (tmp_path / "none" / "x.sqlite", tmp_path, tmp_path / "text"):
-        with pytest.raises(ConfigError, match="cannot be a node's file for secure sums"):
+        with pytest.raises(ConfigError, match="cannot be used for secure sums"):
             Node(path, identity, federation.roster, i, 3)

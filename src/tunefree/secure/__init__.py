@@ -1,9 +1,10 @@
 """Secure sums: the server sees the sum of its clients' uploads and no single one, even if it lies.
 
 After Bonawitz et al., Practical Secure Aggregation (2017), in the form for active adversaries. The
-numbers below are in the comments of the code. |x| is the number of x, H is SHA-256, t(n) is
-floor(2n/3) + 1, a *turn* is (run, round, attempt). Assumed: fewer than a third of the clients of a
-cohort collude with the server. Whatever a node refuses changes nothing on its disk.
+numbers below are in the docstrings and comments of the code. |x| is the number of x, H is SHA-256,
+t(n) is floor(2n/3) + 1, a *turn* is (run, round, attempt). Assumed: fewer than a third of the
+clients of a cohort collude with the server. A node signs every answer with its key in the roster;
+whatever it refuses changes nothing on its disk.
 
  1  Roster     A file names the federation, and per client its Ed25519 key. Every node has it; its
                operators compare the fingerprint. H(roster) is in all that follows.
@@ -15,8 +16,9 @@ cohort collude with the server. Whatever a node refuses changes nothing on its d
                key is unused and its peers' numbers are new; that the turn is later than its last,
                and not in a round whose sum it has helped to open. H(cohort) is H of these bytes.
  4  Graph      i's group is all n clients; above 151 it is i and 150 neighbours, by H(cohort).
- 5  Shares     i draws b_i, and deletes its prekey and records the turn on disk. Each member of its
-               group, m clients, gets one of m Shamir shares (t(m) needed) of b_i and one of s_i,
+ 5  Shares     i draws b_i, records the turn, and takes its prekey away for good; H(b_i) goes to the
+               server. Each member of its group, m clients, gets one of m Shamir shares over
+               GF(2^521 - 1), of which t(m) are needed, of b_i and one of s_i,
                sealed with ChaCha20-Poly1305 under HKDF(X25519(c_i, c_j), turn, H(roster),
                H(cohort), i, j), with (turn, i, j) as associated data.
  6  Deliver    The server names the sharers U (|U| >= t(n)) and passes on i's shares of its group.

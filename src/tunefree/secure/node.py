@@ -63,9 +63,8 @@ class Node:
         self, path: Path, identity: Identity, roster: Roster, node: int, minimum: int
     ) -> None:
         if roster.keys.get(node) != identity.public:
-            raise ConfigError(
-                f"the roster of '{roster.federation}' has another key for client {node}"
-            )
+            name = roster.federation
+            raise ConfigError(f"the roster of '{name}' has another key for client {node}")
         if minimum < LEAST:
             raise ConfigError(f"a sum of {minimum} hides nobody", f"the least is {LEAST}")
         self._identity, self._roster, self._node, self._minimum = identity, roster, node, minimum
@@ -74,9 +73,7 @@ class Node:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=60)
             self._db.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"'{path}' cannot be a node's file for secure sums: {error}"
-            ) from None
+            raise ConfigError(f"'{path}' cannot be used for secure sums: {error}") from None
 
     def close(self) -> None:
         self._db.close()
@@ -92,9 +89,7 @@ class Node:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise RecordError(
-                    f"a node's file for secure sums cannot be used: {error}"
-                ) from None
+                raise RecordError(f"a file for secure sums cannot be used: {error}") from None
             raise
 
     def prekeys(self, run: str, count: int) -> bytes:
@@ -179,20 +174,19 @@ class Node:
     def upload(self, data: bytes, down: bytes, values: Sequence[NDArray[Any]]) -> bytes:
         """6, 7. From the boxes, what the server sent to work on, and the result: the upload."""
         message, me = self._asked(data, messages.UPLOAD), self._node
-        sharers = message.nodes
+        turn, sharers, boxes = message.turn, message.nodes, message.parts
         with self._transaction():
-            row, cohort = self._attempt(message.turn, JOINED)
+            row, cohort = self._attempt(turn, JOINED)
             cohort.check_list(sharers, cohort.nodes, self._minimum, me)
+            group = cohort.group(me)
+            peers = among(group, sharers, without=me)
+            if len(boxes) != len(peers) or len(peers) + 1 < threshold(len(group)):
+                raise WireError(f"{len(boxes)} boxes came, of {len(peers)} sharing peers")
             b, seal, mask = (row["own"][at : at + 32] for at in (0, 32, 64))
             held = {me: row["own"][96:] + bytes(SHARE)}  # its own s is never asked for
             context = cohort.context(digest(down), sharers)
             pads = [masks.self_pad(b, context, me)]
-            peers = among(cohort.group(me), sharers, without=me)
-            if len(peers) + 1 < threshold(len(cohort.group(me))) or len(peers) != len(
-                message.parts
-            ):
-                raise WireError(f"{len(message.parts)} boxes came, of {len(peers)} sharing peers")
-            for peer, box in zip(peers, message.parts, strict=True):
+            for peer, box in zip(peers, boxes, strict=True):
                 secret = masks.exchange(seal, cohort.keys[peer].seal, peer)
                 held[peer] = masks.unseal(secret, cohort.sealing, peer, me, box)
                 if len(held[peer]) != 2 * SHARE:
@@ -200,19 +194,12 @@ class Node:
                 secret = masks.exchange(mask, cohort.keys[peer].mask, peer)
                 pads.append(masks.pair_pad(secret, context, me, peer))
             words = to_integers(values, cohort.terms)
-            self._db.execute(
-                "UPDATE attempt SET stage = ?, own = x'', sharers = ?, held = ?, down = ? "
-                "WHERE run = ?",
-                (
-                    UPLOADED,
-                    ids(sharers),
-                    b"".join(held[node] for node in sorted(held)),
-                    digest(down),
-                    message.turn.run,
-                ),
-            )
+            all_held = b"".join(held[node] for node in sorted(held))
+            sets = "stage = ?, own = x'', sharers = ?, held = ?, down = ?"
+            values_set = UPLOADED, ids(sharers), all_held, digest(down), turn.run
+            self._db.execute(f"UPDATE attempt SET {sets} WHERE run = ?", values_set)
         masks.apply(words, pads)
-        return self._reply(message.turn, messages.UPLOAD, words.astype("<u4", copy=False).tobytes())
+        return self._reply(turn, messages.UPLOAD, words.astype("<u4", copy=False).tobytes())
 
     def agree(self, data: bytes) -> bytes:
         """9. From the list of survivors to this node's signature."""
@@ -223,9 +210,7 @@ class Node:
             sharers = nodes_in(row["sharers"])
             cohort.check_list(message.nodes, sharers, self._minimum, self._node)
             if row["survivors"] not in (None, survivors):
-                raise WireError(
-                    f"the server gives a second list of survivors of round {turn.round}"
-                )
+                raise WireError(f"a second list of survivors of round {turn.round} came")
             if row["stage"] == UPLOADED:
                 sql = "UPDATE attempt SET stage = ?, survivors = ? WHERE run = ?"
                 self._db.execute(sql, (AGREED, survivors, turn.run))
@@ -251,9 +236,7 @@ class Node:
     def _asked(self, data: bytes, step: int) -> Request:
         message = decode(data, Request, self._roster.most)
         if message.step != step:
-            raise WireError(
-                f"the server sent a message of step {message.step} as one of step {step}"
-            )
+            raise WireError(f"a message of step {message.step} came as one of step {step}")
         return message
 
     def _reply(self, turn: Turn, step: int, *parts: bytes) -> bytes:
