@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("cryptography")
-
-from tunefree.secure import node
-
 
 @pytest.fixture(autouse=True)
 def quick_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = pytest.importorskip("tunefree.secure.node")
     assert "synchronous = EXTRA" in node.SCHEMA
     monkeypatch.setattr(node, "SCHEMA", node.SCHEMA.replace("= EXTRA", "= OFF"))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("cryptography")
+
 from tests.secure.federation import DOWN, RUN, Federation
 from tunefree.errors import WireError
 from tunefree.secure import node as nodes

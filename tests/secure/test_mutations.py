@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("cryptography")
+
 from tests.secure.federation import DOWN, Federation
 from tunefree.errors import TunefreeError, WireError
 from tunefree.secure.messages import (

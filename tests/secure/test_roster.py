@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cryptography")
+
 from tests.secure.federation import Federation
 from tunefree.errors import ConfigError
 from tunefree.secure.node import Node

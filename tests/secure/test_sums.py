@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("cryptography")
+
 from tests.secure.federation import RUN, Federation
 from tunefree.errors import FleetError
 from tunefree.secure import roster as cohorts

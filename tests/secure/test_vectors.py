@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("cryptography")
+
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
