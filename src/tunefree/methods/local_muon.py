@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from tunefree.core import About, Exchange, NoState, Oracle, Replies, Vec, mean
 from tunefree.methods.local_sgd import Model, Up
 from tunefree.methods.muon import ETAS, Averaged, Moments, MuonClients, anew
-from tunefree.methods.slowmo import Server
 
 
 class Shared(NamedTuple):
@@ -37,6 +36,11 @@ class Shared(NamedTuple):
 
     theta: Vec
     M: Vec
+
+
+class WithVelocity(NamedTuple):
+    theta: Vec
+    u: Vec
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,8 @@ class MuLoCo(MuonClients):
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, u=0 * theta0)  # 1
+    def server(self, theta0: Vec) -> WithVelocity:
+        return WithVelocity(theta0, u=0 * theta0)  # 1
 
     def client(self, theta0: Vec) -> Moments:
         return anew(theta0)  # 1
@@ -104,7 +108,7 @@ class MuLoCo(MuonClients):
         D, end = self.walk(down.theta, client, F)  # 2, 3
         return end, Up(self.eta * D)  # 4
 
-    def aggregate(self, s: Server, replies: Replies) -> Server:
+    def aggregate(self, s: WithVelocity, replies: Replies) -> WithVelocity:
         delta = mean(r.up.delta for r in replies)
         u = self.mu_s * s.u + delta  # 5
-        return Server(s.theta - self.s * (delta + self.mu_s * u), u)  # 5
+        return WithVelocity(s.theta - self.s * (delta + self.mu_s * u), u)  # 5
