@@ -188,7 +188,7 @@ class About(NamedTuple):
     family: str = ""
     paper: str = ""
     steps: Mapping[str, Step] = {}
-    grid: Mapping[str, tuple[float, ...]] = {}
+    grid: Mapping[str, tuple[float | str, ...]] = {}
     bounds: Mapping[str, float] = {}
     means: Mapping[str, str] = {}
     weights: Literal["", "mean", "own"] = ""

@@ -7,7 +7,7 @@ A tensor with two or more axes is the matrix (first axis, all others).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from statistics import median
 
@@ -78,8 +78,29 @@ def polar_directions(v: Vec, shapes: Shapes) -> Vec:
     tensor([ True, False, False,  True])
     """
     result = directions(v, shapes)
+    for matrix, factor in factors(result, shapes):
+        length = norm(factor)
+        torch.div(factor, length + (length == 0), out=matrix)
+    return result
+
+
+def polar_factors(v: Vec, shapes: Shapes) -> Vec:
+    """Each matrix's polar factor, whose singular values are near 1; other tensors divided by their
+    norms, and so is a matrix of one row or column.
+
+    >>> polar_factors(torch.tensor([3.0, 4.0, -2.0]), ((2, 1), (1,)))
+    tensor([ 0.6000,  0.8000, -1.0000])
+    """
+    result = directions(v, shapes)
+    for matrix, factor in factors(result, shapes):
+        matrix.copy_(factor)
+    return result
+
+
+def factors(v: Vec, shapes: Shapes) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Each matrix in a vector of directions, on its short side, and its polar factor."""
     by_shape: dict[tuple[int, int], list[Vec]] = {}
-    for shape, u in zip(shapes or (), split(result, shapes), strict=shapes is not None):
+    for shape, u in zip(shapes or (), split(v, shapes), strict=shapes is not None):
         rows = shape[0] if shape else 1
         if min(rows, u.numel() // max(rows, 1)) > 1:
             matrix = u.view(rows, -1)
@@ -87,10 +108,19 @@ def polar_directions(v: Vec, shapes: Shapes) -> Vec:
             by_shape.setdefault((matrix.shape[0], matrix.shape[1]), []).append(matrix)
     for matrices in by_shape.values():
         X = torch.stack(matrices) if len(matrices) > 1 else matrices[0].unsqueeze(0)
-        for matrix, factor in zip(matrices, newton_schulz(X), strict=True):
-            length = norm(factor)
-            torch.div(factor, length + (length == 0), out=matrix)
-    return result
+        yield from zip(matrices, newton_schulz(X), strict=True)
+
+
+def joined(matrices: Vec, others: Vec, shapes: Shapes) -> Vec:
+    """The matrices of one vector, which have two or more axes, and the other tensors of another.
+
+    >>> joined(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), ((2, 1), (1,)))
+    tensor([1., 2., 0.])
+    """
+    if shapes is None:
+        return others
+    parts = zip(shapes, split(matrices, shapes), split(others, shapes), strict=True)
+    return torch.cat([u if len(shape) > 1 else w for shape, u, w in parts])
 
 
 def newton_schulz(X: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,7 @@ PLACES = places(MAP.read_text(encoding="utf-8"))
 ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
 MANY = ("methods", "cli")  # a file per method, a file per command
 
-RELATIVES = {  # methods that share more than the messages and states of `local_sgd` and `control`
+RELATIVES = {  # methods that share more than those of `local_sgd`, `control` and `muon`
     "adamasfl": ["padamfed"],
     "comparfrefl": ["parfrefl"],
     "fed_ef_ams": ["fed_ef_sgd"],
@@ -120,7 +120,7 @@ def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
     if file.stem not in ("__init__", "registry"):  # which name all
         assert own(source) <= {"core", "errors", "geometry", "wire", "methods"}
         siblings = {name.split(".")[-1] for name in imports(source) if package(name) == "methods"}
-        assert siblings <= {"local_sgd", "control", *RELATIVES.get(file.stem, ())}
+        assert siblings <= {"local_sgd", "control", "muon", *RELATIVES.get(file.stem, ())}
 
 
 def module_of(file: Path) -> str:

@@ -81,6 +81,14 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("defedavg_niid", {}, (1, 1), (0, 0)),
     ("fadas", {"delay": "plain"}, (1, 1), (0, 0)),
     ("fadas", {"delay": "adaptive"}, (1, 1), (0, 0)),
+    ("fedmuon_server", {}, (1, 1), (0, 0)),
+    ("local_muon", {"momentum": "reset"}, (1, 1), (0, 0)),
+    ("local_muon", {"momentum": "kept"}, (1, 1), (0, 0)),
+    ("local_muon", {"momentum": "aggregated"}, (2, 2), (0, 0)),
+    ("fedmuon", {"average": "all"}, (2, 2), (0, 0)),
+    ("fedmuon", {"average": "sampled"}, (2, 2), (0, 0)),
+    ("fedmuon_liu", {}, (3, 2), (0, 0)),
+    ("muloco", {}, (1, 1), (0, 0)),
 ]
 
 

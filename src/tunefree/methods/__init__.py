@@ -18,12 +18,17 @@ from tunefree.methods.fedbuff import FedBuff as FedBuff
 from tunefree.methods.fedcm import FedCM as FedCM
 from tunefree.methods.feddyn import FedDyn as FedDyn
 from tunefree.methods.fedexp import FedExP as FedExP
+from tunefree.methods.fedmuon import FedMuon as FedMuon
+from tunefree.methods.fedmuon_liu import FedMuonLiu as FedMuonLiu
+from tunefree.methods.fedmuon_server import FedMuonServer as FedMuonServer
 from tunefree.methods.fednova import FedNova as FedNova
 from tunefree.methods.fedopt import FedAdagrad as FedAdagrad
 from tunefree.methods.fedopt import FedAdam as FedAdam
 from tunefree.methods.fedopt import FedYogi as FedYogi
 from tunefree.methods.fedprox import FedProx as FedProx
 from tunefree.methods.fedsps import FedSPS as FedSPS
+from tunefree.methods.local_muon import LocalMuon as LocalMuon
+from tunefree.methods.local_muon import MuLoCo as MuLoCo
 from tunefree.methods.local_sgd_c import LocalSGDC as LocalSGDC
 from tunefree.methods.masfl import MasFL as MasFL
 from tunefree.methods.mime import Mime as Mime

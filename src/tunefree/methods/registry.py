@@ -77,6 +77,11 @@ REGISTRY: dict[str, type[Method]] = {
     "ca2fl": methods.CA2FL,
     "defedavg_niid": methods.DeFedAvgNIID,
     "fadas": methods.FADAS,
+    "fedmuon_server": methods.FedMuonServer,
+    "local_muon": methods.LocalMuon,
+    "fedmuon": methods.FedMuon,
+    "fedmuon_liu": methods.FedMuonLiu,
+    "muloco": methods.MuLoCo,
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
