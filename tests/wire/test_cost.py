@@ -81,6 +81,15 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("defedavg_niid", {}, (1, 1), (0, 0)),
     ("fadas", {"delay": "plain"}, (1, 1), (0, 0)),
     ("fadas", {"delay": "adaptive"}, (1, 1), (0, 0)),
+    ("fedadamw", {}, (2 + 2 * 32 * ONE, 1 + 32 * ONE), (0, 0)),  # one tensor, and the steps so far
+    ("fedadamw", {"moments": "reset"}, (1, 1), (0, 0)),
+    ("fedadamw", {"moments": "kept"}, (1, 1), (0, 0)),
+    ("fedacg", {}, (1, 1), (0, 0)),
+    ("fedsmoo", {}, (2, 2), (0, 0)),
+    ("local_prodigy", {}, (1, 1), (0, 0)),
+    ("local_dog", {}, (1, 1), (0, 0)),
+    ("local_schedule_free", {}, (1, 1), (0, 0)),
+    ("server_dog", {}, (1, 1), (0, 0)),
 ]
 
 
