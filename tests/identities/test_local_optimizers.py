@@ -70,12 +70,12 @@ def test_local_and_server_dog_are_one_where_a_client_is_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("cls", [LocalDoG, LocalProdigy])
-def test_one_local_step_a_round_is_enough_to_learn_how_far_to_go(cls: Any) -> None:
-    """From a millionth: an estimate that began again in every round would stay there."""
-    sys = System(N=4, S=2, K=1, T=400)
+@pytest.mark.parametrize(("cls", "K"), [(LocalDoG, 1), (LocalProdigy, 5)])
+def test_what_clients_remember_grows_from_a_millionth(cls: Any, K: int) -> None:
+    """An estimate that began again in every round would stay there."""
+    sys = System(N=4, S=2, K=K, T=400)
     path = thetas(bind(cls(), sys), sys)
-    assert np.linalg.norm(path[4] - path[0]) < 1e-4
+    assert np.linalg.norm(path[2] - path[0]) < 1e-2
     assert np.linalg.norm(path[-1] - path[0]) > 1
 
 

@@ -14,24 +14,22 @@ def local_prodigy(
 ) -> list[Array]:
     N, d = problem.b.shape
     beta1, beta2, epsilon, root = 0.9, 0.999, 1e-8, np.sqrt(0.999)
-    x_0: dict[int, Array] = {}
-    m, v, z = np.zeros((N, d)), np.zeros((N, d)), np.zeros((N, d))
-    r, far = np.zeros(N), np.full(N, d_0)
+    v, far = np.zeros((N, d)), np.full(N, d_0)
     theta = problem.theta0
     thetas = [theta]
     for t, cohort in enumerate(cohorts):
         theta_K = []
         for i in cohort:
             rng, theta_i = problem.noises(i, t), theta
-            x_0.setdefault(i, theta)
+            m, z, r = np.zeros(d), np.zeros(d), 0.0
             for _ in range(K):
                 grad = problem.grad(i, theta_i, problem.draw(rng))
-                m[i] = beta1 * m[i] + (1 - beta1) * far[i] * grad
+                m = beta1 * m + (1 - beta1) * far[i] * grad
                 v[i] = beta2 * v[i] + (1 - beta2) * far[i] ** 2 * grad**2
-                r[i] = root * r[i] + far[i] ** 2 * np.dot(grad, x_0[i] - theta_i)
-                z[i] = root * z[i] + far[i] ** 2 * grad
-                theta_i = theta_i - far[i] * m[i] / (np.sqrt(v[i]) + far[i] * epsilon)
-                far[i] = max(far[i], r[i] / np.sum(np.abs(z[i])))
+                r = root * r + far[i] ** 2 * np.dot(grad, theta - theta_i)
+                z = root * z + far[i] ** 2 * grad
+                theta_i = theta_i - far[i] * m / (np.sqrt(v[i]) + far[i] * epsilon)
+                far[i] = max(far[i], r / np.sum(np.abs(z)))
             theta_K.append(theta_i)
         theta = np.mean(theta_K, axis=0)
         thetas.append(theta)

@@ -3,8 +3,8 @@
 Mishchenko, Defazio, "Prodigy: an expeditiously adaptive parameter-free learner", ICML 2024, on the
 clients of FedAvg (lines numbered by us; β1 = 0.9, β2 = 0.999, ε = 1e-8).
 
-     1  sample S clients; each starts at θ_i = θ; at its first time also x_0 = θ, d = d_0 and
-        m = v = z = r = 0, which it keeps from then on
+     1  sample S clients; each starts at θ_i = x_0 = θ, m = z = 0, r = 0, with the d and v it left
+        (at first d_0 and 0)
      2      m = β1 m + (1 - β1) d ∇F(θ_i; ξ);  v = β2 v + (1 - β2) d^2 ∇F(θ_i; ξ)^2
      3      r = sqrt(β2) r + d^2 <∇F(θ_i; ξ), x_0 - θ_i>;  z = sqrt(β2) z + d^2 ∇F(θ_i; ξ)
      4      θ_i = θ_i - d m / (sqrt(v) + d ε)
@@ -13,8 +13,9 @@ clients of FedAvg (lines numbered by us; β1 = 0.9, β2 = 0.999, ε = 1e-8).
      7  θ = θ - mean_i Δ_i
      8  download θ
 
-Wire: d down, d up. Memory: x_0, z, m, v, d and r. Tuning: none; d_0 = 1e-6 as published.
+Wire: d down, d up. Memory: d and v. Tuning: none; d_0 = 1e-6 as published.
 Deviations: our combination; no paper has it. r and z are divided by d_0, which their ratio ignores.
+With K = 1 there is no r, and d stays d_0.
 """
 
 from __future__ import annotations
@@ -25,17 +26,22 @@ from typing import ClassVar, NamedTuple
 
 from tunefree.core import OPEN, About, Step, Vec
 from tunefree.methods.local_optimizer import LocalOptimizer
-from tunefree.methods.local_sgd import Model
+from tunefree.methods.local_sgd import Model, Up
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Prodigy(NamedTuple):
+class Client(NamedTuple):
+    v: Vec
+    d: float
+
+
+class Run(NamedTuple):
     x_0: Vec
     z: Vec
     m: Vec
     v: Vec
-    d: float = 0.0  # before the first time
+    d: float
     r: float = 0.0
 
 
@@ -51,14 +57,14 @@ class LocalProdigy(LocalOptimizer):  # 6, 7, 8
         weights="mean",
     )
 
-    def client(self, theta0: Vec) -> Prodigy:
-        zero = 0 * theta0
-        return Prodigy(zero, zero, zero, zero)
+    def client(self, theta0: Vec) -> Client:
+        return Client(v=0 * theta0, d=self.d_0)
 
-    def begin(self, client: Prodigy, down: Model) -> Prodigy:
-        return client if client.d else client._replace(x_0=down.theta, d=self.d_0)  # 1
+    def begin(self, client: Client, down: Model) -> Run:
+        zero = 0 * down.theta
+        return Run(down.theta, zero, zero, client.v, client.d)  # 1
 
-    def step(self, run: Prodigy, theta_i: Vec, grad: Vec) -> tuple[Prodigy, Vec]:
+    def step(self, run: Run, theta_i: Vec, grad: Vec) -> tuple[Run, Vec]:
         x_0, z, m, v, d, r = run
         m = BETA1 * m + (1 - BETA1) * d * grad  # 2
         v = BETA2 * v + (1 - BETA2) * d * d * grad * grad
@@ -67,4 +73,7 @@ class LocalProdigy(LocalOptimizer):  # 6, 7, 8
         z = sqrt(BETA2) * z + weight * grad
         far = float(z.abs().sum())
         longer = max(d, r / far) if far else d  # 5
-        return Prodigy(x_0, z, m, v, longer, r), d * m / (v.sqrt() + d * EPSILON)  # 4
+        return Run(x_0, z, m, v, longer, r), d * m / (v.sqrt() + d * EPSILON)  # 4
+
+    def end(self, client: Client, run: Run, delta: Vec) -> tuple[Client, Up]:
+        return Client(run.v, run.d), Up(delta)
