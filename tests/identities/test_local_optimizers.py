@@ -73,7 +73,7 @@ def test_local_and_server_dog_are_one_where_a_client_is_alone() -> None:
 @pytest.mark.parametrize(("cls", "K"), [(LocalDoG, 1), (LocalProdigy, 5)])
 def test_what_clients_remember_grows_from_a_millionth(cls: Any, K: int) -> None:
     """An estimate that began again in every round would stay there."""
-    sys = System(N=4, S=2, K=K, T=400)
+    sys = System(N=4, S=2, K=K, T=300)
     path = thetas(bind(cls(), sys), sys)
     assert np.linalg.norm(path[2] - path[0]) < 1e-2
     assert np.linalg.norm(path[-1] - path[0]) > 1

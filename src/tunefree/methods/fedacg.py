@@ -39,11 +39,7 @@ class FedACG(FedProx):  # 3, 4
         title="FedACG",
         family="averaging, proximal, momentum looked ahead",
         paper="Kim, Kim, Han, CVPR 2024",
-        grid={
-            "eta": (3e-3, 1e-2, 3e-2, 1e-1),
-            "lam": (0.7, 0.85, 0.95),
-            "mu": (1e-3, 1e-2),
-        },
+        grid={"eta": (3e-3, 1e-2, 3e-2, 1e-1), "lam": (0.7, 0.85, 0.95), "mu": (1e-3, 1e-2)},
         weights="mean",
     )
 

@@ -23,7 +23,7 @@ Deviations: the card's; mainly blocks are whole tensors, and λ is 0 unless it i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tunefree.core import (
     About,
@@ -68,12 +68,8 @@ class Adam(NamedTuple):
     m: Vec
     v: Vec
     k: int = 0
-
-
-class Run(NamedTuple):
-    adam: Adam
+    n: int = 0  # steps that v saw before these k
     push: Vec | float = 0.0  # α g
-    n: int = 0  # steps that v has seen before
 
 
 @dataclass(frozen=True)
@@ -124,25 +120,25 @@ class FedAdamW(LocalOptimizer):
             block += number
         return v
 
-    def begin(self, client: Client, down: Message) -> Run:
+    def begin(self, client: Any, down: Message) -> Any:
         if self.moments == "kept":
-            return Run(client)
-        m, v = 0 * down.theta, 0 * down.theta
+            return client
+        start = Adam(0 * down.theta, 0 * down.theta)
         if self.moments == "reset":
-            return Run(Adam(m, v))
-        return Run(Adam(m, self.spread(v, down.u)), self.alpha * down.g, down.n)  # 2
+            return start
+        return Adam(start.m, self.spread(start.v, down.u), n=down.n, push=self.alpha * down.g)  # 2
 
-    def step(self, run: Run, theta_i: Vec, grad: Vec) -> tuple[Run, Vec]:
-        (m, v, k), beta1, beta2 = run.adam, self.beta1, self.beta2
+    def step(self, run: Adam, theta_i: Vec, grad: Vec) -> tuple[Adam, Vec]:
+        (m, v, k, n, push), beta1, beta2 = run, self.beta1, self.beta2
         k, m, v = k + 1, beta1 * m + (1 - beta1) * grad, beta2 * v + (1 - beta2) * grad * grad
-        below = (v / (1 - beta2 ** (run.n + k))).sqrt() + self.epsilon
-        move = m / (1 - beta1**k) / below + run.push + self.weight_decay * theta_i
-        return run._replace(adam=Adam(m, v, k)), self.eta * move  # 3
+        below = (v / (1 - beta2 ** (n + k))).sqrt() + self.epsilon
+        move = m / (1 - beta1**k) / below + push + self.weight_decay * theta_i
+        return Adam(m, v, k, n, push), self.eta * move  # 3
 
-    def end(self, client: Client, run: Run, delta: Vec) -> tuple[Client, Message]:
+    def end(self, client: Client, run: Adam, delta: Vec) -> tuple[Client, Message]:
         if self.moments == "aggregated":
-            return client, Curved(delta, self.blocks(run.adam.v))  # 4
-        return run.adam if self.moments == "kept" else client, Up(delta)
+            return client, Curved(delta, self.blocks(run.v))  # 4
+        return run if self.moments == "kept" else client, Up(delta)
 
     def aggregate(self, s: Server, replies: Replies) -> Server:
         if self.moments != "aggregated":

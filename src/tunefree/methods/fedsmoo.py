@@ -57,11 +57,7 @@ class FedSMOO(FedDyn):
         title="FedSMOO",
         family="dynamic regularisation, sharpness-aware",
         paper="Sun et al., ICML 2023",
-        grid={
-            "eta": (1e-2, 3e-2, 1e-1, 3e-1),
-            "alpha": (1e-2, 1e-1),
-            "rho": (1e-2, 1e-1),
-        },
+        grid={"eta": (1e-2, 3e-2, 1e-1, 3e-1), "alpha": (1e-2, 1e-1), "rho": (1e-2, 1e-1)},
     )
 
     def server(self, theta0: Vec) -> Any:
