@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.identities.test_baselines import FULL, PARTIAL, both_systems, same, thetas
 from tests.problem import simulate
@@ -36,21 +35,16 @@ def test_fedsmoo_at_the_point_itself_is_feddyn(sys: System) -> None:
     same(ours, thetas(bind(FedDyn(eta=0.05, alpha=0.3), sys), sys))
 
 
-def test_adamw_that_one_client_keeps_is_torchs() -> None:
-    """PyTorch's, over all local steps of all rounds."""
-    sys, problem = System(N=1, S=1, K=4, T=10), quadratic(N=1)
-    algo = FedAdamW(eta=0.03, weight_decay=0.2, beta1=0.8, beta2=0.9, moments="kept")
-    theta = torch.nn.Parameter(torch.from_numpy(problem.theta0.copy()))
-    adamw = torch.optim.AdamW([theta], lr=0.03, betas=(0.8, 0.9), eps=1e-8, weight_decay=0.2)
-    expected = [problem.theta0]
-    for t in range(sys.T):
-        rng = problem.noises(0, t)
-        for _ in range(sys.K):
-            grad = problem.grad(0, theta.detach().numpy(), problem.draw(rng))
-            theta.grad = torch.from_numpy(grad)
-            adamw.step()
-        expected.append(theta.detach().numpy().copy())
-    same(simulate(bind(algo, sys), problem).thetas, expected)
+def test_adamw_that_begins_again_after_every_step_takes_signs() -> None:
+    problem = quadratic(N=1)
+    theta = problem.theta0
+    expected = [theta]
+    for t in range(ALONE.T):
+        grad = problem.grad(0, theta, problem.draw(problem.noises(0, t)))
+        theta = theta - 0.03 * np.sign(grad)
+        expected.append(theta)
+    algo = bind(FedAdamW(eta=0.03, epsilon=0.0, moments="reset"), ALONE)
+    same(simulate(algo, problem).thetas, expected)
 
 
 def test_the_three_kinds_of_moments_agree_in_the_first_round() -> None:
