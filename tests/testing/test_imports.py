@@ -44,10 +44,18 @@ PLACES = places(MAP.read_text(encoding="utf-8"))
 ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
 MANY = ("methods", "cli")  # a file per method, a file per command
 
-RELATIVES = {  # methods that share more than those of `local_sgd`, `control` and `muon`
+SHARED = {
+    "local_sgd",
+    "local_optimizer",
+    "control",
+    "muon",
+}  # messages, states and loops of many methods
+RELATIVES = {  # methods that share more than those
     "adamasfl": ["padamfed"],
     "comparfrefl": ["parfrefl"],
+    "fedacg": ["fedprox"],
     "fed_ef_ams": ["fed_ef_sgd"],
+    "fedsmoo": ["feddyn"],
     "padamfed_vr": ["scaffold_m_vr"],
     "scafcom": ["scallion"],
 }
@@ -120,7 +128,7 @@ def test_an_algorithm_knows_the_contract_only(file: Path) -> None:
     if file.stem not in ("__init__", "registry"):  # which name all
         assert own(source) <= {"core", "errors", "geometry", "wire", "methods"}
         siblings = {name.split(".")[-1] for name in imports(source) if package(name) == "methods"}
-        assert siblings <= {"local_sgd", "control", "muon", *RELATIVES.get(file.stem, ())}
+        assert siblings <= {*SHARED, *RELATIVES.get(file.stem, ())}
 
 
 def module_of(file: Path) -> str:

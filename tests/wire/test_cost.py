@@ -89,6 +89,15 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("fedmuon", {"average": "sampled"}, (2, 2), (0, 0)),
     ("fedmuon_liu", {}, (3, 2), (0, 0)),
     ("muloco", {}, (1, 1), (0, 0)),
+    ("fedadamw", {}, (2 + 2 * 32 * ONE, 1 + 32 * ONE), (0, 0)),  # one tensor, and the steps so far
+    ("fedadamw", {"moments": "reset"}, (1, 1), (0, 0)),
+    ("fedadamw", {"moments": "kept"}, (1, 1), (0, 0)),
+    ("fedacg", {}, (1, 1), (0, 0)),
+    ("fedsmoo", {}, (2, 2), (0, 0)),
+    ("local_prodigy", {}, (1, 1), (0, 0)),
+    ("local_dog", {}, (1, 1), (0, 0)),
+    ("local_schedule_free", {}, (1, 1), (0, 0)),
+    ("server_dog", {}, (1, 1), (0, 0)),
 ]
 
 

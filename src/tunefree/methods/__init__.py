@@ -6,10 +6,14 @@ from tunefree.methods.ca2fl import CA2FL as CA2FL
 from tunefree.methods.comparfrefl import ComParFreFL as ComParFreFL
 from tunefree.methods.defedavg_niid import DeFedAvgNIID as DeFedAvgNIID
 from tunefree.methods.delta_sgd import DeltaSGD as DeltaSGD
+from tunefree.methods.dog import LocalDoG as LocalDoG
+from tunefree.methods.dog import ServerDoG as ServerDoG
 from tunefree.methods.fadas import FADAS as FADAS
 from tunefree.methods.fafed import FAFED as FAFED
 from tunefree.methods.fed_ef_ams import FedEFAMS as FedEFAMS
 from tunefree.methods.fed_ef_sgd import FedEFSGD as FedEFSGD
+from tunefree.methods.fedacg import FedACG as FedACG
+from tunefree.methods.fedadamw import FedAdamW as FedAdamW
 from tunefree.methods.fedams_local import FedAMSLocal as FedAMSLocal
 from tunefree.methods.fedams_server import FedAMSServer as FedAMSServer
 from tunefree.methods.fedavg import FedAvg as FedAvg
@@ -26,9 +30,12 @@ from tunefree.methods.fedopt import FedAdagrad as FedAdagrad
 from tunefree.methods.fedopt import FedAdam as FedAdam
 from tunefree.methods.fedopt import FedYogi as FedYogi
 from tunefree.methods.fedprox import FedProx as FedProx
+from tunefree.methods.fedsmoo import FedSMOO as FedSMOO
 from tunefree.methods.fedsps import FedSPS as FedSPS
 from tunefree.methods.local_muon import LocalMuon as LocalMuon
 from tunefree.methods.local_muon import MuLoCo as MuLoCo
+from tunefree.methods.local_prodigy import LocalProdigy as LocalProdigy
+from tunefree.methods.local_schedule_free import LocalScheduleFree as LocalScheduleFree
 from tunefree.methods.local_sgd_c import LocalSGDC as LocalSGDC
 from tunefree.methods.masfl import MasFL as MasFL
 from tunefree.methods.mime import Mime as Mime

@@ -82,6 +82,13 @@ REGISTRY: dict[str, type[Method]] = {
     "fedmuon": methods.FedMuon,
     "fedmuon_liu": methods.FedMuonLiu,
     "muloco": methods.MuLoCo,
+    "fedadamw": methods.FedAdamW,
+    "fedacg": methods.FedACG,
+    "fedsmoo": methods.FedSMOO,
+    "local_prodigy": methods.LocalProdigy,
+    "local_dog": methods.LocalDoG,
+    "local_schedule_free": methods.LocalScheduleFree,
+    "server_dog": methods.ServerDoG,
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
