@@ -87,6 +87,9 @@ def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     assert int(server["N"]) == N == len(nodes.places)
     np.testing.assert_allclose(server["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
     assert np.abs(server["c"]).max() > 1e-3
+    if "known" in server:
+        known = of_clients(nodes, run, "known")
+        np.testing.assert_allclose(server["known"], np.mean(known), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", METHODS)
