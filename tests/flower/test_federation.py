@@ -202,7 +202,7 @@ def test_a_client_that_joins_was_never_heard_of(joins: str) -> None:
     jobs = [Job(i, 0, "round", 0, None) for i in range(3)]
     done = [Done(job.key, Up(i + theta0, 1.0), 5, 1) for i, job in enumerate(jobs)]
     replies = [Reply(job.client, 5, 0, each.up) for job, each in zip(jobs, done, strict=True)]
-    server = ledger.algo.aggregate(ledger.algo.server(theta0), replies)
+    server = build(3).aggregate(build(3).server(theta0), replies)
     ledger.accept(list(zip(jobs, done, strict=True)))
     assert server.known == 1
     server = ledger.enter(server, 3 if joins == "a new client" else 2, None, None)
