@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,25 @@ def test_a_diverged_run_cannot_be_resumed(tmp_path: Path) -> None:
         whole(prepare(settings(path, algorithm="fedavg", option__eta=1e38)))
     with pytest.raises(ConfigError, match="has diverged and cannot be resumed"):
         resume_command(path)
+
+
+def test_a_run_of_polarfls_earlier_rule_is_read_but_not_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its server did not keep its last direction, nor count the clients that it had heard of."""
+    path = tmp_path / "run.sqlite"
+    stop(prepare(settings(path, algorithm="polarfl")), 3)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM vector WHERE field IN ('g', 'known')")
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="earlier rule of PolarFL, whose server had no g or kno"):
+        resume_command(path)
+    assert path.read_bytes() == before
+    assert main(["show", str(path)]) == 0
+    assert main(["report", str(path), "-o", str(tmp_path / "r.html")]) == 0
+    assert "PolarFL" in capsys.readouterr().out
+    assert (tmp_path / "r.html").exists()
+    assert Record.open(path).vectors()["theta"].size > 0
 
 
 def test_a_run_of_an_earlier_version_is_not_continued(tmp_path: Path) -> None:

@@ -19,13 +19,17 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
+from tunefree.core import Reply, System, bind
 from tunefree.errors import ConfigError, FleetError
+from tunefree.fleet.job import Done, Job
 from tunefree.flower import envelope
 from tunefree.flower.client_state import ClientState
 from tunefree.flower.envelope import Answer, data_in, unpack
 from tunefree.flower.federation import Federation
+from tunefree.flower.ledger import Ledger
 from tunefree.flower.run_file import check_settings
 from tunefree.flower.serverapp import server_app
+from tunefree.methods.polarfl import PolarFL, Up
 from tunefree.record import Record, Row
 from tunefree.run.engine import Training
 from tunefree.schedule.exchange import Absence
@@ -87,6 +91,9 @@ def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     assert int(server["N"]) == N == len(nodes.places)
     np.testing.assert_allclose(server["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
     assert np.abs(server["c"]).max() > 1e-3
+    if "known" in server:
+        known = of_clients(nodes, run, "known")
+        np.testing.assert_allclose(server["known"], np.mean(known), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -171,6 +178,37 @@ def test_a_file_with_another_kind_of_identity_is_not_resumed(tmp_path: Path) -> 
         record.note(identity={"constants": "(0, 1, 8)", "first model": "f00"})
     with pytest.raises(ConfigError, match="was started by an earlier tunefree or elsewhere"):
         federated(nodes)
+
+
+def test_a_run_of_polarfls_earlier_rule_is_not_resumed(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm="polarfl"))
+    trained(nodes, rounds=2)
+    with closing(sqlite3.connect(nodes.run_config["out"])) as db, db:
+        db.execute("DELETE FROM vector WHERE field IN ('g', 'known')")
+    with pytest.raises(ConfigError, match="earlier rule of PolarFL, whose server had no g or kno"):
+        federated(nodes)
+
+
+@pytest.mark.parametrize("joins", ["a new client", "one without its state"])
+def test_a_client_that_joins_was_never_heard_of(joins: str) -> None:
+    """Its share of the known clients is 0, so that theirs falls and no share becomes negative."""
+    theta0 = torch.ones(3)
+
+    def build(N: int) -> PolarFL:
+        return bind(PolarFL(), System(N=N, S=3, K=1, T=9))
+
+    ledger = Ledger(build, theta0, lambda owner: {})
+    ledger.N = 3
+    jobs = [Job(i, 0, "round", 0, None) for i in range(3)]
+    done = [Done(job.key, Up(i + theta0, 1.0), 5, 1) for i, job in enumerate(jobs)]
+    replies = [Reply(job.client, 5, 0, each.up) for job, each in zip(jobs, done, strict=True)]
+    server = build(3).aggregate(build(3).server(theta0), replies)
+    ledger.accept(list(zip(jobs, done, strict=True)))
+    assert server.known == 1
+    server = ledger.enter(server, 3 if joins == "a new client" else 2, None, None)
+    assert ledger.N * server.known == pytest.approx(3 if joins == "a new client" else 2)
+    expected = (1 + 2 + 3) / 4 if joins == "a new client" else (1 + 2) / 3
+    torch.testing.assert_close(server.c, torch.full((3,), expected))
 
 
 def rounds_of(tmp_path: Path, rounds: int, algorithm: str = "scaffold") -> Nodes:

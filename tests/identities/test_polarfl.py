@@ -111,6 +111,7 @@ def test_p1_the_unit_of_the_loss_is_not_seen(
         assert torch.equal(a.theta, b.theta)
         assert torch.equal(a.x, b.x)
         assert torch.equal(2.0**power * a.c, b.c)
+        assert torch.equal(2.0**power * a.g, b.g)
         assert a.R == b.R
 
 
@@ -128,6 +129,7 @@ def test_p2_there_is_no_hidden_unit(
         assert torch.equal(s * a.theta, b.theta)
         assert torch.equal(s * a.x, b.x)
         assert torch.equal(a.c / s, b.c)
+        assert torch.equal(a.g / s, b.g)
         assert a.R == b.R
 
 
@@ -183,7 +185,7 @@ class InParFreFLsPlace(PolarFL):
 
     def pace(self, t: int, R: float) -> Pace:
         theirs = bind(ParFreFL(), self.sys)
-        return Pace(theirs.gamma, theirs.beta)
+        return Pace(theirs.gamma, theirs.gamma, theirs.beta)
 
     def broadcast(self, s: Server) -> Down:
         return super().broadcast(s)._replace(steps=(bind(ParFreFL(), self.sys).eta,))
@@ -213,7 +215,7 @@ def test_p5_buffered_without_delay_is_synchronous(options: dict[str, Any]) -> No
     same_bits(ours, theirs)
     for client in range(SYS.N):
         for mine, other in zip(ours.fleet.states[client], theirs.fleet.states[client], strict=True):
-            assert torch.equal(mine, other)
+            assert torch.equal(torch.as_tensor(mine), torch.as_tensor(other))
     late = simulate_buffered(algo, problem(), 7)
     assert not np.allclose(late.thetas[-1], theirs.thetas[-1], rtol=1e-3)
 
@@ -263,7 +265,7 @@ def test_p7_every_tensor_moves_by_its_own_unit(options: dict[str, Any], late: bo
 @pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
 @pytest.mark.parametrize("C", [None, TOP], ids=["dense", "top"])
 @pytest.mark.parametrize("first_pass", ["off", "on"])
-def test_p8_c_is_the_mean_of_all_c_i_whatever_is_lost(
+def test_p8_c_and_the_share_of_known_clients_are_means_whatever_is_lost(
     first_pass: Any, C: Any, schedule: Any
 ) -> None:
     algo = polar(SYS._replace(T=40), C=C, first_pass=first_pass)
@@ -274,22 +276,27 @@ def test_p8_c_is_the_mean_of_all_c_i_whatever_is_lost(
         lost += len(step.absent)
         held = mean(fleet.states[client].c_i for client in range(SYS.N))
         torch.testing.assert_close(step.server.c, held, rtol=1e-9, atol=1e-9)
+        known = [fleet.states[client].known for client in range(SYS.N)]
+        assert step.server.known == pytest.approx(sum(known) / SYS.N)
     assert lost > 20
     assert float(step.server.c.norm()) > 0.1
     assert torch.isfinite(step.server.theta).all()
 
 
 def test_p9_the_server_steps_along_the_polar_factor_of_g() -> None:
-    """By SVD; where g has no small singular values the cosine is that of the known band."""
+    """By SVD; where g has no small singular values the cosine is that of the known band.
+
+    Every client has been heard of, so that g is c and the mean change.
+    """
     replies: list[list[Reply]] = []
 
     def keep(t: int, these: list[Reply]) -> list[Reply]:
         replies.append(these)
         return these
 
-    moments = list(by_hand(polar(), problem(), accept=keep))
+    moments = list(by_hand(polar(first_pass="on"), problem(), accept=keep))
     compared = 0
-    for (before, after), these in zip(pairwise(moments), replies, strict=True):
+    for (before, after), these in zip(pairwise(moments), replies[1:], strict=True):
         g = before.server.c + mean(reply.up.d for reply in these)
         move = before.server.x - after.server.x
         for u, moved, shape in zip(split(g, SHAPES), split(move, SHAPES), SHAPES, strict=True):
@@ -306,6 +313,46 @@ def test_p9_the_server_steps_along_the_polar_factor_of_g() -> None:
                 assert float(singular.max() / singular.min()) < 1.14 / 0.68
                 compared += cosine > by_norm
     assert compared > 40
+
+
+def test_where_nobody_returns_it_is_momentum_on_the_server() -> None:
+    """With a billion clients: g moves by beta towards the mean gradient, from the first on."""
+    algo = polar(SYS._replace(N=10**9))
+    sent = torch.randn(
+        SYS.T, SYS.S, sum(SIZES), generator=torch.Generator().manual_seed(1)
+    ).double()
+    s, momentum = algo.server(torch.from_numpy(problem().theta0)), sent[0].mean(0)
+    for t, ups in enumerate(sent):
+        beta = algo.pace(t, 1).beta if t else 1.0
+        momentum = (1 - beta) * momentum + beta * ups.mean(0)
+        s = algo.aggregate(s, [Reply(t, 1, 0, Up(d, 1.0)) for d in ups])
+        torch.testing.assert_close(s.g, momentum, rtol=1e-6, atol=1e-6)
+    assert beta < 0.7
+
+
+def test_a_first_upload_is_the_plain_mean_gradient_whatever_beta_was_sent() -> None:
+    algo, theta = polar(), torch.from_numpy(problem().theta0)
+    down = Down(theta, (0.0,) * len(SHAPES), 0.25)
+    job = Job(0, 5, "round", 0, down)
+    client, up = algo.local(algo.client(theta), down, CastOracle(problem(), job))
+    F = CastOracle(problem(), job)
+    gradient = F.mean_grad(theta, SYS.K)
+    torch.testing.assert_close(up.d, gradient)
+    assert (up.first, client.known) == (1.0, 1.0)
+    client, up = algo.local(client, down, CastOracle(problem(), job._replace(t=6)))
+    F = CastOracle(problem(), job._replace(t=6))
+    torch.testing.assert_close(up.d, 0.25 * (F.mean_grad(theta, SYS.K) - gradient))
+    assert up.first == 0.0
+
+
+def test_uploads_that_all_claim_to_be_the_first_leave_no_negative_share() -> None:
+    """The last g then counts as in momentum, never with a weight beyond that."""
+    algo = polar()
+    s = algo.server(torch.from_numpy(problem().theta0))._replace(known=2.0, t=3, R=1.0)
+    s = s._replace(g=torch.ones(sum(SIZES)).double())
+    beta, d = algo.pace(3, 1).beta, 3 * s.g
+    after = algo.aggregate(s, [Reply(0, 1, 0, Up(d, 1.0))])
+    torch.testing.assert_close(after.g, beta * (d - s.g))
 
 
 class Blind(CastOracle):
@@ -329,7 +376,7 @@ def test_p10_a_tensor_without_gradient_stays(
     oracle: Callable[[Problem, Job], Oracle] = type("Blinded", (Blind,), {"without": without})
     begin, *_, end = by_hand(polar(**options), problem(), dtype=dtype, oracle=oracle)
     for client in end.clients:
-        assert all(torch.isfinite(v).all() for v in client)
+        assert all(torch.isfinite(torch.as_tensor(v)).all() for v in client)
     for place, (u, v) in enumerate(
         zip(split(begin.server.x, SHAPES), split(end.server.x, SHAPES), strict=True)
     ):
@@ -430,7 +477,7 @@ def walked(directions: Sequence[Vec]) -> Server:
     algo = bind(PolarFL(), System(N=1, S=1, K=1, T=99))
     s = algo.server(torch.ones(4, dtype=torch.float64))
     for g in directions:
-        s = algo.aggregate(s._replace(c=0 * g), [Reply(0, 1, 0, Up(g))])
+        s = algo.aggregate(s._replace(c=0 * g, known=1.0), [Reply(0, 1, 0, Up(g, 0.0))])
     return s
 
 

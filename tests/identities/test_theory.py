@@ -38,7 +38,7 @@ def theory(name: str, sys: System) -> tuple[Any, list[str]]:
 def evaluate(formula: str, sys: System, t: int = 0) -> float:
     """A formula as printed, in round t: a space between factors multiplies, ^ is a power."""
     python = re.sub(r"(?<=[\w)])\s+(?=[\w(])", "*", formula).replace("^", "**")
-    return float(eval(python, {"sqrt": math.sqrt, "min": min, "t": t, **sys._asdict()}))
+    return float(eval(python, {"sqrt": math.sqrt, "min": min, "max": max, "t": t, **sys._asdict()}))
 
 
 def test_formulas_are_read_as_printed() -> None:
@@ -59,10 +59,12 @@ def test_shown_formulas_are_the_steps_taken(name: str, sys: System) -> None:
 def test_shown_formulas_are_the_steps_of_every_round(sys: System, t: int) -> None:
     """PolarFL's shrink with t; those of the others do not."""
     algo, _ = theory("polarfl", sys)
-    gamma, beta = (evaluate(algo.about.steps[step].formula, sys, t) for step in ("gamma", "beta"))
-    assert algo.pace(t, R=1.0) == pytest.approx((gamma, beta), rel=1e-13)
-    assert algo.pace(t, R=0.3) == pytest.approx((0.3 * gamma, beta), rel=1e-13)
-    assert algo.pace(t, R=0.0) == pytest.approx((0.1 * gamma, beta), rel=1e-13)
+    steps = algo.about.steps
+    gamma, path, beta = (
+        evaluate(steps[name].formula, sys, t) for name in ("gamma", "path", "beta")
+    )
+    for R, a in ((1.0, 1.0), (0.3, 0.3), (0.0, 0.1)):
+        assert algo.pace(t, R) == pytest.approx((a * gamma, a * path, beta), rel=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_the_page_on_the_python_api_runs(
     assert names["run"].history[-1]["round"] == 10
     assert names["trained"].training is False
     out = capsys.readouterr().out
-    assert "= (S K)^(1/4) / (t + 10)^(3/4)" in out
+    assert "= (S min(K, 10))^(1/4) / (t + 10)^(3/4)" in out
     assert [each.method for each in names["outcomes"]][1] == "fedavg:eta=0.1"
     if "mlflow" in stand_ins:
         rounds = [call.kwargs["step"] for call in stand_ins["mlflow"].log_metrics.call_args_list]

@@ -98,13 +98,15 @@ def polarfl(
                 m[i] = m[i] + problem.grad(i, theta[0], problem.draw(rng)) / K_i[i]
             c_i[i] = m[i]
     c, R = sum(c_i, np.zeros(problem.d)) / N, 0.0
+    g, known = np.zeros(problem.d), {i for i in range(N) if first_pass == "on"}
     steps, betas = [], []  # what went down at t
     walked: list[float] = []
     gains: list[float] = []
     h = 1.0
 
     for t in range(T):  # 2
-        gamma = (S * K) ** (1 / 4) / (t + 10) ** (3 / 4)
+        gamma = (S * min(K, 10)) ** (1 / 4) / (t + 10) ** (3 / 4)
+        path = max(1, np.sqrt(K / 10)) * (S * K) ** (1 / 4) / (t + 10) ** (3 / 4)
         beta = min(1.0, np.sqrt(S * K / (t + 10)))
         come = [
             size(u - u0) / r_l
@@ -121,16 +123,17 @@ def polarfl(
             a = 1.0
         late = sum(t - then for _, then in uploads[t]) / len(uploads[t])
         b = 1 / np.sqrt(1 + late)
-        steps.append([float32(h * a * gamma / K * r_l) for r_l in r])  # 7
+        steps.append([float32(h * a * path / K * r_l) for r_l in r])  # 7
         betas.append(float32(beta))
 
         m_new, d = {}, {}
         for i, then in uploads[t]:  # then = t, unless the upload is late
             rng = problem.noises(i, then)
             theta_i, m_ks = theta[then], []
+            weight = betas[then] if i in known else 1.0
             for _ in range(K_i[i]):
                 grad = problem.grad(i, theta_i, problem.draw(rng))
-                m_k = (1 - betas[then]) * m[i] + betas[then] * grad  # 3
+                m_k = (1 - weight) * m[i] + weight * grad  # 3
                 N_m = [one_long(u) for u in pieces(m_k, shapes)]
                 own = [step * K / K_i[i] for step in steps[then]]
                 moves = [step * u for step, u in zip(own, N_m, strict=True)]
@@ -140,13 +143,16 @@ def polarfl(
             d[i] = C(m_new[i] - c_i[i], rng)
         for i in d:
             m[i], c_i[i] = m_new[i], c_i[i] + d[i]
-        total = sum(d.values(), np.zeros(problem.d))
-        g = c + total / S  # 5
+        used = np.zeros(problem.d)  # 5
+        for i in d:
+            used = used + (d[i] if i in known else (beta if t > 0 else 1) * (d[i] - g))
+        g = c + (N - len(known)) / N * g + used / S
+        known |= d.keys()
         P_g = [r_l * P(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)]
         gains.append(sum(r_l * size(u) for r_l, u in zip(r, pieces(g, shapes), strict=True)))
         h = min(1.0, 1e4 * gains[t] / max(gains)) if max(gains) > 0 else 1.0
         walked.append(b * h * a * gamma)
         theta.append(theta[t] - b * h * a * gamma * whole(P_g))
-        c = c + total / N
+        c = c + sum(d.values(), np.zeros(problem.d)) / N
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (theta[t + 1] - theta_bar[t]))  # 6
     return theta_bar if average == "on" else theta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -41,6 +42,21 @@ def test_polarfl(sys: System, shapes: Shapes) -> None:
     problem = problem_of(sys, shapes)
     trace = simulate(bind(PolarFL(), sys, shapes), problem)
     agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, shapes), sys.T)
+
+
+@pytest.mark.parametrize(
+    "sys", [System(N=5, S=5, K=25, T=15), System(N=30, S=2, K=1, T=20)], ids=["long", "seen-once"]
+)
+@pytest.mark.parametrize("C", ["", "top:0.4"])
+def test_long_local_work_and_clients_that_hardly_return(sys: System, C: str) -> None:
+    """A client's path is longer than the server's step; and most clients were never heard of."""
+    problem = problem_of(sys, WIDE)
+    algo = bind(PolarFL(from_spec(C, sizes(WIDE)) if C else None), sys, WIDE)
+    trace = simulate(algo, problem)
+    naive = [per_tensor(top(0.4), sizes(WIDE))] if C else []
+    agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, WIDE, *naive), sys.T)
+    assert (algo.pace(0, 1).path > algo.pace(0, 1).step) == (sys.K > 10)
+    assert trace.server.known == pytest.approx(len(set(chain(*trace.cohorts))) / sys.N)
 
 
 class Vanishing(StartingAtZero):
@@ -132,7 +148,7 @@ class Float32Oracle(QuadraticOracle):
 
 
 def test_single_precision_stays_near_the_page() -> None:
-    sys, shapes = PARTIAL._replace(T=15), WIDE
+    sys, shapes = PARTIAL._replace(T=16), WIDE
     problem, algo = problem_of(sys, shapes), bind(PolarFL(), sys, shapes)
     theta0 = torch.from_numpy(problem.theta0).float()
     fleet = Serial(algo, theta0, lambda job: Float32Oracle(problem, job))

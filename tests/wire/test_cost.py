@@ -22,11 +22,12 @@ ROTATED = (64 + 32 + 5 * 2) * ONE  # the scale, a seed, and five numbers of two 
 
 COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, float]]] = [
     # name, options, (down, up) of a client in a round, (down, up) of a client in the opening
-    ("polarfl", {}, (1 + 2 * 32 * ONE, 1), (0, 0)),  # with a step for its one tensor, and beta
-    ("polarfl", {"first_pass": "on"}, (1 + 2 * 32 * ONE, 1), (1, 1)),
-    ("polarfl", {"compressor": "top:0.05"}, (1 + 2 * 32 * ONE, TOP), (0, 0)),
-    ("polarfl", {"compressor": "sign"}, (1 + 2 * 32 * ONE, SIGN), (0, 0)),
-    ("polarfl", {"compressor": "rotated:2"}, (1 + 2 * 32 * ONE, ROTATED), (0, 0)),
+    # with a step for its one tensor and beta down, and whether it is the first time up
+    ("polarfl", {}, (1 + 2 * 32 * ONE, 1 + 32 * ONE), (0, 0)),
+    ("polarfl", {"first_pass": "on"}, (1 + 2 * 32 * ONE, 1 + 32 * ONE), (1, 1)),
+    ("polarfl", {"compressor": "top:0.05"}, (1 + 2 * 32 * ONE, TOP + 32 * ONE), (0, 0)),
+    ("polarfl", {"compressor": "sign"}, (1 + 2 * 32 * ONE, SIGN + 32 * ONE), (0, 0)),
+    ("polarfl", {"compressor": "rotated:2"}, (1 + 2 * 32 * ONE, ROTATED + 32 * ONE), (0, 0)),
     ("padamfed", {}, (2, 2), (1, 1)),
     ("padamfed_vr", {}, (3, 3), (1, 1)),
     ("padamfed_vr", {"momentum": "storm"}, (3, 3), (1, 1)),
@@ -145,15 +146,18 @@ def test_local_sgd_c_with_all_clients_sends_no_model() -> None:
 
 @pytest.mark.parametrize(("options", "vectors"), [({}, 1), ({"compressor": "top:0.05"}, 2)])
 def test_polarfl_sends_one_step_for_each_tensor(options: dict[str, object], vectors: int) -> None:
-    """A client stores m_i, and c_i too if its uploads are compressed."""
+    """A client stores m_i, c_i too if its uploads are compressed, and whether it is known."""
     algo = build("polarfl", SYS, options, shapes=((2, 1), (), (2,)))
     trace = simulate(algo, PROBLEM)
     up = 3 * 64 + 1 + 1 if options else 64 * PROBLEM.d  # one number of each, and which of two
+    up += 32  # whether it is the first time
     for step in trace.steps[1:]:
         expected = (1 + 4 * 32 * ONE, up * ONE)
         assert vectors_per_client(step, SYS.S) == pytest.approx(expected, rel=1e-14)
     for client in range(SYS.N):
-        assert sum(v.numel() for v in trace.fleet.states[client]) == vectors * PROBLEM.d
+        *stored, known = trace.fleet.states[client]
+        assert sum(v.numel() for v in stored) == vectors * PROBLEM.d
+        assert known in (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

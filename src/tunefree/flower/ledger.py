@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about, with_system
 from tunefree.fleet.job import Done, Job, Key, exchanges
+from tunefree.fleet.states import field as restored
 from tunefree.record import SERVER
 
 ACK, COUNT = "ack", "N"  # fields besides the shares: of a client, and of the server
@@ -55,7 +55,7 @@ class Ledger:
         for job, done in used:
             entry = self.of(job.client)
             for field, dc in shares(self.algo, self._theta0, job, done).items():
-                entry[field] = entry.get(field, 0) + dc.numpy()
+                entry[field] = entry.get(field, 0) + np.asarray(dc)
             self._new[job.client] = {**entry, ACK: np.array(job.key)}
 
     def enter(self, server: Server, client: int, job: Job | None, done: Done | None) -> Server:
@@ -67,14 +67,14 @@ class Ledger:
         self.N = max(N, client + 1)
         self.lost.discard(client)
         fresh = shares(algo, self._theta0, job, done) if job and done else {}
-        changed: dict[str, Vec] = {}
+        changed: dict[str, Vec | float] = {}
         entry: dict[str, NDArray[Any]] = {ACK: np.array(job.key if job else (), dtype=np.int64)}
         for field in about(algo).means:
             c = getattr(server, field)
-            old = torch.from_numpy(before[field]).to(c) if field in before else 0 * c
+            old = restored(c, before[field]) if field in before else 0 * c
             new = fresh.get(field, 0 * c)
             changed[field] = (N * c - old + new) / self.N
-            entry[field] = new.numpy()
+            entry[field] = np.asarray(new)
         self._new[client] = entry
         return server._replace(**changed)
 
@@ -89,7 +89,7 @@ class Ledger:
         self._new.clear()
 
 
-def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec]:
+def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec | float]:
     """By how much this reply changes N times each mean."""
     means = about(algo).means
     if not means:

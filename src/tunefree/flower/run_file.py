@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tunefree.core import Algorithm, about, text_of
+from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
@@ -61,6 +61,11 @@ class Plan(NamedTuple):
         """The algorithm for as few clients as the run may start with."""
         return self.algorithm(max(self.given.own.clients, self.given.per_round))
 
+    @property
+    def server(self) -> Server:
+        """The server's state before the opening."""
+        return self.smallest.server(self.objective.theta0)
+
     def refuse_impossible(self) -> None:
         """Refuse what cannot run before anything is written, sent or started."""
         algo = self.smallest
@@ -78,7 +83,7 @@ class Plan(NamedTuple):
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
         if has_started(path):
             self.refuse_another(path)
-            return open_record(path, facts, settings.rounds, now)
+            return open_record(path, facts, settings.rounds, now, self.server)
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
         return open_record(path, facts, settings.rounds)
@@ -106,7 +111,7 @@ class Plan(NamedTuple):
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
         earlier = self._replace(given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
-        check_resumable(path, rounds, now)
+        check_resumable(path, rounds, now, self.server)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -281,7 +281,8 @@ def check_weighting(said: About, value: object) -> None:
     if value == "uniform" or said.weights:
         return
     why = "its server does not only average uploads, or does not declare it"
-    for mean, of_clients in said.means.items():
+    if said.means:
+        mean, of_clients = next(iter(said.means.items()))
         why = f"its {mean} is the mean of all clients' {of_clients}, which weights would break"
     raise ConfigError(
         f"was given, but {said.title} cannot weight clients: {why}",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from tunefree.core import Server
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
@@ -172,36 +173,48 @@ def assemble(
         fleet=fleet,
         **facts,
     )
-    record = open_record(Path(settings.out) if settings.out else None, said, algo.sys.T, shared)
+    path, server = Path(settings.out) if settings.out else None, algo.server(objective.theta0)
+    record = open_record(path, said, algo.sys.T, shared, server)
     environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
     return Parts(environment, objective, record, evaluator, settings)
 
 
 def open_record(
-    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
+    path: Path | None,
+    facts: Facts,
+    T: int,
+    earlier: Mapping[str, str] | None = None,
+    server: Server = None,
 ) -> Record:
     """A new run file, or an existing one after checking that this run can resume it.
 
-    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
+    `earlier` is the identity that an existing one must have: that of these facts, except for its T;
+    `server` is the method's first state, whose fields it must have.
     """
     if path is None or earlier is None:
         return Record.create(path, replace(facts, state="running"))
-    before = check_resumable(path, T, earlier)
+    before = check_resumable(path, T, earlier, server)
     if before.system.get("T", T) == T:
         return Record.resume(path)
     return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
 
 
-def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
+def check_resumable(path: Path, T: int, earlier: Mapping[str, str], server: Server) -> Facts:
     """The facts of a run file, after checking that this run can resume it up to T rounds."""
     with closing(Record.open(path)) as reader:
         before, state, last = reader.facts(), reader.state, reader.last()
+        stored = reader.vectors()
     if state == "diverged":
         raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
     if before.identity.keys() != earlier.keys():
         raise ConfigError(
             f"'{path}' was started by an earlier tunefree and cannot be resumed; it can still be "
             "read: start a new run"
+        )
+    if lacking := [name for name in server._fields if stored and name not in stored]:
+        raise ConfigError(
+            f"'{path}' was started with an earlier rule of {before.title}, whose server had no "
+            f"{' or '.join(lacking)}, and cannot be resumed; it can still be read: start a new run"
         )
     if found := changes(before.identity, earlier):
         seed = " (torch.manual_seed before making it gives the same weights)"

@@ -338,10 +338,13 @@ def check_means(algo: Method) -> Iterator[str]:
             return ""
         server, replies = given
         for name in about(algo).means:
-            change = algo.sys.N * (getattr(after, name) - getattr(server, name))
+            change = torch.as_tensor(
+                algo.sys.N * (getattr(after, name) - getattr(server, name)), dtype=torch.float64
+            )
             first = one.server(0 * server.theta)
-            parts = [getattr(up_of_one(first, [reply]), name) for reply in replies]
-            if not torch.allclose(change, torch.stack(parts).sum(dim=0), rtol=1e-6, atol=1e-9):
+            alone_sum: Any = sum(getattr(up_of_one(first, [reply]), name) for reply in replies)
+            total = torch.as_tensor(alone_sum, dtype=torch.float64)
+            if not torch.allclose(change, total, rtol=1e-6, atol=1e-9):
                 return (
                     f"`up` changes the mean `{name}` by another amount than each reply alone does, "
                     "added up; change it by the mean of the uploads, or take it out of `means`"

@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
     >>> from tunefree.methods import PolarFL
     >>> cost(PolarFL()).memory
-    1.0
+    1.001
     """
 
     down: float
