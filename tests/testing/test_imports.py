@@ -44,7 +44,7 @@ PLACES = places(MAP.read_text(encoding="utf-8"))
 ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
 MANY = ("methods", "cli")  # a file per method, a file per command
 
-SHARED = {
+SHARED = {"local_sgd", "local_optimizer", "control", "muon"}  # what many methods share
     "local_sgd",
     "local_optimizer",
     "control",
