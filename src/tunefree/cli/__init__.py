@@ -143,6 +143,12 @@ def act(args: argparse.Namespace) -> int:
     try:
         answer = args.act(args)
         return answer if isinstance(answer, int) else int(answer.printed(args.format))
+    except KeyboardInterrupt:
+        if not hasattr(args, "saved_in"):
+            raise
+        saved = f"everything so far is saved in {args.saved_in}; the same command resumes it"
+        print(f"\ninterrupted; {saved}", file=sys.stderr)
+        return 130
     except ConfigError as error:
         print(f"tunefree: {error.rendered(spelling(args))}", file=sys.stderr)
         return 2

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, table
 from tunefree.errors import ConfigError
 from tunefree.settings import Settings, parse_assignment
 
@@ -19,49 +18,24 @@ if TYPE_CHECKING:
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "what", choices=("list", "get", "show"), help="what to do; get downloads a data set"
-    )
-    command.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="see `tunefree data list`; or your own: X.csv, package.module:function",
-    )
-    command.add_argument("--data-dir", default="", metavar="X", help="folder of its files")
-    command.add_argument(
-        "--partition", metavar="X", help="also show this partition, such as dirichlet:0.1"
-    )
-    command.add_argument(
-        "--clients",
-        type=int,
-        metavar="X",
-        help=f"in the partition (default {Settings.clients}, or those in the data)",
-    )
+    verbs = ("list", "get", "show")
+    command.add_argument("what", choices=verbs, help="what to do; get downloads a data set")
+    named = "see `tunefree data list`; or your own: X.csv, package.module:function"
+    flags.add(command, "[NAME]", named)
+    flags.add(command, "--data-dir X", "folder of its files", default="")
+    flags.add(command, "--partition X", "also show this partition, such as dirichlet:0.1")
+    usual = f"in the partition (default {Settings.clients}, or those in the data)"
+    flags.add(command, "--clients X", usual, int)
     flags.add_table_flags(command)
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="data_option.KEY=VALUE",
-        help="an option of the data",
-    )
-    command.add_argument(
-        "--seed", type=int, default=0, metavar="X", help="of the partition (default 0)"
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path(),
-        metavar="X",
-        help="folder of the pictures (default: this one)",
-    )
+    flags.add_repeated(command, "--set data_option.KEY=VALUE", "an option of the data")
+    flags.add(command, "--seed X", "of the partition (default 0)", int, 0)
+    flags.add(command, "--out X", "folder of the pictures (default: this one)", Path, Path())
     command.set_defaults(act=data_command)
 
 
-def data_command(args: argparse.Namespace) -> int:
+def data_command(args: argparse.Namespace) -> Answer:
     if args.what == "list":
-        return list_data(args)
+        return list_data()
     for flag, value, least in (("--clients", args.clients, 1), ("--seed", args.seed, 0)):
         if value is not None and value < least:
             raise ConfigError(f"{flag} {value} is too small; it must be at least {least}")
@@ -71,7 +45,7 @@ def data_command(args: argparse.Namespace) -> int:
     return get_data(args) if args.what == "get" else show_data(args)
 
 
-def list_data(args: argparse.Namespace) -> int:
+def list_data() -> Answer:
     """What can be named: ours, and what installed packages offer, each with its package."""
     from tunefree.data.sources import SOURCES, Source
     from tunefree.importing import offers
@@ -85,24 +59,16 @@ def list_data(args: argparse.Namespace) -> int:
             continue
         ours = isinstance(found, Source)
         rows.append(row_of(offer.package, found) if ours else undescribed(offer))
-    if args.format == "json":
-        print(json.dumps(rows))
-        return 0
-    available = {True: "yes", False: "no", None: ""}
-    print_table(
-        ("name", "train", "test", "classes", "model", "available", "package"),
-        [
-            (
-                row["name"],
-                *(f"{row[key]:,}" if row[key] else "-" for key in ("train", "test", "classes")),
-                *(row["model"], available[row["here"]], row["package"]),
-            )
-            for row in rows
-        ],
-        right=("train", "test", "classes"),
-        width=100,
-    )
-    return 0
+    available, counts = {True: "yes", False: "no", None: ""}, ("train", "test", "classes")
+    cells = [
+        (
+            row["name"],
+            *(f"{row[key]:,}" if row[key] else "-" for key in counts),
+            *(row["model"], available[row["here"]], row["package"]),
+        )
+        for row in rows
+    ]
+    return Answer(rows, table(("name", *counts, "model", "available", "package"), cells, counts))
 
 
 def row_of(package: str, source: Source) -> dict[str, Any]:
@@ -131,20 +97,15 @@ def options_of(args: argparse.Namespace) -> dict[str, Any]:
     return {key.removeprefix("data_option."): value for key, value in given.items()}
 
 
-def get_data(args: argparse.Namespace) -> int:
+def get_data(args: argparse.Namespace) -> Answer:
     from tunefree.data.sources import load
 
     data = load(args.name, args.data_dir or None, **options_of(args))
     sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
-    print(
-        json.dumps(sizes)
-        if args.format == "json"
-        else "{name}: {train:,} train, {test:,} test samples".format(**sizes)
-    )
-    return 0
+    return Answer(sizes, ["{name}: {train:,} train, {test:,} test samples".format(**sizes)])
 
 
-def show_data(args: argparse.Namespace) -> int:
+def show_data(args: argparse.Namespace) -> Answer:
     from tunefree.data.partition import from_spec
     from tunefree.data.samples import heterogeneity
     from tunefree.data.sources import describe, load
@@ -187,14 +148,8 @@ def show_data(args: argparse.Namespace) -> int:
             "distance to all": round(summary.distance, 3),
             "clients' picture": str(picture.draw_counts(summary.counts, path, data.names, title)),
         }
-    if args.format == "json":
-        print(json.dumps(facts))
-        return 0
+    lines = []
     for name, value in facts.items():
-        shown = (
-            "\n".join(f"{'':<18} {a}: {b} ..." for a, b in value)[19:]
-            if name == "samples"
-            else value
-        )
-        print(f"{name:<18} {shown}")
-    return 0
+        shown = [f"{label}: {text} ..." for label, text in value] if name == "samples" else [value]
+        lines += [f"{'' if i else name:<18} {each}" for i, each in enumerate(shown)]
+    return Answer(facts, lines)

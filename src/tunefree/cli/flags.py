@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -197,14 +195,6 @@ def flags_of(facts: Facts) -> str:
     return " ".join(words)
 
 
-def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
-    """The given folder, or one named after the command, so that the same command finds it."""
-    if args.out:
-        return Path(args.out)
-    mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
-
-
 @contextmanager
 def writing(path: Path, flag: str = "") -> Iterator[None]:
     """Turn the operating system's errors on a file or folder into one sentence."""
@@ -224,11 +214,3 @@ def check_out(folder: Path) -> None:
         raise ConfigError(
             f"--out '{folder}' cannot be written ({why}); choose a folder that you may write to"
         )
-
-
-def interrupted(folder: Path) -> int:
-    print(
-        f"\ninterrupted; everything so far is saved in {folder}; the same command resumes it",
-        file=sys.stderr,
-    )
-    return 130

@@ -62,11 +62,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
     add("--superlink HOST:PORT", "its address", required=True)
     add("--root-certificates FILE", "CA certificate of the server", Path)
 
-    add = verb(
-        "status",
-        status_command,
-        "who is connected, the round, the time left; fails if the server has stopped",
-    )
+    about = "who is connected, the round, the time left; fails if the server has stopped"
+    add = verb("status", status_command, about)
     add("[PLACE]", "run file, or its folder", Path, Path())
 
 
@@ -75,7 +72,7 @@ def new_command(args: argparse.Namespace) -> Answer:
 
     files = [str(file) for file in new_app(args.dir)]
     again = f"next: tunefree flower up {shlex.quote(str(args.dir))} --nodes 4 --tls --auth"
-    return Answer({"files": files}, "\n".join([*files, again]))
+    return Answer({"files": files}, [*files, again])
 
 
 def up_command(args: argparse.Namespace) -> Answer | int:
@@ -162,7 +159,7 @@ def register_command(args: argparse.Namespace) -> Answer:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
     failed = any("not registered" in each for each in results.values())
-    return Answer(results, "\n".join(lines), failed)
+    return Answer(results, lines, failed)
 
 
 def status_command(args: argparse.Namespace) -> Answer:
@@ -172,7 +169,7 @@ def status_command(args: argparse.Namespace) -> Answer:
         found = status(find(args.place))
     except OSError as error:
         raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
-    return Answer(found, "\n".join(status_lines(found)), failed=not found["ok"])
+    return Answer(found, status_lines(found), failed=not found["ok"])
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -203,7 +200,7 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  round {one['round']}, client {one['client']}: {one['why']}"
 
 
-def closing_words(run: Summary) -> str:
+def closing_words(run: Summary) -> list[str]:
     from tunefree.record.summary import size
 
     lines = [f"{run.state} after round {run.rounds}"]
@@ -216,4 +213,4 @@ def closing_words(run: Summary) -> str:
             f"{run.total('seconds'):.0f} s; {sum(run.absences.values())} replies were missing or "
             "refused"
         ]
-    return "\n".join([*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"])
+    return [*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"]

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from filelock import FileLock, Timeout
 
+from tunefree.core import text_of
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.fleet.pool import cores
 from tunefree.fleet.process import WorkerProcess
@@ -110,6 +111,13 @@ def plan(
     alone = replace(alone, out=str(path))
     facts = {**facts, "label": label, "role": role, "plan": mark}
     return PlannedRun(label, alone, role, path, facts, floors)
+
+
+def folder_of(folder: str | Path, kind: str, *what: object) -> Path:
+    """The given folder, or one named after the call, so that the same call finds it again."""
+    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
+    named = f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
+    return Path(folder) if folder else Path("runs") / named
 
 
 def fingerprint(settings: Settings, floors: Mapping[int, float], data: str = "") -> str:

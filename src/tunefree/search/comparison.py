@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tunefree.core import text_of
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
@@ -20,7 +18,7 @@ from tunefree.record import Facts, Record, Row
 from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.summary import own_measures
 from tunefree.run.keywords import spelled
-from tunefree.search.batch import PlannedRun, Result, plan, run_groups
+from tunefree.search.batch import PlannedRun, Result, folder_of, plan, run_groups
 from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.settings import Settings
 
@@ -97,7 +95,7 @@ def compare(
                 f"method {each.label!r} is your own, and worker processes know it by name only; "
                 "give package.module:Name, or use tunefree.compare with your model and clients"
             )
-    folder = folder_of(folder, chosen, seeds, settings)
+    folder = folder_of(folder, "compare", chosen, seeds, settings)
     groups = run_groups([plan_method(each, settings, seeds, folder) for each in chosen], workers)
     return [outcome(each.spec, group, target) for each, group in zip(chosen, groups, strict=True)]
 
@@ -134,12 +132,6 @@ def plan_method(
     """The runs of a method, one for each seed."""
     chosen, facts = configure(method.spec, settings)
     return [plan(folder, method.label, with_seed(chosen, s), "method", facts) for s in seeds]
-
-
-def folder_of(folder: str | Path, *what: object) -> Path:
-    """The given folder, or one named after the call, so that the same call finds it again."""
-    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
-    return Path(folder) if folder else Path("runs") / f"compare-{mark}"
 
 
 def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
