@@ -146,7 +146,7 @@ def show_data(args: argparse.Namespace) -> Answer:
             "largest client": summary.largest,
             "classes per client": round(summary.classes_per_client, 2),
             "distance to all": round(summary.distance, 3),
-            "clients' picture": str(picture.draw_counts(summary.counts, path, data.names, title)),
+            "clients' picture": str(picture.draw_clients(summary.counts, path, data.names, title)),
         }
     lines = []
     for name, value in facts.items():

@@ -62,6 +62,7 @@ class Result(NamedTuple):
     state: State
     history: list[Row]
     reason: str = ""
+    facts: Facts = Facts()
 
     @property
     def scores(self) -> list[Row]:
@@ -228,7 +229,7 @@ def saved_result(run: PlannedRun) -> Result | None:
         raise ConfigError(f"'{run.path}' contains another run; choose another folder (--out)")
     state = final_state(facts)
     reason = facts.pruned if state == "pruned" else facts.reason
-    return Result(run, state, history, reason) if state else None
+    return Result(run, state, history, reason, facts) if state else None
 
 
 def is_finished(run: PlannedRun) -> bool:
@@ -344,7 +345,7 @@ def failure(run: PlannedRun, reason: str) -> Result:
     if not run.path.exists() or remove_if_empty(run.path):
         return Result(run, "failed", [], reason)
     with closing(Record.open(run.path)) as record:
-        return Result(run, "failed", record.history(), reason)
+        return Result(run, "failed", record.history(), reason, record.facts())
 
 
 def describe_exit(code: int) -> str:

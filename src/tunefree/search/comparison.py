@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -14,7 +13,7 @@ from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
 from tunefree.methods.own import Maker, about_of, title_of
-from tunefree.record import Facts, Record, Row
+from tunefree.record import Facts, Row
 from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.summary import own_measures
 from tunefree.run.keywords import spelled
@@ -156,7 +155,7 @@ def outcome(method: MethodSpec, results: Sequence[Result], target: float | None 
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = column("accuracy", ends)
-    facts = next((found for each in results if (found := facts_of(each))), Facts())
+    facts = next((each.facts for each in results if each.facts != Facts()), Facts())
     given = results[0].run.settings.option
     grid = about_of(registry.find(facts.algorithm)).grid if facts.algorithm else facts.steps
     names = dict.fromkeys((*(facts.formulas or grid), *given))
@@ -199,23 +198,18 @@ def about_run(result: Result) -> dict[str, Any]:
     }
 
 
-def check_has_accuracy(settings: Settings) -> None:
+def classes_of(settings: Settings) -> int:
+    """The classes of the data, without which there is no accuracy to tune or sweep by."""
     data_dir = settings.data_dir or None
-    if sources.classes_of(settings.data, data_dir, **settings.data_option) is None:
+    classes = sources.classes_of(settings.data, data_dir, **settings.data_option)
+    if classes is None:
         raise ConfigError(
             "has no classes and so no accuracy, which tune and sweep need",
             "use a data set with classes",
             setting="data",
             value=settings.data,
         )
-
-
-def facts_of(result: Result) -> Facts | None:
-    """The facts in the run's file, if there is one."""
-    if not result.run.path.exists():
-        return None
-    with closing(Record.open(result.run.path)) as record:
-        return record.facts()
+    return classes
 
 
 def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:

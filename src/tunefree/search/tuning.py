@@ -23,7 +23,7 @@ from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.record import Row
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
-from tunefree.search.comparison import about_run, check_has_accuracy, with_seed
+from tunefree.search.comparison import about_run, classes_of, with_seed
 from tunefree.settings import Settings
 
 Value: TypeAlias = float | str  # a number, or one of a few choices
@@ -166,7 +166,7 @@ class Search:
         """The result, if any trial finished."""
         best = self.best
         return best and TuningResult(
-            options=self._options(best.point),
+            options={**self.settings.option, **dict(best.point)},
             point=best.point,
             score=best.score or 0.0,
             grid=self.grid,
@@ -174,9 +174,6 @@ class Search:
             trials=list(self.trials.values()),
             search=self._mark,
         )
-
-    def _options(self, point: Point) -> dict[str, object]:
-        return {**self.settings.option, **dict(point)}
 
 
 def tune(
@@ -194,7 +191,7 @@ def tune(
     mark = search_mark(settings, grid, seeds, budget, pruning, extend)
     check_folder(folder, settings.algorithm, seeds, mark)
     settings = on_held_out(settings)
-    check_has_accuracy(settings)
+    classes_of(settings)  # there must be some
     check_grid(settings, grid)
     search = Search(settings, grid, folder, mark)
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
