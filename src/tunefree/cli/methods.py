@@ -24,5 +24,9 @@ def methods_command(args: argparse.Namespace) -> Answer:
         for name, about, price in entries
     ]
     below = [f"{about.family}; {about.paper}" for _, about, _ in entries]
-    found = [{"name": name, **about._asdict(), **price._asdict()} for name, about, price in entries]
+    found = [
+        {"name": name, **about._asdict(), **price._asdict()}
+        | {"steps": {key: step.formula for key, step in about.steps.items()}}
+        for name, about, price in entries
+    ]
     return Answer(found, table(("name", "to tune", *COSTS), rows, COSTS, below))

@@ -144,9 +144,9 @@ def brought(run: Summary) -> dict[str, Hashable]:
     }
 
 
-def short_mark(values: Sequence[str]) -> str:
+def short_mark(values: Sequence[object]) -> str:
     """Six hex digits that identify these values."""
-    return hashlib.sha256("".join(values).encode()).hexdigest()[:6]
+    return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:6]
 
 
 def name_of(run: Summary) -> str:
