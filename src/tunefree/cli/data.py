@@ -10,25 +10,26 @@ from typing import TYPE_CHECKING, Any
 from tunefree.cli import flags
 from tunefree.cli.tables import Answer, table
 from tunefree.errors import ConfigError
-from tunefree.settings import Settings, parse_assignment
+from tunefree.settings import FIELDS, Settings, parse_assignment
 
 if TYPE_CHECKING:
+    from tunefree.data.samples import Dataset
     from tunefree.data.sources import Source
     from tunefree.importing import Offer
 
 
+OF_DATA = {"data_dir", "partition", "clients", "seed"}  # settings that are flags
+
+
 def add_to(command: argparse.ArgumentParser) -> None:
     verbs = ("list", "get", "show")
-    command.add_argument("what", choices=verbs, help="what to do; get downloads a data set")
+    about = (
+        "what to do; get downloads a data set, show shows it, and --partition too if it is given"
+    )
+    command.add_argument("what", choices=verbs, help=about)
     named = "see `tunefree data list`; or your own: X.csv, package.module:function"
     flags.add(command, "[NAME]", named)
-    flags.add(command, "--data-dir X", "folder of its files", default="")
-    flags.add(command, "--partition X", "also show this partition, such as dirichlet:0.1")
-    usual = f"in the partition (default {Settings.clients}, or those in the data)"
-    flags.add(command, "--clients X", usual, int)
-    flags.add_table_flags(command)
-    flags.add_repeated(command, "--set data_option.KEY=VALUE", "an option of the data")
-    flags.add(command, "--seed X", "of the partition (default 0)", int, 0)
+    flags.add_flags(command, without=FIELDS.keys() - OF_DATA)
     flags.add(command, "--out X", "folder of the pictures (default: this one)", Path, Path())
     command.set_defaults(act=data_command)
 
@@ -36,13 +37,20 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def data_command(args: argparse.Namespace) -> Answer:
     if args.what == "list":
         return list_data()
-    for flag, value, least in (("--clients", args.clients, 1), ("--seed", args.seed, 0)):
-        if value is not None and value < least:
-            raise ConfigError(f"{flag} {value} is too small; it must be at least {least}")
     flags.check_out(args.out)
     if args.name is None:
         raise ConfigError(f"`tunefree data {args.what}` needs a NAME; see `tunefree data list`")
-    return get_data(args) if args.what == "get" else show_data(args)
+    for key, _ in map(parse_assignment, args.set):
+        if not key.startswith("data_option."):
+            raise ConfigError(
+                f"--set {key} is not an option of the data; use data_option.KEY=VALUE"
+            )
+    from tunefree import derive
+
+    given = flags.given_by(args, without=FIELDS.keys() - OF_DATA)
+    chosen = derive.settings(None, {**given, "data": args.name})
+    data = derive.named_dataset(chosen)
+    return got(data) if args.what == "get" else shown(data, chosen, args)
 
 
 def list_data() -> Answer:
@@ -85,37 +93,22 @@ def undescribed(offer: Offer) -> dict[str, Any]:
     return {"name": offer.name, "about": about, "model": "mlp", **unknown, "package": offer.package}
 
 
-def options_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of the data set that the user gave."""
-    given = {key: value for key in flags.OF_TABLES if (value := getattr(args, key)) is not None}
-    given |= dict(parse_assignment(each) for each in args.set)
-    for key in given:
-        if not key.startswith("data_option."):
-            raise ConfigError(
-                f"--set {key} is not an option of the data; use data_option.KEY=VALUE"
-            )
-    return {key.removeprefix("data_option."): value for key, value in given.items()}
-
-
-def get_data(args: argparse.Namespace) -> Answer:
-    from tunefree.data.sources import load
-
-    data = load(args.name, args.data_dir or None, **options_of(args))
+def got(data: Dataset) -> Answer:
     sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
     return Answer(sizes, ["{name}: {train:,} train, {test:,} test samples".format(**sizes)])
 
 
-def show_data(args: argparse.Namespace) -> Answer:
+def shown(data: Dataset, chosen: Settings, args: argparse.Namespace) -> Answer:
+    """Its size, examples of its samples, and how a partition distributes them."""
     from tunefree.data.partition import from_spec
     from tunefree.data.samples import heterogeneity
-    from tunefree.data.sources import describe, load
+    from tunefree.data.sources import describe
     from tunefree.plots import data as picture
 
-    data = load(args.name, args.data_dir or None, **options_of(args))
     source = describe(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
-    clients = args.clients or (args.partition == "natural" and own_clients) or Settings.clients
+    clients = args.clients or (args.partition == "natural" and own_clients) or chosen.clients
     facts: dict[str, Any] = {
         "name": data.name,
         "about": source.about if source else "your own data",
@@ -135,7 +128,7 @@ def show_data(args: argparse.Namespace) -> Answer:
     elif source and data.classes is not None:
         facts["picture"] = str(picture.draw_samples(data, args.out / f"{stem}-samples.png"))
     if args.partition:
-        parts = from_spec(args.partition, labels, clients, args.seed, data.groups)
+        parts = from_spec(args.partition, labels, clients, chosen.seed, data.groups)
         summary = heterogeneity(parts, labels, data.classes)
         title = f"{data.name}, {args.partition}, {clients} clients"
         path = args.out / f"{stem}-clients.png"
@@ -150,6 +143,6 @@ def show_data(args: argparse.Namespace) -> Answer:
         }
     lines = []
     for name, value in facts.items():
-        shown = [f"{label}: {text} ..." for label, text in value] if name == "samples" else [value]
-        lines += [f"{'' if i else name:<18} {each}" for i, each in enumerate(shown)]
+        several = [f"{a}: {text} ..." for a, text in value] if name == "samples" else [value]
+        lines += [f"{'' if i else name:<18} {each}" for i, each in enumerate(several)]
     return Answer(facts, lines)
