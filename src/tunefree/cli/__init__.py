@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return command(argv)
+            return act(parse(argv))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -116,17 +116,6 @@ def is_broken(stream: TextIO) -> bool:
     return any(event & select.POLLERR for _, event in watch.poll(0))
 
 
-def command(argv: Sequence[str] | None) -> int:
-    args = parse(argv)
-    if args.version:
-        print(f"tunefree {metadata.version('tunefree')}")
-        return 0
-    if args.command is None:
-        print(start())
-        return 0
-    return act(args)
-
-
 def start() -> str:
     """What `tunefree` alone prints: where to start."""
     more = (("COMMAND --help", "all settings of a command"), ("--version", "the version"))
@@ -139,6 +128,9 @@ def act(args: argparse.Namespace) -> int:
     from tunefree.cli.flags import spelling
     from tunefree.errors import ConfigError, TunefreeError
 
+    if args.version or args.command is None:
+        print(f"tunefree {metadata.version('tunefree')}" if args.version else start())
+        return 0
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         answer = args.act(args)

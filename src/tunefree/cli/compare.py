@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, Line, table
+from tunefree.cli.tables import Answer, Line, accidents, number, table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ def rows_of(outcomes: list[Outcome], target: float | None, judge: str) -> Iterat
         spread = "" if each.deviation is None else f" ± {each.deviation:.4f}"
         final = number(each.loss) if score == "loss" else number(each.accuracy) + spread
         row = {"method": each.method, "steps": each.steps}
-        row |= {f"{judge} {score}": final + accidents(each), "best": number(each.best)}
+        row |= {
+            f"{judge} {score}": final + accidents([run["state"] for run in each.runs]),
+            "best": number(each.best),
+        }
         if target is not None:
             row[f"rounds to {target:g}"] = words_on_rounds(each.rounds)
         row["sent up"] = "-" if each.bits_up is None else size(each.bits_up)
@@ -94,20 +97,6 @@ def words_on_steps(outcome: Outcome) -> str:
         f"{', '.join(f'{name} = {chosen[name]}' for name in names)}, {source}"
         for source, names in sources.items()
         if names
-    )
-
-
-def number(value: float | None, form: str = ".4f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def accidents(outcome: Outcome) -> str:
-    """How many runs diverged or failed, if any did."""
-    states = [run["state"] for run in outcome.runs]
-    return "".join(
-        f", {states.count(state)} of {len(states)} {state}"
-        for state in ("diverged", "failed")
-        if state in states
     )
 
 

@@ -21,18 +21,9 @@ OF_TABLES = {  # options of the user's own CSV table that have flags -> flags, h
     "data_option.target": ("--target-column --target", "of a CSV table: the column to learn"),
     "data_option.client_column": ("--client-column", "of a CSV table: each row's client"),
 }
-NOT_REPEATED = [  # by a run with another method: what is its own, or follows
-    "algorithm",
-    "compressor",
-    "explicit_steps",
-    "option",
-    "data",
-    "data_fingerprint",
-    "start_fingerprint",
-    "out",
-    "fleet",
-    "workers",
-]
+OF_METHOD = ("algorithm", "compressor", "explicit_steps", "option")
+FOLLOWING = ("data_fingerprint", "start_fingerprint")  # from other settings
+NOT_REPEATED = (*OF_METHOD, *FOLLOWING, "data", "fleet", "workers", "out")  # with another method
 OWN = ("algorithm", "seed", "fleet", "workers", "out")  # the command's own
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, Line, table
+from tunefree.cli.tables import Answer, Line, accidents, number, table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ def lines_of(done: Sweep) -> Iterator[Line]:
 
     rows, width = [], done.width
     for value, accuracy, results in done.points:
-        bad = [result.state for result in results if result.state != "done"]
-        failed = f", {len(bad)} of {len(results)} {bad[0]}" if bad else ""
-        score = "-" if accuracy is None else f"{accuracy:.4f}"
-        rows.append((f"{value:g}", f"{score}{failed}"))
+        states = [result.state for result in results]
+        rows.append((f"{value:g}", number(accuracy) + accidents(states)))
     yield from table((done.over, "final accuracy"), rows, (done.over,))
     if width is None:
         yield f"no {done.over} that was tried is clearly better than guessing; try others"

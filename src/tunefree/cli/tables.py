@@ -61,3 +61,17 @@ def table(
         for text in more:
             for part in textwrap.wrap(text, width) if wrapped else [text]:
                 yield Text(f"    {part}", style="dim" if wrapped else "")
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def accidents(states: Sequence[str]) -> str:
+    """How many runs diverged or failed, if any did.
+
+    >>> accidents(["done", "diverged", "diverged"])
+    ', 2 of 3 diverged'
+    """
+    bad = [state for state in ("diverged", "failed") if state in states]
+    return "".join(f", {states.count(state)} of {len(states)} {state}" for state in bad)

@@ -144,13 +144,7 @@ def working_range(points: Sequence[Content], run: Summary) -> Content | None:
     """The range of step sizes about as good as the best, as in `tunefree sweep`."""
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
     found = width(curve, chance=chance(run)) if len(curve) > 1 else None
-    return found and {
-        "best": found.best,
-        "low": found.low,
-        "high": found.high,
-        "decades": found.decades,
-        "cut": found.cut_low or found.cut_high,
-    }
+    return found and found.as_dict()
 
 
 class Width(NamedTuple):
@@ -165,6 +159,10 @@ class Width(NamedTuple):
     @property
     def decades(self) -> float:
         return math.log10(self.high / self.low)
+
+    def as_dict(self) -> Content:
+        cut = self.cut_low or self.cut_high
+        return {**self._asdict(), "decades": self.decades, "cut": cut}
 
 
 def width(

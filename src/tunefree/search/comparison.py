@@ -21,6 +21,8 @@ from tunefree.search.batch import PlannedRun, Result, folder_of, plan, run_group
 from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.settings import Settings
 
+MEANS = ("loss", "bits_up", "bits_down", "samples", "virtual_seconds", "seconds")
+
 Method: TypeAlias = str | Maker  # PolarFL(), or NAME, NAME:key=value, NAME@tuned.json
 Methods: TypeAlias = Sequence[Method] | Mapping[str, Method]
 
@@ -106,23 +108,22 @@ def contenders(methods: Methods, seeds: Sequence[int]) -> list[Contender]:
             f"methods = {methods!r} must be a list of methods, such as ['polarfl', 'fedavg']"
         )
     values = list(methods.values()) if isinstance(methods, Mapping) else list(methods)
-    specs = [spec_of(value) for value in values]
+    specs, own = zip(*map(spec_of, values), strict=True)
     names = list(methods) if isinstance(methods, Mapping) else labels(specs)
     check_once(names, seeds)
     check_seeds(specs, seeds)
-    made = [None if isinstance(v, str) or spelled(v) else v for v in values]
-    return [Contender(*each) for each in zip(names, specs, made, strict=True)]
+    return [Contender(*each) for each in zip(names, specs, own, strict=True)]
 
 
-def spec_of(method: Method) -> MethodSpec:
-    """The name and the options of a method; of a user's own, its name only."""
+def spec_of(method: Method) -> tuple[MethodSpec, Maker | None]:
+    """The name and the options of a method; of a user's own, its name and itself."""
     if isinstance(method, str):
-        return parse_method(method)
+        return parse_method(method), None
     options = spelled(method)
     if not options:
-        return MethodSpec(title_of(method))
+        return MethodSpec(title_of(method)), method
     name = str(options.pop("algorithm"))
-    return MethodSpec(name, {key.removeprefix("option."): v for key, v in options.items()})
+    return MethodSpec(name, {key.removeprefix("option."): v for key, v in options.items()}), None
 
 
 def plan_method(
@@ -155,6 +156,7 @@ def outcome(method: MethodSpec, results: Sequence[Result], target: float | None 
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = column("accuracy", ends)
+    costs: dict[str, Any] = {name: mean(column(name, ends)) for name in MEANS}
     facts = next((each.facts for each in results if each.facts != Facts()), Facts())
     given = results[0].run.settings.option
     grid = about_of(registry.find(facts.algorithm)).grid if facts.algorithm else facts.steps
@@ -172,16 +174,11 @@ def outcome(method: MethodSpec, results: Sequence[Result], target: float | None 
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
         best=mean([max(each) for r in done if (each := column("accuracy", r.history))]),
-        loss=mean(column("loss", ends)),
         rounds=[rounds_to(target, result.history) for result in results],
-        bits_up=mean(column("bits_up", ends)),
-        bits_down=mean(column("bits_down", ends)),
-        samples=mean(column("samples", ends)),
-        virtual_seconds=mean(column("virtual_seconds", ends)),
-        seconds=mean(column("seconds", ends)),
         tuning=facts.tuning or None,
         runs=[about_run(result) for result in results],
         measures={name: mean(column(name, ends)) for name in own_measures(ends)},
+        **costs,
     )
 
 

@@ -101,7 +101,7 @@ def as_dict(done: Sweep, name: str) -> dict[str, Any]:
         "over": done.over,
         "theory": done.theory,
         "within": WITHIN,
-        "width": done.width and {**done.width._asdict(), "decades": done.width.decades},
+        "width": done.width and done.width.as_dict(),
         "points": [
             {"value": value, "accuracy": accuracy, "runs": [about_run(each) for each in results]}
             for value, accuracy, results in done.points

@@ -147,11 +147,8 @@ class Search:
 
     def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
         """The next value beyond each edge that the point is at, if one is allowed."""
-        for name, value in point:
-            values, given = numbers(self.grid[name]), numbers(self._given[name])
-            if len(values) < 2 or value not in (values[0], values[-1]):
-                continue
-            assert isinstance(value, float)
+        for name, value, values in at_edges(point, self.grid):
+            given = numbers(self._given[name])
             up = value == values[-1]
             added = sum(v > max(given) if up else v < min(given) for v in values)
             further = next_value(value, values[-2] if up else values[1])
@@ -365,15 +362,21 @@ def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
     return {name: in_order(each) for name, each in values.items()}
 
 
+def at_edges(point: Point, grid: Grid) -> Iterator[tuple[str, float, list[float]]]:
+    """The parameters that have the smallest or largest value of a grid at a point; all values."""
+    for name, value in point:
+        values = numbers(grid[name])
+        if isinstance(value, float) and len(values) > 1 and value in (values[0], values[-1]):
+            yield name, value, values
+
+
 def edges(point: Point, tried: Grid) -> list[str]:
     """A sentence for each parameter whose best value is the outermost one tried."""
-    found = []
-    for name, value in point:
-        values = numbers(tried[name])
-        if len(values) > 1 and value in (values[0], values[-1]):
-            side = "largest" if value == values[-1] else "smallest"
-            found.append(f"the best {name} = {text(value)} is the {side} that was tried")
-    return found
+    return [
+        f"the best {name} = {text(value)} is the {'largest' if value == values[-1] else 'smallest'}"
+        " that was tried"
+        for name, value, values in at_edges(point, tried)
+    ]
 
 
 def save(tuned: TuningResult, settings: Settings, seeds: Sequence[int], folder: Path) -> Path:
