@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tunefree.cli import flags
+from tunefree.cli.show import in_words
 from tunefree.cli.tables import Answer
 from tunefree.errors import ConfigError, FleetError, plain
-
-if TYPE_CHECKING:
-    from tunefree.record import Summary
 
 Add: TypeAlias = Callable[..., None]  # flags.add for one verb
 
@@ -109,7 +107,9 @@ def up_command(args: argparse.Namespace) -> Answer | int:
         )
         return 130
     run = summarise(out)
-    return Answer(run.as_dict(), closing_words(run), run.state != "done")
+    page = f"next: tunefree report {run.path} -o report.html"
+    lines = [*in_words(run), f"  run file {run.path}", page]
+    return Answer(run.as_dict(), lines, run.state != "done")
 
 
 def node_command(args: argparse.Namespace) -> int:
@@ -198,19 +198,3 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
     for one in found.get("absent", ()):
         yield f"  round {one['round']}, client {one['client']}: {one['why']}"
-
-
-def closing_words(run: Summary) -> list[str]:
-    from tunefree.record.summary import size
-
-    lines = [f"{run.state} after round {run.rounds}"]
-    accuracy, loss = run.last("accuracy"), run.last("loss")
-    if accuracy is not None:
-        lines[0] += f": test accuracy {accuracy:.4f}, loss {loss:.4f}"
-    if run.rows:
-        lines += [
-            f"  sent {size(run.total('bits_up'))} up and {size(run.total('bits_down'))} down in "
-            f"{run.total('seconds'):.0f} s; {sum(run.absences.values())} replies were missing or "
-            "refused"
-        ]
-    return [*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"]

@@ -33,7 +33,7 @@ def show_command(args: argparse.Namespace) -> Answer:
 
         args.run = find(args.run)
     with closing(Record.open(args.run)) as record:
-        shown, lines = overview(record), page(record.summary())
+        shown, lines = overview(record), in_words(record.summary())
     if args.clients:
         from tunefree.run.evaluate import spread
         from tunefree.run.files import client_scores
@@ -65,7 +65,7 @@ def overview(record: Record) -> dict[str, Any]:
     }
 
 
-def page(run: Summary) -> list[Line]:
+def in_words(run: Summary) -> list[Line]:
     from tunefree.record.summary import size
 
     facts, total = run.facts, run.total
