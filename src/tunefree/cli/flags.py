@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tunefree.errors import NOTHING, ConfigError, Spelling, plain
-from tunefree.settings import FIELDS, TABLES, Settings, parse_assignment, read
+from tunefree.settings import FIELDS, Settings, flat, parse_assignment, read
 
 if TYPE_CHECKING:
     from tunefree.record import Facts
@@ -169,19 +169,13 @@ def flags_of(facts: Facts) -> str:
     """The flags of a run for another method: its settings that are not at their default."""
     from tunefree.data import sources
 
-    stored = facts.settings
-    usual = Settings().asdict() | {"model": sources.usual_model(facts.data)}
-    if stored.get("local_epochs"):
+    usual = flat(Settings().asdict()) | {"model": sources.usual_model(facts.data)}
+    if facts.settings.get("local_epochs"):
         usual["local_steps"] = None  # it follows
     words = [typed("data", facts.data)]
-    for name, default in usual.items():
-        value = stored.get(name, default)
-        ordinary = (default, Settings.model) if name == "model" else (default,)
-        if name in NOT_REPEATED or value in ordinary:
-            continue
-        if name in TABLES:
-            words += [typed(f"{name}.{key}", each) for key, each in value.items()]
-        else:
+    for name, value in flat(facts.settings).items():
+        repeated = name.partition(".")[0] not in NOT_REPEATED
+        if repeated and value not in (usual.get(name), ""):
             words.append(typed(name, value))
     return " ".join(words)
 

@@ -38,7 +38,17 @@ def sensitivity(
             for i, method in enumerate(methods)
             if method.runs[0].facts.tuning_free and setting(method.runs[0]) == setting(each[0])
         ]
-        drawn = {m: by_measure(key, each, m, len(methods), beside) for m in found}
+        drawn = {
+            m: {
+                "lines": swept_lines(key, each, m, len(methods)),
+                "level": [
+                    {"label": method.label, "style": i, "value": end["mean"]}
+                    for i, method in beside
+                    if (end := method.final(m))
+                ],
+            }
+            for m in found
+        }
         figures.append(
             {
                 "id": key if seen[key] == 1 else f"{key}-{seen[key]}",
@@ -52,24 +62,6 @@ def sensitivity(
             }
         )
     return figures
-
-
-def by_measure(
-    key: str,
-    runs: Sequence[Summary],
-    measure: str,
-    style: int,
-    beside: Sequence[tuple[int, Method]],
-) -> Content:
-    """The figure of one score: a line for each swept method, and the horizontal ones."""
-    return {
-        "lines": swept_lines(key, runs, measure, style),
-        "level": [
-            {"label": method.label, "style": i, "value": end["mean"]}
-            for i, method in beside
-            if (end := method.final(measure))
-        ],
-    }
 
 
 def chance(run: Summary) -> float:

@@ -116,9 +116,13 @@ def plan(
 
 def folder_of(folder: str | Path, kind: str, *what: object) -> Path:
     """The given folder, or one named after the call, so that the same call finds it again."""
-    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
-    named = f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
+    named = f"{kind.replace(':', '.')}-{mark_of(what)}"  # the user's own method has a colon
     return Path(folder) if folder else Path("runs") / named
+
+
+def mark_of(what: object) -> str:
+    """Eight hex digits that identify a call."""
+    return hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
 
 
 def fingerprint(settings: Settings, floors: Mapping[int, float], data: str = "") -> str:

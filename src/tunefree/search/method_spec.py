@@ -131,17 +131,13 @@ def configure(method: MethodSpec, base: Settings) -> tuple[Settings, dict[str, A
     try:
         registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
     except ConfigError as error:
-        raise as_typed(method, error) from error
+        key = error.setting.removeprefix("option.")
+        if key not in method.options:
+            raise
+        typed = f"{method.name}:{key}={error.value}"
+        raise ConfigError(f"{typed} {error.problem}", error.remedy) from error
     facts = {"tuning": tuned["bill"]} if tuned else {}
     return chosen, facts
-
-
-def as_typed(method: MethodSpec, error: ConfigError) -> ConfigError:
-    """The error for an option that was given with the method: fedavg:eta=-1."""
-    key = error.setting.removeprefix("option.")
-    if key not in method.options:
-        return error
-    return ConfigError(f"{method.name}:{key}={error.value} {error.problem}", error.remedy)
 
 
 def choose_schedule(name: str, shared: Schedule) -> Schedule:

@@ -7,7 +7,6 @@ reach their median accuracy at each evaluation.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
@@ -22,7 +21,7 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.record import Row
-from tunefree.search.batch import PlannedRun, Result, plan, run_groups
+from tunefree.search.batch import PlannedRun, Result, mark_of, plan, run_groups
 from tunefree.search.comparison import about_run, classes_of, with_seed
 from tunefree.settings import Settings
 
@@ -185,7 +184,7 @@ def tune(
     workers: int = 0,
 ) -> TuningResult:
     """Search the grid, and beyond its edge where the best value is there."""
-    mark = search_mark(settings, grid, seeds, budget, pruning, extend)
+    mark = mark_of((settings, grid, list(seeds), budget, pruning, extend))
     check_folder(folder, settings.algorithm, seeds, mark)
     settings = on_held_out(settings)
     classes_of(settings)  # there must be some
@@ -249,12 +248,6 @@ def run_points(
     rest = run_groups(planned, workers)
     for (search, point), one, more in zip(points, first, rest, strict=True):
         search.trials[point] = Trial(point, one + more)
-
-
-def search_mark(settings: Settings, grid: Grid, seeds: Sequence[int], *how: object) -> str:
-    """Eight hex digits that identify a search."""
-    what = json.dumps([settings.asdict(), grid, list(seeds), how], sort_keys=True)
-    return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
 def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> None:
