@@ -45,6 +45,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """An unknown argument is reported by the command that was typed."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}{self._hint(message)} (see {self.prog} --help)\n")
 
@@ -70,24 +77,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; an unknown one is reported by the command that was typed."""
+    """The arguments of the command that was typed."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     top = parser(words[:1])
     if words and words[0].startswith("--") and words[0] not in top._option_string_actions:
         top.error(f"{words[0]} needs a command before it, as in `tunefree run {words[0]} ...`")
-    args, rest = top.parse_known_args(words)
-    if rest:
-        parser_of(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
-    return args
-
-
-def parser_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
-    """The parser of the command that was typed, or of its subcommand."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            chosen = action.choices.get(getattr(args, action.dest))
-            return parser if chosen is None else parser_of(chosen, args)
-    return parser
+    return top.parse_args(words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
