@@ -27,7 +27,7 @@ def image_size(path: Path) -> tuple[int, int]:
 def test_counts(tmp_path: Path, clients: int, classes: int) -> None:
     counts = np.random.default_rng(0).integers(0, 9, (clients, classes))
     counts[0, 0] = 9
-    width, height = image_size(picture.draw_counts(counts, tmp_path / "new" / "counts.png"))
+    width, height = image_size(picture.draw_clients(counts, tmp_path / "new" / "counts.png"))
     assert 300 < width < 2200
     assert 300 < height < 2200
 
@@ -62,4 +62,4 @@ def test_first_words() -> None:
 def test_missing_matplotlib_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'tunefree\[report\]'"):
-        picture.draw_counts(np.ones((2, 2), np.int64), tmp_path / "counts.png")
+        picture.draw_clients(np.ones((2, 2), np.int64), tmp_path / "counts.png")

@@ -166,7 +166,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
         (["fedavg:eta=0.5", "--over", "eta"], "fixes eta, which --over varies; remove it"),
         (["fedavg", "--over", "eta", "--values", "0.1"], "two or more different step sizes"),
         (["fedavg", "--over", "eta", "--values", "1", "1"], "two or more different step sizes"),
-        (["fedavg", "--over", "eta", "--values", "-1", "1"], "option.eta=-1.0 is out of"),
+        (["fedavg", "--over", "eta", "--values", "-1", "1"], "--values -1.0 is out of"),
         (
             ["fedavg", "--over", "eta", "--data", "tests.data.without_classes:clients"],
             "has no classes",

@@ -45,6 +45,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """An unknown argument is reported by the command that was typed."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}{self._hint(message)} (see {self.prog} --help)\n")
 
@@ -70,24 +77,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; an unknown one is reported by the command that was typed."""
+    """The arguments of the command that was typed."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     top = parser(words[:1])
     if words and words[0].startswith("--") and words[0] not in top._option_string_actions:
         top.error(f"{words[0]} needs a command before it, as in `tunefree run {words[0]} ...`")
-    args, rest = top.parse_known_args(words)
-    if rest:
-        parser_of(top, args).error(f"unrecognized arguments: {' '.join(rest)}")
-    return args
-
-
-def parser_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
-    """The parser of the command that was typed, or of its subcommand."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            chosen = action.choices.get(getattr(args, action.dest))
-            return parser if chosen is None else parser_of(chosen, args)
-    return parser
+    return top.parse_args(words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return command(argv)
+            return act(parse(argv))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -116,17 +111,6 @@ def is_broken(stream: TextIO) -> bool:
     return any(event & select.POLLERR for _, event in watch.poll(0))
 
 
-def command(argv: Sequence[str] | None) -> int:
-    args = parse(argv)
-    if args.version:
-        print(f"tunefree {metadata.version('tunefree')}")
-        return 0
-    if args.command is None:
-        print(start())
-        return 0
-    return act(args)
-
-
 def start() -> str:
     """What `tunefree` alone prints: where to start."""
     more = (("COMMAND --help", "all settings of a command"), ("--version", "the version"))
@@ -139,10 +123,19 @@ def act(args: argparse.Namespace) -> int:
     from tunefree.cli.flags import spelling
     from tunefree.errors import ConfigError, TunefreeError
 
+    if args.version or args.command is None:
+        print(f"tunefree {metadata.version('tunefree')}" if args.version else start())
+        return 0
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         answer = args.act(args)
         return answer if isinstance(answer, int) else int(answer.printed(args.format))
+    except KeyboardInterrupt:
+        if not hasattr(args, "saved_in"):
+            raise
+        saved = f"everything so far is saved in {args.saved_in}; the same command resumes it"
+        print(f"\ninterrupted; {saved}", file=sys.stderr)
+        return 130
     except ConfigError as error:
         print(f"tunefree: {error.rendered(spelling(args))}", file=sys.stderr)
         return 2

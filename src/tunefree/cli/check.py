@@ -21,4 +21,4 @@ def check_command(args: argparse.Namespace) -> Answer:
     rows = list(findings(args.name, args.pool))
     lines = [f"{check}: {complaint or 'ok'}" for check, complaint in rows]
     failed = any(complaint for _, complaint in rows)
-    return Answer([row._asdict() for row in rows], "\n".join(lines), failed)
+    return Answer([row._asdict() for row in rows], lines, failed)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, print_table
+from tunefree.cli.tables import Answer, Line, accidents, number, table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from tunefree.search import Outcome
 
 SEEDS = (0, 1, 2)
-WIDTH = 140  # columns; a comparison does not fit into 80
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -35,48 +34,51 @@ def accuracy(text: str) -> float:
         ) from error
 
 
-def compare_command(args: argparse.Namespace) -> Answer | int:
+def compare_command(args: argparse.Namespace) -> Answer:
     base = flags.settings_of(args)
     from tunefree.search import compare
+    from tunefree.search.batch import folder_of
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    folder = flags.folder_of(args, "compare", [args.method, args.seeds, base.asdict()])
-    try:
-        outcomes = compare(
-            args.method, base, args.seeds, folder, target=args.target, workers=args.workers
-        )
-    except KeyboardInterrupt:
-        return flags.interrupted(folder)
-
-    def text() -> None:
-        show(outcomes, args.target, "validation" if base.validation else "final")
-        print(f"next: all curves and costs on one page:\n  tunefree report {folder} -o report.html")
-
+    folder = args.saved_in = folder_of(args.out, "compare", args.method, args.seeds, base)
+    outcomes = compare(
+        args.method, base, args.seeds, folder, target=args.target, workers=args.workers
+    )
+    lines = [
+        *rows_of(outcomes, args.target, "validation" if base.validation else "final"),
+        "next: all curves and costs on one page:",
+        f"  tunefree report {folder} -o report.html",
+    ]
     failed = any(run["state"] == "failed" for each in outcomes for run in each.runs)
     data = {"folder": str(folder), "methods": [each._asdict() for each in outcomes]}
-    return Answer(data, text, failed)
+    return Answer(data, lines, failed)
 
 
-def show(outcomes: list[Outcome], target: float | None, judge: str = "final") -> None:
+def rows_of(outcomes: list[Outcome], target: float | None, judge: str) -> Iterator[Line]:
+    """A row for each method, and where the step sizes came from that had to be chosen."""
     from tunefree.record.summary import size
 
     score = "accuracy" if any(each.accuracy is not None for each in outcomes) else "loss"
     rows = []
     for each in outcomes:
-        final = number(each.loss) if score == "loss" else number(each.accuracy) + spread(each)
+        spread = "" if each.deviation is None else f" ± {each.deviation:.4f}"
+        final = number(each.loss) if score == "loss" else number(each.accuracy) + spread
         row = {"method": each.method, "steps": each.steps}
-        row |= {f"{judge} {score}": final + accidents(each), "best": number(each.best)}
+        row |= {
+            f"{judge} {score}": final + accidents([run["state"] for run in each.runs]),
+            "best": number(each.best),
+        }
         if target is not None:
             row[f"rounds to {target:g}"] = words_on_rounds(each.rounds)
         row["sent up"] = "-" if each.bits_up is None else size(each.bits_up)
         row |= {"samples": number(each.samples, ",.0f"), "seconds": number(each.seconds, ".1f")}
         rows.append(row)
     right = ("sent up", "samples", "seconds")
-    print_table(list(rows[0]), [list(row.values()) for row in rows], right=right, width=WIDTH)
+    yield from table(list(rows[0]), [list(row.values()) for row in rows], right)
     for each in outcomes:
         if each.steps in ("chosen", "tuned"):
-            print(f"  {each.method}: {words_on_steps(each)}")
+            yield f"  {each.method}: {words_on_steps(each)}"
 
 
 def words_on_steps(outcome: Outcome) -> str:
@@ -95,24 +97,6 @@ def words_on_steps(outcome: Outcome) -> str:
         f"{', '.join(f'{name} = {chosen[name]}' for name in names)}, {source}"
         for source, names in sources.items()
         if names
-    )
-
-
-def number(value: float | None, form: str = ".4f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def spread(outcome: Outcome) -> str:
-    return "" if outcome.deviation is None else f" ± {outcome.deviation:.4f}"
-
-
-def accidents(outcome: Outcome) -> str:
-    """How many runs diverged or failed, if any did."""
-    states = [run["state"] for run in outcome.runs]
-    return "".join(
-        f", {states.count(state)} of {len(states)} {state}"
-        for state in ("diverged", "failed")
-        if state in states
     )
 
 

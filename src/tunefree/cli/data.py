@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.cli import flags
-from tunefree.cli.tables import print_table
+from tunefree.cli.tables import Answer, table
 from tunefree.errors import ConfigError
-from tunefree.settings import Settings, parse_assignment
+from tunefree.settings import FIELDS, Settings, parse_assignment
 
 if TYPE_CHECKING:
+    from tunefree.data.samples import Dataset
     from tunefree.data.sources import Source
     from tunefree.importing import Offer
 
 
+OF_DATA = {"data_dir", "partition", "clients", "seed"}  # settings that are flags
+
+
 def add_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "what", choices=("list", "get", "show"), help="what to do; get downloads a data set"
+    verbs = ("list", "get", "show")
+    about = (
+        "what to do; get downloads a data set, show shows it, and --partition too if it is given"
     )
-    command.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="see `tunefree data list`; or your own: X.csv, package.module:function",
-    )
-    command.add_argument("--data-dir", default="", metavar="X", help="folder of its files")
-    command.add_argument(
-        "--partition", metavar="X", help="also show this partition, such as dirichlet:0.1"
-    )
-    command.add_argument(
-        "--clients",
-        type=int,
-        metavar="X",
-        help=f"in the partition (default {Settings.clients}, or those in the data)",
-    )
-    flags.add_table_flags(command)
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="data_option.KEY=VALUE",
-        help="an option of the data",
-    )
-    command.add_argument(
-        "--seed", type=int, default=0, metavar="X", help="of the partition (default 0)"
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path(),
-        metavar="X",
-        help="folder of the pictures (default: this one)",
-    )
+    command.add_argument("what", choices=verbs, help=about)
+    named = "see `tunefree data list`; or your own: X.csv, package.module:function"
+    flags.add(command, "[NAME]", named)
+    flags.add_flags(command, without=FIELDS.keys() - OF_DATA)
+    flags.add(command, "--out X", "folder of the pictures (default: this one)", Path, Path())
     command.set_defaults(act=data_command)
 
 
-def data_command(args: argparse.Namespace) -> int:
+def data_command(args: argparse.Namespace) -> Answer:
     if args.what == "list":
-        return list_data(args)
-    for flag, value, least in (("--clients", args.clients, 1), ("--seed", args.seed, 0)):
-        if value is not None and value < least:
-            raise ConfigError(f"{flag} {value} is too small; it must be at least {least}")
+        return list_data()
     flags.check_out(args.out)
     if args.name is None:
         raise ConfigError(f"`tunefree data {args.what}` needs a NAME; see `tunefree data list`")
-    return get_data(args) if args.what == "get" else show_data(args)
+    for key, _ in map(parse_assignment, args.set):
+        if not key.startswith("data_option."):
+            raise ConfigError(
+                f"--set {key} is not an option of the data; use data_option.KEY=VALUE"
+            )
+    from tunefree import derive
+
+    given = flags.given_by(args, without=FIELDS.keys() - OF_DATA)
+    chosen = derive.settings(None, {**given, "data": args.name})
+    data = derive.named_dataset(chosen)
+    return got(data) if args.what == "get" else shown(data, chosen, args)
 
 
-def list_data(args: argparse.Namespace) -> int:
+def list_data() -> Answer:
     """What can be named: ours, and what installed packages offer, each with its package."""
     from tunefree.data.sources import SOURCES, Source
     from tunefree.importing import offers
@@ -85,24 +67,16 @@ def list_data(args: argparse.Namespace) -> int:
             continue
         ours = isinstance(found, Source)
         rows.append(row_of(offer.package, found) if ours else undescribed(offer))
-    if args.format == "json":
-        print(json.dumps(rows))
-        return 0
-    available = {True: "yes", False: "no", None: ""}
-    print_table(
-        ("name", "train", "test", "classes", "model", "available", "package"),
-        [
-            (
-                row["name"],
-                *(f"{row[key]:,}" if row[key] else "-" for key in ("train", "test", "classes")),
-                *(row["model"], available[row["here"]], row["package"]),
-            )
-            for row in rows
-        ],
-        right=("train", "test", "classes"),
-        width=100,
-    )
-    return 0
+    available, counts = {True: "yes", False: "no", None: ""}, ("train", "test", "classes")
+    cells = [
+        (
+            row["name"],
+            *(f"{row[key]:,}" if row[key] else "-" for key in counts),
+            *(row["model"], available[row["here"]], row["package"]),
+        )
+        for row in rows
+    ]
+    return Answer(rows, table(("name", *counts, "model", "available", "package"), cells, counts))
 
 
 def row_of(package: str, source: Source) -> dict[str, Any]:
@@ -119,42 +93,22 @@ def undescribed(offer: Offer) -> dict[str, Any]:
     return {"name": offer.name, "about": about, "model": "mlp", **unknown, "package": offer.package}
 
 
-def options_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of the data set that the user gave."""
-    given = {key: value for key in flags.OF_TABLES if (value := getattr(args, key)) is not None}
-    given |= dict(parse_assignment(each) for each in args.set)
-    for key in given:
-        if not key.startswith("data_option."):
-            raise ConfigError(
-                f"--set {key} is not an option of the data; use data_option.KEY=VALUE"
-            )
-    return {key.removeprefix("data_option."): value for key, value in given.items()}
-
-
-def get_data(args: argparse.Namespace) -> int:
-    from tunefree.data.sources import load
-
-    data = load(args.name, args.data_dir or None, **options_of(args))
+def got(data: Dataset) -> Answer:
     sizes = {"name": data.name, "train": len(data.train), "test": len(data.test)}
-    print(
-        json.dumps(sizes)
-        if args.format == "json"
-        else "{name}: {train:,} train, {test:,} test samples".format(**sizes)
-    )
-    return 0
+    return Answer(sizes, ["{name}: {train:,} train, {test:,} test samples".format(**sizes)])
 
 
-def show_data(args: argparse.Namespace) -> int:
+def shown(data: Dataset, chosen: Settings, args: argparse.Namespace) -> Answer:
+    """Its size, examples of its samples, and how a partition distributes them."""
     from tunefree.data.partition import from_spec
     from tunefree.data.samples import heterogeneity
-    from tunefree.data.sources import describe, load
+    from tunefree.data.sources import describe
     from tunefree.plots import data as picture
 
-    data = load(args.name, args.data_dir or None, **options_of(args))
     source = describe(args.name)
     labels = data.train.y.numpy()
     own_clients = None if data.groups is None else len(set(data.groups.tolist()))
-    clients = args.clients or (args.partition == "natural" and own_clients) or Settings.clients
+    clients = args.clients or (args.partition == "natural" and own_clients) or chosen.clients
     facts: dict[str, Any] = {
         "name": data.name,
         "about": source.about if source else "your own data",
@@ -174,7 +128,7 @@ def show_data(args: argparse.Namespace) -> int:
     elif source and data.classes is not None:
         facts["picture"] = str(picture.draw_samples(data, args.out / f"{stem}-samples.png"))
     if args.partition:
-        parts = from_spec(args.partition, labels, clients, args.seed, data.groups)
+        parts = from_spec(args.partition, labels, clients, chosen.seed, data.groups)
         summary = heterogeneity(parts, labels, data.classes)
         title = f"{data.name}, {args.partition}, {clients} clients"
         path = args.out / f"{stem}-clients.png"
@@ -185,16 +139,10 @@ def show_data(args: argparse.Namespace) -> int:
             "largest client": summary.largest,
             "classes per client": round(summary.classes_per_client, 2),
             "distance to all": round(summary.distance, 3),
-            "clients' picture": str(picture.draw_counts(summary.counts, path, data.names, title)),
+            "clients' picture": str(picture.draw_clients(summary.counts, path, data.names, title)),
         }
-    if args.format == "json":
-        print(json.dumps(facts))
-        return 0
+    lines = []
     for name, value in facts.items():
-        shown = (
-            "\n".join(f"{'':<18} {a}: {b} ..." for a, b in value)[19:]
-            if name == "samples"
-            else value
-        )
-        print(f"{name:<18} {shown}")
-    return 0
+        several = [f"{a}: {text} ..." for a, text in value] if name == "samples" else [value]
+        lines += [f"{'' if i else name:<18} {each}" for i, each in enumerate(several)]
+    return Answer(facts, lines)

@@ -37,7 +37,7 @@ def export_command(args: argparse.Namespace) -> Answer:
     write, _, noun = WRITERS[usage]
     with closing(Record.open(args.run)) as record, flags.writing(path):
         count = write(record, path)
-    said = "" if str(path) == "-" else f"{count} {noun} written to {path}"
+    said = [] if str(path) == "-" else [f"{count} {noun} written to {path}"]
     return Answer({"run": str(args.run), "file": str(path), "written": count}, said)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tunefree.errors import NOTHING, ConfigError, Spelling, plain
-from tunefree.settings import FIELDS, TABLES, Settings, parse_assignment, read
+from tunefree.settings import FIELDS, Settings, flat, parse_assignment, read
 
 if TYPE_CHECKING:
     from tunefree.record import Facts
@@ -23,18 +21,9 @@ OF_TABLES = {  # options of the user's own CSV table that have flags -> flags, h
     "data_option.target": ("--target-column --target", "of a CSV table: the column to learn"),
     "data_option.client_column": ("--client-column", "of a CSV table: each row's client"),
 }
-NOT_REPEATED = [  # by a run with another method: what is its own, or follows
-    "algorithm",
-    "compressor",
-    "explicit_steps",
-    "option",
-    "data",
-    "data_fingerprint",
-    "start_fingerprint",
-    "out",
-    "fleet",
-    "workers",
-]
+OF_METHOD = ("algorithm", "compressor", "explicit_steps", "option")
+FOLLOWING = ("data_fingerprint", "start_fingerprint")  # from other settings
+NOT_REPEATED = (*OF_METHOD, *FOLLOWING, "data", "fleet", "workers", "out")  # with another method
 OWN = ("algorithm", "seed", "fleet", "workers", "out")  # the command's own
 
 
@@ -180,29 +169,15 @@ def flags_of(facts: Facts) -> str:
     """The flags of a run for another method: its settings that are not at their default."""
     from tunefree.data import sources
 
-    stored = facts.settings
-    usual = Settings().asdict() | {"model": sources.usual_model(facts.data)}
-    if stored.get("local_epochs"):
+    usual = flat(Settings().asdict()) | {"model": sources.usual_model(facts.data)}
+    if facts.settings.get("local_epochs"):
         usual["local_steps"] = None  # it follows
     words = [typed("data", facts.data)]
-    for name, default in usual.items():
-        value = stored.get(name, default)
-        ordinary = (default, Settings.model) if name == "model" else (default,)
-        if name in NOT_REPEATED or value in ordinary:
-            continue
-        if name in TABLES:
-            words += [typed(f"{name}.{key}", each) for key, each in value.items()]
-        else:
+    for name, value in flat(facts.settings).items():
+        repeated = name.partition(".")[0] not in NOT_REPEATED
+        if repeated and value not in (usual.get(name), ""):
             words.append(typed(name, value))
     return " ".join(words)
-
-
-def folder_of(args: argparse.Namespace, kind: str, what: object) -> Path:
-    """The given folder, or one named after the command, so that the same command finds it."""
-    if args.out:
-        return Path(args.out)
-    mark = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return Path("runs") / f"{kind.replace(':', '.')}-{mark}"  # the user's own method has a colon
 
 
 @contextmanager
@@ -224,11 +199,3 @@ def check_out(folder: Path) -> None:
         raise ConfigError(
             f"--out '{folder}' cannot be written ({why}); choose a folder that you may write to"
         )
-
-
-def interrupted(folder: Path) -> int:
-    print(
-        f"\ninterrupted; everything so far is saved in {folder}; the same command resumes it",
-        file=sys.stderr,
-    )
-    return 130

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tunefree.cli import flags
+from tunefree.cli.show import in_words
 from tunefree.cli.tables import Answer
 from tunefree.errors import ConfigError, FleetError, plain
-
-if TYPE_CHECKING:
-    from tunefree.record import Summary
 
 Add: TypeAlias = Callable[..., None]  # flags.add for one verb
 
@@ -62,11 +60,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
     add("--superlink HOST:PORT", "its address", required=True)
     add("--root-certificates FILE", "CA certificate of the server", Path)
 
-    add = verb(
-        "status",
-        status_command,
-        "who is connected, the round, the time left; fails if the server has stopped",
-    )
+    about = "who is connected, the round, the time left; fails if the server has stopped"
+    add = verb("status", status_command, about)
     add("[PLACE]", "run file, or its folder", Path, Path())
 
 
@@ -75,7 +70,7 @@ def new_command(args: argparse.Namespace) -> Answer:
 
     files = [str(file) for file in new_app(args.dir)]
     again = f"next: tunefree flower up {shlex.quote(str(args.dir))} --nodes 4 --tls --auth"
-    return Answer({"files": files}, "\n".join([*files, again]))
+    return Answer({"files": files}, [*files, again])
 
 
 def up_command(args: argparse.Namespace) -> Answer | int:
@@ -112,7 +107,9 @@ def up_command(args: argparse.Namespace) -> Answer | int:
         )
         return 130
     run = summarise(out)
-    return Answer(run.as_dict(), closing_words(run), run.state != "done")
+    page = f"next: tunefree report {run.path} -o report.html"
+    lines = [*in_words(run), f"  run file {run.path}", page]
+    return Answer(run.as_dict(), lines, run.state != "done")
 
 
 def node_command(args: argparse.Namespace) -> int:
@@ -162,7 +159,7 @@ def register_command(args: argparse.Namespace) -> Answer:
                 results[str(key)] = f"not registered: {error}"
     lines = [f"{key}: {result}" for key, result in results.items()]
     failed = any("not registered" in each for each in results.values())
-    return Answer(results, "\n".join(lines), failed)
+    return Answer(results, lines, failed)
 
 
 def status_command(args: argparse.Namespace) -> Answer:
@@ -172,7 +169,7 @@ def status_command(args: argparse.Namespace) -> Answer:
         found = status(find(args.place))
     except OSError as error:
         raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
-    return Answer(found, "\n".join(status_lines(found)), failed=not found["ok"])
+    return Answer(found, status_lines(found), failed=not found["ok"])
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -201,19 +198,3 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
     for one in found.get("absent", ()):
         yield f"  round {one['round']}, client {one['client']}: {one['why']}"
-
-
-def closing_words(run: Summary) -> str:
-    from tunefree.record.summary import size
-
-    lines = [f"{run.state} after round {run.rounds}"]
-    accuracy, loss = run.last("accuracy"), run.last("loss")
-    if accuracy is not None:
-        lines[0] += f": test accuracy {accuracy:.4f}, loss {loss:.4f}"
-    if run.rows:
-        lines += [
-            f"  sent {size(run.total('bits_up'))} up and {size(run.total('bits_down'))} down in "
-            f"{run.total('seconds'):.0f} s; {sum(run.absences.values())} replies were missing or "
-            "refused"
-        ]
-    return "\n".join([*lines, f"  run file {run.path}", f"next: tunefree show {run.path}"])

@@ -50,4 +50,4 @@ def report_command(args: argparse.Namespace) -> Answer:
     lines = [report["lead"], f"  {args.out}, {size}: open it in a browser; it works offline"]
     if figures:
         lines.append(f"  {len(figures)} files of figures in {args.figures}")
-    return Answer(data, "\n".join(lines))
+    return Answer(data, lines)

@@ -76,7 +76,7 @@ def refuse_settings(given: dict[str, object], more: bool) -> None:
         )
 
 
-def closing(run: Summary, theta_sha256: str) -> str:
+def closing(run: Summary, theta_sha256: str) -> list[str]:
     """The result in a few lines, and what to type next."""
     from tunefree.record.summary import BITS, size
 
@@ -104,15 +104,13 @@ def closing(run: Summary, theta_sha256: str) -> str:
         )
     if absent := sum(run.absences.values()):
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
-    return "\n".join(
-        [
-            *lines,
-            f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "
-            f"{run.seconds_per_round:.3f} s per round",
-            f"  run file {run.path}, theta {theta_sha256[:12]}",
-            *suggestion(facts),
-        ]
-    )
+    return [
+        *lines,
+        f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "
+        f"{run.seconds_per_round:.3f} s per round",
+        f"  run file {run.path}, theta {theta_sha256[:12]}",
+        *suggestion(facts),
+    ]
 
 
 def suggestion(facts: Facts) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, print_entries
+from tunefree.cli.tables import Answer, table
 from tunefree.errors import ConfigError
 
 COLUMNS = ("method", "data", "seed", "state", "round", "accuracy")
@@ -25,10 +24,10 @@ def runs_command(args: argparse.Namespace) -> Answer:
     files = sorted(args.dir.rglob("*.sqlite"), key=lambda file: file.stat().st_mtime)
     found = [outline(file) for file in files]
     if not found:
-        return Answer(found, f"no run files in {args.dir}; `tunefree run` writes one")
+        return Answer(found, [f"no run files in {args.dir}; `tunefree run` writes one"])
     rows, paths = [cells(each) for each in found], [each["run"] for each in found]
-    show = partial(print_entries, COLUMNS, rows, paths, right=("seed", "round"), wrapped=False)
-    return Answer(found, show)  # each path on its own line, easy to copy
+    lines = table(COLUMNS, rows, ("seed", "round"), paths, wrapped=False)
+    return Answer(found, lines)  # each path on its own line, easy to copy
 
 
 def outline(path: Path) -> dict[str, Any]:

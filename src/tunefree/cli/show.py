@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer
+from tunefree.cli.tables import Answer, Line, table
 
 if TYPE_CHECKING:
-    from tunefree.record import Record, Summary
+    from tunefree.record import Record, Row, Summary
 
 ENDS = ("worst", "best")
 SHOWN = 5  # clients at either end
@@ -33,14 +33,15 @@ def show_command(args: argparse.Namespace) -> Answer:
 
         args.run = find(args.run)
     with closing(Record.open(args.run)) as record:
-        shown, lines = overview(record), [page(record.summary())]
+        shown, lines = overview(record), in_words(record.summary())
     if args.clients:
+        from tunefree.run.evaluate import spread
         from tunefree.run.files import client_scores
 
         rows = client_scores(args.run)
         shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
         lines += words_on_clients(rows)
-    return Answer(shown, "\n".join(lines))
+    return Answer(shown, lines)
 
 
 def overview(record: Record) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def overview(record: Record) -> dict[str, Any]:
     }
 
 
-def page(run: Summary) -> str:
+def in_words(run: Summary) -> list[Line]:
     from tunefree.record.summary import size
 
     facts, total = run.facts, run.total
@@ -93,16 +94,20 @@ def page(run: Summary) -> str:
     lines.append("  " + ", ".join(f"{name} {number}" for name, number in facts.versions.items()))
     if run.state == "interrupted":
         lines.append(f"next: {facts.how_to_resume(run.path)}")
-    return "\n".join(line for line in lines if line.strip())
+    return [line for line in lines if line.strip()]
 
 
 def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
     return ", ".join(f"{name} {row[name]:.4f}" for name in measures if name in row)
 
 
-def words_on_clients(rows: Sequence[Mapping[str, float]]) -> list[str]:
+def words_on_clients(rows: Sequence[Row]) -> list[Line]:
     """How the scores differ between clients: their spread, a histogram, the worst and the best."""
-    lines = [f"on each client's own training samples, mean ± std over {len(rows)} clients:"]
+    from tunefree.run.evaluate import spread
+
+    lines: list[Line] = [
+        f"on each client's own training samples, mean ± std over {len(rows)} clients:"
+    ]
     for name in scored(rows):
         over = spread(rows, name)
         ends = (f"{end} {over[end]:.4f} (client {over[f'{end}_client']})" for end in ENDS)
@@ -110,24 +115,18 @@ def words_on_clients(rows: Sequence[Mapping[str, float]]) -> list[str]:
     first = scored(rows)[0]
     lines += bars([row[first] for row in rows], first)
     ordered = sorted(rows, key=lambda row: row[first], reverse=first == "loss")
-    shown = ordered if len(rows) <= 2 * SHOWN else [*ordered[:SHOWN], *ordered[-SHOWN:]]
-    lines.append(f"  {'client':>8}  {'samples':>8}" + "".join(f"  {s:>8}" for s in scored(rows)))
-    for i, row in enumerate(shown):
-        if i == SHOWN < len(shown) < len(rows):
-            lines.append(f"  {'...':>8}")
-        numbers = "".join(f"  {row[name]:8.4f}" for name in scored(rows))
-        lines.append(f"  {row['client']:>8}  {row['n']:>8,}{numbers}")
-    return lines
+    columns = ("client", "samples", *scored(rows))
+    cells = [
+        (f"{row['client']}", f"{row['n']:,}", *(f"{row[name]:.4f}" for name in scored(rows)))
+        for row in ordered
+    ]
+    if len(rows) > 2 * SHOWN:
+        cells[SHOWN:-SHOWN] = [("...", *[""] * (len(columns) - 1))]
+    return [*lines, *table(columns, cells, columns)]
 
 
-def scored(rows: Sequence[Mapping[str, float]]) -> list[str]:
+def scored(rows: Sequence[Row]) -> list[str]:
     return [name for name in rows[0] if name not in ("client", "n")]
-
-
-def spread(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
-    from tunefree.run.evaluate import spread
-
-    return spread([dict(row) for row in rows], name)
 
 
 def bars(values: Sequence[float], name: str) -> list[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, print_table
+from tunefree.cli.tables import Answer, Line, accidents, number, table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tunefree.report.sweeps import Width
     from tunefree.search import Sweep
 
 SEEDS = (0,)
@@ -26,9 +25,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.set_defaults(act=sweep_command)
 
 
-def sweep_command(args: argparse.Namespace) -> Answer | int:
+def sweep_command(args: argparse.Namespace) -> Answer:
     base = flags.settings_of(args)
     from tunefree.search import configure, parse_method, sweep
+    from tunefree.search.batch import folder_of
     from tunefree.search.sweeping import HALF_DECADES, as_dict
 
     method = parse_method(args.name)
@@ -37,40 +37,32 @@ def sweep_command(args: argparse.Namespace) -> Answer | int:
     values = args.values or HALF_DECADES
     args.spelled = flags.searched_by("--values ", (args.over,))
     config, _ = configure(method, base)
-    what = [args.over, values, args.seeds, config.asdict()]
-    folder = flags.folder_of(args, f"sweep-{method.name}-{args.over}", what)
-    try:
-        done = sweep(config, args.over, values, args.seeds, folder, args.workers)
-    except KeyboardInterrupt:
-        return flags.interrupted(folder)
+    kind = f"sweep-{method.name}-{args.over}"
+    folder = args.saved_in = folder_of(args.out, kind, values, args.seeds, config)
+    done = sweep(config, args.over, values, args.seeds, folder, args.workers)
     failed = any(r.state == "failed" for point in done.points for r in point.results)
     data = {"folder": str(folder), **as_dict(done, method.name)}
-    return Answer(data, partial(show, done), failed)
+    return Answer(data, lines_of(done), failed)
 
 
-def show(done: Sweep) -> None:
-    rows = []
-    for value, accuracy, results in done.points:
-        bad = [result.state for result in results if result.state != "done"]
-        failed = f", {len(bad)} of {len(results)} {bad[0]}" if bad else ""
-        score = "-" if accuracy is None else f"{accuracy:.4f}"
-        rows.append((f"{value:g}", f"{score}{failed}"))
-    print_table((done.over, "final accuracy"), rows, right=(done.over,))
-    if done.width is None:
-        print(f"no {done.over} that was tried is clearly better than guessing; try others")
-    else:
-        show_width(done.over, done.width)
-    if done.theory is not None:
-        print(f"  the formula gives {done.over} = {done.theory:.3g}")
-
-
-def show_width(over: str, width: Width) -> None:
+def lines_of(done: Sweep) -> Iterator[Line]:
+    """The accuracy of each value, and the range of those that work."""
     from tunefree.report.sweeps import WITHIN
 
-    print(
-        f"{over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, comes "
-        f"within {WITHIN:g} of the best, which is at {width.best:g}"
-    )
-    cut = [side for side, is_cut in (("below", width.cut_low), ("above", width.cut_high)) if is_cut]
-    if cut:
-        print(f"  the values tried cut off the range: it may extend further {' and '.join(cut)}")
+    rows, width = [], done.width
+    for value, accuracy, results in done.points:
+        states = [result.state for result in results]
+        rows.append((f"{value:g}", number(accuracy) + accidents(states)))
+    yield from table((done.over, "final accuracy"), rows, (done.over,))
+    if width is None:
+        yield f"no {done.over} that was tried is clearly better than guessing; try others"
+    else:
+        yield (
+            f"{done.over} from {width.low:.3g} to {width.high:.3g}, {width.decades:.2f} decades, "
+            f"comes within {WITHIN:g} of the best, which is at {width.best:g}"
+        )
+        sides = (("below", width.cut_low), ("above", width.cut_high))
+        if cut := [side for side, is_cut in sides if is_cut]:
+            yield f"  the values tried cut off the range: it may extend further {' and '.join(cut)}"
+    if done.theory is not None:
+        yield f"  the formula gives {done.over} = {done.theory:.3g}"

@@ -3,82 +3,75 @@
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Line: TypeAlias = "str | Text"
 
 
 class Answer(NamedTuple):
-    """The result of a command: its data, and the same as text or as what prints it."""
+    """The result of a command: its data, and the same as lines of text."""
 
     data: object
-    text: str | Callable[[], None]
+    lines: Iterable[Line] = ()
     failed: bool = False
 
     def printed(self, form: str) -> bool:
         """Print it as `text` or `json`; returns whether the command has failed."""
         if form == "json":
             print(json.dumps(self.data))
-        elif callable(self.text):
-            self.text()
-        elif self.text:
-            print(self.text)
+            return self.failed
+        for line in self.lines:
+            if isinstance(line, str):
+                print(line)
+            else:
+                from rich.console import Console
+
+                Console().print(line, soft_wrap=True)
         return self.failed
 
 
-def print_table(
+def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
-    wrapped: Collection[str] = (),
     right: Collection[str] = (),
-    width: int | None = None,
-) -> None:
-    """Print a table; only the `wrapped` columns are wrapped on a narrow terminal.
-
-    `width` is for a table that needs more columns than the terminal has.
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold")
-    for column in columns:
-        justify = "right" if column in right else "left"
-        table.add_column(
-            column,
-            no_wrap=column not in wrapped,
-            overflow="fold",
-            justify=justify,  # type: ignore[arg-type]
-        )
-    for row in rows:
-        table.add_row(*row)
-    Console(width=width, markup=False, emoji=False).print(table)
-
-
-def print_entries(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    below: Sequence[str],
-    right: Collection[str] = (),
+    below: Sequence[str] = (),
     wrapped: bool = True,
-) -> None:
-    """Print a table with a line below each row, for text that is too long for a column.
+) -> Iterator[Text]:
+    """The lines of a table, and below each row a line that is too long for a column, if given.
 
-    The line is wrapped on a narrow terminal, unless it is to be copied as a whole.
+    That line is wrapped on a narrow terminal, unless it is to be copied as a whole.
     """
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    lines = [columns, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    lines, width = [columns, *rows], max(20, shutil.get_terminal_size().columns - 5)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for i, line in enumerate(lines):
         cells = (
             f"{cell:>{wide}}" if name in right else f"{cell:<{wide}}"
             for name, cell, wide in zip(columns, line, widths, strict=True)
         )
-        text = "  ".join(cells).rstrip()
-        console.print(f" {text}", style="" if i else "bold", soft_wrap=True)
-        if i and wrapped:
-            for part in textwrap.wrap(below[i - 1], max(20, console.width - 5)):
-                console.print(f"    {part}", style="dim", soft_wrap=True)
-        elif i:
-            console.print(f"    {below[i - 1]}", soft_wrap=True)
+        yield Text(" " + "  ".join(cells).rstrip(), style="" if i else "bold")
+        more = below[i - 1 : i] if i else ()
+        for text in more:
+            for part in textwrap.wrap(text, width) if wrapped else [text]:
+                yield Text(f"    {part}", style="dim" if wrapped else "")
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def accidents(states: Sequence[str]) -> str:
+    """How many runs diverged or failed, if any did.
+
+    >>> accidents(["done", "diverged", "diverged"])
+    ', 2 of 3 diverged'
+    """
+    bad = [state for state in ("diverged", "failed") if state in states]
+    return "".join(f", {states.count(state)} of {len(states)} {state}" for state in bad)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tunefree.cli import flags
-from tunefree.cli.tables import Answer, print_table
+from tunefree.cli.tables import Answer, Line, table
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.set_defaults(act=tune_command)
 
 
-def tune_command(args: argparse.Namespace) -> Answer | int:
+def tune_command(args: argparse.Namespace) -> Answer:
     base = flags.settings_of(args)
     from tunefree.search import configure, declared_grid, parse_method, save, tune
+    from tunefree.search.batch import folder_of
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
@@ -55,30 +57,18 @@ def tune_command(args: argparse.Namespace) -> Answer | int:
             "eta=0.01,0.1"
         )
     args.spelled = flags.searched_by("--grid {}=", grid)
-    how = [args.budget, args.no_pruning, args.no_extend]
-    folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
-    try:
-        tuned = tune(
-            config,
-            grid,
-            args.seeds,
-            folder,
-            budget=args.budget,
-            pruning=not args.no_pruning,
-            extend=not args.no_extend,
-            workers=args.workers,
-        )
-    except KeyboardInterrupt:
-        return flags.interrupted(folder)
+    how = {"budget": args.budget, "pruning": not args.no_pruning, "extend": not args.no_extend}
+    kind = f"tune-{method.name}"
+    folder = args.saved_in = folder_of(args.out, kind, grid, args.seeds, config, how)
+    tuned = tune(config, grid, args.seeds, folder, **how, workers=args.workers)
     path = save(tuned, config, args.seeds, folder)
-
-    def text() -> None:
-        show(tuned)
-        print("next: compare it with a method that needs no tuning:")
-        print(f"  tunefree compare polarfl {method.name}@{path}")
-
+    lines = [
+        *lines_of(tuned),
+        "next: compare it with a method that needs no tuning:",
+        f"  tunefree compare polarfl {method.name}@{path}",
+    ]
     failed = any(trial.state == "failed" for trial in tuned.trials)
-    return Answer(json.loads(path.read_text(encoding="utf-8")), text, failed)
+    return Answer(json.loads(path.read_text(encoding="utf-8")), lines, failed)
 
 
 def parse_grid(given: list[str]) -> Grid:
@@ -99,20 +89,20 @@ def parse_grid(given: list[str]) -> Grid:
     return grid
 
 
-def show(tuned: TuningResult) -> None:
+def lines_of(tuned: TuningResult) -> Iterator[Line]:
+    """The accuracy of each trial, the best one, and the tuning bill."""
     from tunefree.record.summary import size
     from tunefree.search.tuning import text
 
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)
     rows = [(*(text(value) for _, value in trial.point), words(trial)) for trial in ranked]
-    print_table((*names, "validation accuracy"), rows, right=names)
+    yield from table((*names, "validation accuracy"), rows, names)
     best = ", ".join(f"{name} = {text(value)}" for name, value in tuned.chosen.items())
-    print(f"best: {best}, validation accuracy {tuned.score:.4f}")
-    for edge in tuned.edges:
-        print(f"  {edge}; a wider --grid may do better")
+    yield f"best: {best}, validation accuracy {tuned.score:.4f}"
+    yield from (f"  {edge}; a wider --grid may do better" for edge in tuned.edges)
     bill = tuned.bill
-    print(
+    yield (
         f"tuning bill: {bill['trials']} trials, {bill['rounds']:,} rounds and "
         f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and received "
         f"{size(bill['bits_down'])} down, in {bill['seconds']:.1f} s of training"

@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from tunefree.data.samples import Dataset, Index
 from tunefree.errors import ConfigError
-from tunefree.plots.style import new_figure, save_figure
-
-if TYPE_CHECKING:
-    from matplotlib.colors import PowerNorm
+from tunefree.plots.style import INK, draw_counts, new_figure, save_figure
 
 SHOWN_CLIENTS = 100
-INK = "#1f2933"
 
 
-def draw_counts(counts: Index, path: Path, names: tuple[str, ...] = (), title: str = "") -> Path:
-    """A PNG of the client-by-class counts: one column per client, with its size above."""
-    shown = counts[:SHOWN_CLIENTS]
-    clients, classes = shown.shape
+def draw_clients(
+    counts: Index, path: Path, names: tuple[str, ...] = (), title: str = "Samples"
+) -> Path:
+    """A PNG of the client-by-class counts."""
+    clients, classes = counts[:SHOWN_CLIENTS].shape
     figure = new_figure(min(14.0, 3.2 + 0.14 * clients), 2.6 + min(8.0, 0.26 * classes))
-    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.0, 0.24 * classes)])
-
-    top.bar(np.arange(clients), shown.sum(axis=1), width=0.8, color="#486581")
-    top.set_ylim(0, 1.1 * max(1, shown.sum(axis=1).max()))
-    top.set_ylabel("samples", color=INK)
-    top.spines[["top", "right"]].set_visible(False)
-    top.grid(axis="y", color="#e4e7eb", linewidth=0.7)
-    top.set_axisbelow(True)
-
-    seen = np.ma.masked_equal(shown.T, 0)  # zero is white, one sample already coloured
-    image = main.imshow(seen, aspect="auto", cmap="YlGnBu", norm=root_scale(shown))
-    main.set_facecolor("white")
-    labels = list(names) if len(names) == classes else [str(k) for k in range(classes)]
-    main.set_yticks(np.arange(classes), labels, fontsize=8 if classes <= 30 else 6)
-    main.set_ylabel("class", color=INK)
-    main.set_xlabel("client", color=INK)
-    main.set_xticks(np.arange(0, clients, 1 if clients <= 20 else 5 if clients <= 50 else 10))
-    main.tick_params(length=2)
-    bar = figure.colorbar(image, ax=[top, main], fraction=0.04, pad=0.02)
-    bar.set_label("samples of the class", color=INK)
-    bar.outline.set_visible(False)
-
-    more = f" (the first {clients} of {len(counts)} clients)" if len(counts) > clients else ""
-    figure.suptitle(f"{title or 'Samples by client and class'}{more}", color=INK, fontsize=11)
+    draw_counts(figure, counts[:SHOWN_CLIENTS], len(counts), names, title)
     return save_figure(figure, path)
-
-
-def root_scale(counts: Index) -> PowerNorm:
-    """A square-root colour scale, so that small counts can be distinguished."""
-    from matplotlib.colors import PowerNorm
-
-    return PowerNorm(gamma=0.5, vmin=0, vmax=max(1, int(counts.max(initial=0))))
 
 
 def draw_samples(data: Dataset, path: Path, columns: int = 10) -> Path:

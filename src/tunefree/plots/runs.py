@@ -8,9 +8,12 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from tunefree.plots.style import (
     COLOURS,
     add_legend,
+    draw_counts,
     draw_line,
     label_axes,
     line_style,
@@ -182,24 +185,14 @@ def staleness(name: str, rows: Sequence[Content]) -> Sheet:
 
 
 def classes(name: str, picture: Content) -> Sheet:
-    counts = picture["counts"]
+    counts = np.asarray(picture["counts"])
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        roots = [[row[k] ** 0.5 for row in counts] for k in range(len(counts[0]))]
-        image = axes.imshow(roots, aspect="auto", cmap="Blues", interpolation="nearest")
-        most = max(max(row) for row in counts)
-        shown = sorted({0, most // 4, most})
-        scale = figure.colorbar(image, ticks=[count**0.5 for count in shown], label="samples")
-        scale.ax.set_yticklabels([str(count) for count in shown])
-        axes.set_xlabel("client")
-        axes.locator_params(axis="x", integer=True)
-        axes.set_ylabel("class")
-        axes.set_title("samples, shaded by the square root of their count", fontsize=9, loc="left")
+        draw_counts(figure, counts, picture["clients"])
 
-    table: Table = [("client", *(f"class {k}" for k in range(len(counts[0]))))]
+    table: Table = [("client", *(f"class {k}" for k in range(counts.shape[1])))]
     table += [(client, *row) for client, row in enumerate(counts)]
-    return Sheet(name, min(8.0, 1.4 + 0.2 * len(counts[0])), draw, table)
+    return Sheet(name, min(8.0, 2.4 + 0.2 * counts.shape[1]), draw, table)
 
 
 def labelled_axes(figure: Figure, x: str, y: str, title: str = "") -> Axes:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tunefree.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+INK = "#1f2933"
 COLOURS = ("#0072b2", "#d55e00", "#00805d", "#b5538c", "#946800", "#2b8cbe", "#3d4852")
 DASHES = (
     "-",
@@ -56,6 +60,39 @@ def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dbd7cd", linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def draw_counts(
+    figure: Figure,
+    counts: NDArray[np.int64],
+    total: int,
+    names: Sequence[str] = (),
+    title: str = "Samples by client and class",
+) -> None:
+    """Counts by client and class, of the first clients: one column each, with its size above."""
+    from matplotlib.colors import PowerNorm
+
+    clients, classes = counts.shape
+    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(2.0, 0.24 * classes)])
+    top.bar(np.arange(clients), counts.sum(axis=1), width=0.8, color="#486581")
+    top.set_ylim(0, 1.1 * max(1, counts.sum(axis=1).max()))
+    label_axes(top, "", "samples")
+
+    seen = np.ma.masked_equal(counts.T, 0)  # zero is white, one sample already coloured
+    roots = PowerNorm(gamma=0.5, vmin=0, vmax=max(1, int(counts.max(initial=0))))
+    image = main.imshow(seen, aspect="auto", cmap="YlGnBu", norm=roots)
+    main.set_facecolor("white")
+    labels = list(names) if len(names) == classes else [str(k) for k in range(classes)]
+    main.set_yticks(np.arange(classes), labels, fontsize=8 if classes <= 30 else 6)
+    main.set_ylabel("class", color=INK)
+    main.set_xlabel("client", color=INK)
+    main.set_xticks(np.arange(0, clients, 1 if clients <= 20 else 5 if clients <= 50 else 10))
+    main.tick_params(length=2)
+    bar = figure.colorbar(image, ax=[top, main], fraction=0.04, pad=0.02)
+    bar.set_label("samples of the class", color=INK)
+    bar.outline.set_visible(False)
+    more = f" (the first {clients} of {total} clients)" if total > clients else ""
+    figure.suptitle(title + more, color=INK, fontsize=11)
 
 
 def line_style(style: int) -> dict[str, Any]:

@@ -25,19 +25,8 @@ AXES = {
     "virtual_seconds": "virtual time (s)",
     "seconds": "wall time (s)",
 }
-NO_EFFECT = [  # settings that do not change a result, and those that the name and the seed show
-    "algorithm",
-    "data_dir",
-    "seed",
-    "eval_every",
-    "grad_norm",
-    "device",
-    "fleet",
-    "workers",
-    "kernels",
-    "commit_every",
-    "out",
-]
+RUNNING = "eval_every grad_norm device fleet workers kernels commit_every out data_dir"
+NO_EFFECT = [*RUNNING.split(), "algorithm", "seed"]  # on a result, or shown by its name and seed
 POINTS = 400  # of a curve; more cannot be distinguished on paper
 Content: TypeAlias = dict[str, Any]
 
@@ -155,9 +144,9 @@ def brought(run: Summary) -> dict[str, Hashable]:
     }
 
 
-def short_mark(values: Sequence[str]) -> str:
+def short_mark(values: Sequence[object]) -> str:
     """Six hex digits that identify these values."""
-    return hashlib.sha256("".join(values).encode()).hexdigest()[:6]
+    return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:6]
 
 
 def name_of(run: Summary) -> str:

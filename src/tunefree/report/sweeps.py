@@ -38,7 +38,17 @@ def sensitivity(
             for i, method in enumerate(methods)
             if method.runs[0].facts.tuning_free and setting(method.runs[0]) == setting(each[0])
         ]
-        drawn = {m: by_measure(key, each, m, len(methods), beside) for m in found}
+        drawn = {
+            m: {
+                "lines": swept_lines(key, each, m, len(methods)),
+                "level": [
+                    {"label": method.label, "style": i, "value": end["mean"]}
+                    for i, method in beside
+                    if (end := method.final(m))
+                ],
+            }
+            for m in found
+        }
         figures.append(
             {
                 "id": key if seen[key] == 1 else f"{key}-{seen[key]}",
@@ -52,24 +62,6 @@ def sensitivity(
             }
         )
     return figures
-
-
-def by_measure(
-    key: str,
-    runs: Sequence[Summary],
-    measure: str,
-    style: int,
-    beside: Sequence[tuple[int, Method]],
-) -> Content:
-    """The figure of one score: a line for each swept method, and the horizontal ones."""
-    return {
-        "lines": swept_lines(key, runs, measure, style),
-        "level": [
-            {"label": method.label, "style": i, "value": end["mean"]}
-            for i, method in beside
-            if (end := method.final(measure))
-        ],
-    }
 
 
 def chance(run: Summary) -> float:
@@ -144,13 +136,7 @@ def working_range(points: Sequence[Content], run: Summary) -> Content | None:
     """The range of step sizes about as good as the best, as in `tunefree sweep`."""
     curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
     found = width(curve, chance=chance(run)) if len(curve) > 1 else None
-    return found and {
-        "best": found.best,
-        "low": found.low,
-        "high": found.high,
-        "decades": found.decades,
-        "cut": found.cut_low or found.cut_high,
-    }
+    return found and found.as_dict()
 
 
 class Width(NamedTuple):
@@ -165,6 +151,10 @@ class Width(NamedTuple):
     @property
     def decades(self) -> float:
         return math.log10(self.high / self.low)
+
+    def as_dict(self) -> Content:
+        cut = self.cut_low or self.cut_high
+        return {**self._asdict(), "decades": self.decades, "cut": cut}
 
 
 def width(

@@ -31,7 +31,7 @@ from tunefree.search.batch import (
     run_groups,
 )
 from tunefree.search.comparison import Outcome, compare, rounds_to, with_seed
-from tunefree.search.method_spec import MethodSpec, configure, parse_method
+from tunefree.search.method_spec import MethodSpec, configure, parse_method, system_of
 from tunefree.search.sweeping import Sweep, SweepPoint, sweep, theory_of
 from tunefree.search.tuning import (
     Grid,
@@ -99,10 +99,8 @@ def check(settings: Settings) -> None:
     Traceback (most recent call last):
     tunefree.errors.ConfigError: MIME needs 2 exchanges a round; the buffered schedule allows one
     """
-    sizes = derive.named_data(settings)[1].parts.sizes if settings.local_epochs else ()
-    simulate.check(
-        settings.scheduling, registry.configure(settings, settings.system_for(sizes), None)
-    )
+    method = registry.configure(settings, system_of(settings), None)
+    simulate.check(settings.scheduling, method)
 
 
 def settings(file: str | Path | None = None, **given: object) -> Settings:

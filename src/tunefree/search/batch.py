@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from filelock import FileLock, Timeout
 
+from tunefree.core import text_of
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.fleet.pool import cores
 from tunefree.fleet.process import WorkerProcess
@@ -61,6 +62,7 @@ class Result(NamedTuple):
     state: State
     history: list[Row]
     reason: str = ""
+    facts: Facts = Facts()
 
     @property
     def scores(self) -> list[Row]:
@@ -110,6 +112,17 @@ def plan(
     alone = replace(alone, out=str(path))
     facts = {**facts, "label": label, "role": role, "plan": mark}
     return PlannedRun(label, alone, role, path, facts, floors)
+
+
+def folder_of(folder: str | Path, kind: str, *what: object) -> Path:
+    """The given folder, or one named after the call, so that the same call finds it again."""
+    named = f"{kind.replace(':', '.')}-{mark_of(what)}"  # the user's own method has a colon
+    return Path(folder) if folder else Path("runs") / named
+
+
+def mark_of(what: object) -> str:
+    """Eight hex digits that identify a call."""
+    return hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
 
 
 def fingerprint(settings: Settings, floors: Mapping[int, float], data: str = "") -> str:
@@ -220,7 +233,7 @@ def saved_result(run: PlannedRun) -> Result | None:
         raise ConfigError(f"'{run.path}' contains another run; choose another folder (--out)")
     state = final_state(facts)
     reason = facts.pruned if state == "pruned" else facts.reason
-    return Result(run, state, history, reason) if state else None
+    return Result(run, state, history, reason, facts) if state else None
 
 
 def is_finished(run: PlannedRun) -> bool:
@@ -336,7 +349,7 @@ def failure(run: PlannedRun, reason: str) -> Result:
     if not run.path.exists() or remove_if_empty(run.path):
         return Result(run, "failed", [], reason)
     with closing(Record.open(run.path)) as record:
-        return Result(run, "failed", record.history(), reason)
+        return Result(run, "failed", record.history(), reason, record.facts())
 
 
 def describe_exit(code: int) -> str:

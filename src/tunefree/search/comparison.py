@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tunefree.core import text_of
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
 from tunefree.methods.own import Maker, about_of, title_of
-from tunefree.record import Facts, Record, Row
+from tunefree.record import Facts, Row
 from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.summary import own_measures
 from tunefree.run.keywords import spelled
-from tunefree.search.batch import PlannedRun, Result, plan, run_groups
+from tunefree.search.batch import PlannedRun, Result, folder_of, plan, run_groups
 from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.settings import Settings
+
+MEANS = ("loss", "bits_up", "bits_down", "samples", "virtual_seconds", "seconds")
 
 Method: TypeAlias = str | Maker  # PolarFL(), or NAME, NAME:key=value, NAME@tuned.json
 Methods: TypeAlias = Sequence[Method] | Mapping[str, Method]
@@ -97,7 +96,7 @@ def compare(
                 f"method {each.label!r} is your own, and worker processes know it by name only; "
                 "give package.module:Name, or use tunefree.compare with your model and clients"
             )
-    folder = folder_of(folder, chosen, seeds, settings)
+    folder = folder_of(folder, "compare", chosen, seeds, settings)
     groups = run_groups([plan_method(each, settings, seeds, folder) for each in chosen], workers)
     return [outcome(each.spec, group, target) for each, group in zip(chosen, groups, strict=True)]
 
@@ -109,23 +108,22 @@ def contenders(methods: Methods, seeds: Sequence[int]) -> list[Contender]:
             f"methods = {methods!r} must be a list of methods, such as ['polarfl', 'fedavg']"
         )
     values = list(methods.values()) if isinstance(methods, Mapping) else list(methods)
-    specs = [spec_of(value) for value in values]
+    specs, own = zip(*map(spec_of, values), strict=True)
     names = list(methods) if isinstance(methods, Mapping) else labels(specs)
     check_once(names, seeds)
     check_seeds(specs, seeds)
-    made = [None if isinstance(v, str) or spelled(v) else v for v in values]
-    return [Contender(*each) for each in zip(names, specs, made, strict=True)]
+    return [Contender(*each) for each in zip(names, specs, own, strict=True)]
 
 
-def spec_of(method: Method) -> MethodSpec:
-    """The name and the options of a method; of a user's own, its name only."""
+def spec_of(method: Method) -> tuple[MethodSpec, Maker | None]:
+    """The name and the options of a method; of a user's own, its name and itself."""
     if isinstance(method, str):
-        return parse_method(method)
+        return parse_method(method), None
     options = spelled(method)
     if not options:
-        return MethodSpec(title_of(method))
+        return MethodSpec(title_of(method)), method
     name = str(options.pop("algorithm"))
-    return MethodSpec(name, {key.removeprefix("option."): v for key, v in options.items()})
+    return MethodSpec(name, {key.removeprefix("option."): v for key, v in options.items()}), None
 
 
 def plan_method(
@@ -134,12 +132,6 @@ def plan_method(
     """The runs of a method, one for each seed."""
     chosen, facts = configure(method.spec, settings)
     return [plan(folder, method.label, with_seed(chosen, s), "method", facts) for s in seeds]
-
-
-def folder_of(folder: str | Path, *what: object) -> Path:
-    """The given folder, or one named after the call, so that the same call finds it again."""
-    mark = hashlib.sha256(text_of(what).encode()).hexdigest()[:8]
-    return Path(folder) if folder else Path("runs") / f"compare-{mark}"
 
 
 def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
@@ -164,7 +156,8 @@ def outcome(method: MethodSpec, results: Sequence[Result], target: float | None 
     done = [result for result in results if result.state == "done"]
     ends = [result.history[-1] for result in done]
     finals = column("accuracy", ends)
-    facts = next((found for each in results if (found := facts_of(each))), Facts())
+    costs: dict[str, Any] = {name: mean(column(name, ends)) for name in MEANS}
+    facts = next((each.facts for each in results if each.facts != Facts()), Facts())
     given = results[0].run.settings.option
     grid = about_of(registry.find(facts.algorithm)).grid if facts.algorithm else facts.steps
     names = dict.fromkeys((*(facts.formulas or grid), *given))
@@ -181,16 +174,11 @@ def outcome(method: MethodSpec, results: Sequence[Result], target: float | None 
         accuracy=mean(finals),
         deviation=statistics.stdev(finals) if len(finals) > 1 else None,
         best=mean([max(each) for r in done if (each := column("accuracy", r.history))]),
-        loss=mean(column("loss", ends)),
         rounds=[rounds_to(target, result.history) for result in results],
-        bits_up=mean(column("bits_up", ends)),
-        bits_down=mean(column("bits_down", ends)),
-        samples=mean(column("samples", ends)),
-        virtual_seconds=mean(column("virtual_seconds", ends)),
-        seconds=mean(column("seconds", ends)),
         tuning=facts.tuning or None,
         runs=[about_run(result) for result in results],
         measures={name: mean(column(name, ends)) for name in own_measures(ends)},
+        **costs,
     )
 
 
@@ -207,23 +195,18 @@ def about_run(result: Result) -> dict[str, Any]:
     }
 
 
-def check_has_accuracy(settings: Settings) -> None:
+def classes_of(settings: Settings) -> int:
+    """The classes of the data, without which there is no accuracy to tune or sweep by."""
     data_dir = settings.data_dir or None
-    if sources.classes_of(settings.data, data_dir, **settings.data_option) is None:
+    classes = sources.classes_of(settings.data, data_dir, **settings.data_option)
+    if classes is None:
         raise ConfigError(
             "has no classes and so no accuracy, which tune and sweep need",
             "use a data set with classes",
             setting="data",
             value=settings.data,
         )
-
-
-def facts_of(result: Result) -> Facts | None:
-    """The facts in the run's file, if there is one."""
-    if not result.run.path.exists():
-        return None
-    with closing(Record.open(result.run.path)) as record:
-        return record.facts()
+    return classes
 
 
 def rounds_to(target: float | None, history: Sequence[Row]) -> int | None:

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tunefree.core import About, Method, System
+from tunefree.derive import named_data
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.former_names import renamed
 from tunefree.importing import offers
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
+from tunefree.report.grouping import NO_EFFECT
+from tunefree.report.sweeps import OF_METHOD
 from tunefree.settings import Schedule, Settings, parse_assignment
 
 METHOD = re.compile(
@@ -28,11 +31,7 @@ METHOD = re.compile(
     re.DOTALL,
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that starts another key; others are part of a value
-OF_METHOD = "algorithm compressor decay weighting explicit_steps option"
-OF_RUN = (
-    "data_dir validation seed eval_every grad_norm device fleet workers kernels commit_every out"
-)
-NO_TASK = (*OF_METHOD.split(), *OF_RUN.split())  # they do not change the task
+NO_TASK = {*NO_EFFECT, *OF_METHOD, "option", "validation"}  # settings that do not change the task
 
 
 class MethodSpec(NamedTuple):
@@ -103,6 +102,12 @@ def parse_method(text: str) -> MethodSpec:
     return MethodSpec(name, options, Path(file) if file else None)
 
 
+def system_of(settings: Settings) -> System:
+    """N, S, K and T; where K follows from the clients' samples, their data are loaded."""
+    sizes = named_data(settings)[1].parts.sizes if settings.local_epochs else ()
+    return settings.system_for(sizes)
+
+
 def configure(method: MethodSpec, base: Settings) -> tuple[Settings, dict[str, Any]]:
     """The shared settings with the method's own, and its tuning bill as a fact of the run."""
     if base.option or base.explicit_steps:
@@ -126,17 +131,13 @@ def configure(method: MethodSpec, base: Settings) -> tuple[Settings, dict[str, A
     try:
         registry.check(method.name, registry.options_of(chosen), chosen.explicit_steps)
     except ConfigError as error:
-        raise as_typed(method, error) from error
+        key = error.setting.removeprefix("option.")
+        if key not in method.options:
+            raise
+        typed = f"{method.name}:{key}={error.value}"
+        raise ConfigError(f"{typed} {error.problem}", error.remedy) from error
     facts = {"tuning": tuned["bill"]} if tuned else {}
     return chosen, facts
-
-
-def as_typed(method: MethodSpec, error: ConfigError) -> ConfigError:
-    """The error for an option that was given with the method: fedavg:eta=-1."""
-    key = error.setting.removeprefix("option.")
-    if key not in method.options:
-        return error
-    return ConfigError(f"{method.name}:{key}={error.value} {error.problem}", error.remedy)
 
 
 def choose_schedule(name: str, shared: Schedule) -> Schedule:

@@ -23,13 +23,12 @@ from tunefree.run.assemble import Functions, of_model
 from tunefree.run.evaluate import Measure
 from tunefree.run.keywords import Shared, by_name, check, settings_of, shows
 from tunefree.run.run import AssembledRun, Run
-from tunefree.search.batch import PlannedRun, plan, run_groups
+from tunefree.search.batch import PlannedRun, folder_of, plan, run_groups
 from tunefree.search.comparison import (
     Contender,
     Methods,
     Outcome,
     contenders,
-    folder_of,
     outcome,
     with_seed,
 )
@@ -113,7 +112,7 @@ def compare(
     federation = federation_from(clients, test, takes=inputs_of(module))
     workload = Workload(model, federation, settings.get("loss"), settings.get("evaluate"))
     base = settings_of(settings, len(federation))
-    folder = folder_of(out, chosen, seeds, base, *map(workload.mark, seeds))
+    folder = folder_of(out, "compare", chosen, seeds, base, *map(workload.mark, seeds))
     groups = [plan_own(each, workload, base, seeds, folder) for each in chosen]
     makes = {run.path: each.make for each, runs in zip(chosen, groups, strict=True) for run in runs}
     results = run_groups(groups, start=lambda run: workload.start(run, makes[run.path]))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from tunefree.data import sources
-from tunefree.derive import named_data
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.report.sweeps import WITHIN, Width, width
 from tunefree.search.batch import Result, plan, run_groups
-from tunefree.search.comparison import about_run, check_has_accuracy, mean, with_seed
+from tunefree.search.comparison import about_run, classes_of, mean, with_seed
+from tunefree.search.method_spec import system_of
 from tunefree.settings import Settings
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
@@ -46,8 +45,7 @@ def sweep(
     workers: int = 0,
 ) -> Sweep:
     """Run every value with every seed; a diverged run counts as accuracy 0."""
-    check_has_accuracy(settings)
-    name = settings.algorithm
+    classes, name = classes_of(settings), settings.algorithm
     theory = check(name, over, values, with_seed(settings, seeds[0]))
     groups = []
     for value in sorted(values):
@@ -59,13 +57,20 @@ def sweep(
             [plan(folder, label, with_seed(with_value, seed), "sweep", facts) for seed in seeds]
         )
     results = run_groups(groups, workers)
-    means = [mean([last_accuracy(r) for r in each if r.state != "failed"]) for each in results]
-    points = [SweepPoint(*each) for each in zip(sorted(values), means, results, strict=True)]
+    ends = [
+        [
+            r.history[-1]["accuracy"] if r.state == "done" else 0.0
+            for r in each
+            if r.state != "failed"
+        ]
+        for each in results
+    ]
+    points = [
+        SweepPoint(*each) for each in zip(sorted(values), map(mean, ends), results, strict=True)
+    ]
     curve = [(value, accuracy) for value, accuracy, _ in points if accuracy is not None]
     if not curve:
         raise ConfigError(f"every run failed: {results[0][0].reason}")
-    data_dir = settings.data_dir or None
-    classes = sources.classes_of(settings.data, data_dir, **settings.data_option) or 1
     return Sweep(over, theory, points, width(curve, chance=1 / classes))
 
 
@@ -87,15 +92,7 @@ def theory_of(name: str, step: str, settings: Settings) -> float | None:
     maker = registry.find(name)
     if not about_of(maker).steps:
         return None
-    sizes: Iterable[int] = ()
-    if settings.local_epochs:
-        _, federation = named_data(settings)
-        sizes = federation.parts.sizes
-    return cast(float, getattr(registry.build(maker, settings.system_for(sizes)), step))
-
-
-def last_accuracy(result: Result) -> float:
-    return result.history[-1]["accuracy"] if result.state == "done" else 0.0
+    return cast(float, getattr(registry.build(maker, system_of(settings)), step))
 
 
 def as_dict(done: Sweep, name: str) -> dict[str, Any]:
@@ -104,7 +101,7 @@ def as_dict(done: Sweep, name: str) -> dict[str, Any]:
         "over": done.over,
         "theory": done.theory,
         "within": WITHIN,
-        "width": done.width and {**done.width._asdict(), "decades": done.width.decades},
+        "width": done.width and done.width.as_dict(),
         "points": [
             {"value": value, "accuracy": accuracy, "runs": [about_run(each) for each in results]}
             for value, accuracy, results in done.points

@@ -7,7 +7,6 @@ reach their median accuracy at each evaluation.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
@@ -22,8 +21,8 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.record import Row
-from tunefree.search.batch import PlannedRun, Result, plan, run_groups
-from tunefree.search.comparison import about_run, check_has_accuracy, with_seed
+from tunefree.search.batch import PlannedRun, Result, mark_of, plan, run_groups
+from tunefree.search.comparison import about_run, classes_of, with_seed
 from tunefree.settings import Settings
 
 Value: TypeAlias = float | str  # a number, or one of a few choices
@@ -147,11 +146,8 @@ class Search:
 
     def _beyond(self, point: Point) -> Iterator[tuple[str, float]]:
         """The next value beyond each edge that the point is at, if one is allowed."""
-        for name, value in point:
-            values, given = numbers(self.grid[name]), numbers(self._given[name])
-            if len(values) < 2 or value not in (values[0], values[-1]):
-                continue
-            assert isinstance(value, float)
+        for name, value, values in at_edges(point, self.grid):
+            given = numbers(self._given[name])
             up = value == values[-1]
             added = sum(v > max(given) if up else v < min(given) for v in values)
             further = next_value(value, values[-2] if up else values[1])
@@ -166,7 +162,7 @@ class Search:
         """The result, if any trial finished."""
         best = self.best
         return best and TuningResult(
-            options=self._options(best.point),
+            options={**self.settings.option, **dict(best.point)},
             point=best.point,
             score=best.score or 0.0,
             grid=self.grid,
@@ -174,9 +170,6 @@ class Search:
             trials=list(self.trials.values()),
             search=self._mark,
         )
-
-    def _options(self, point: Point) -> dict[str, object]:
-        return {**self.settings.option, **dict(point)}
 
 
 def tune(
@@ -191,10 +184,10 @@ def tune(
     workers: int = 0,
 ) -> TuningResult:
     """Search the grid, and beyond its edge where the best value is there."""
-    mark = search_mark(settings, grid, seeds, budget, pruning, extend)
+    mark = mark_of((settings, grid, list(seeds), budget, pruning, extend))
     check_folder(folder, settings.algorithm, seeds, mark)
     settings = on_held_out(settings)
-    check_has_accuracy(settings)
+    classes_of(settings)  # there must be some
     check_grid(settings, grid)
     search = Search(settings, grid, folder, mark)
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
@@ -255,12 +248,6 @@ def run_points(
     rest = run_groups(planned, workers)
     for (search, point), one, more in zip(points, first, rest, strict=True):
         search.trials[point] = Trial(point, one + more)
-
-
-def search_mark(settings: Settings, grid: Grid, seeds: Sequence[int], *how: object) -> str:
-    """Eight hex digits that identify a search."""
-    what = json.dumps([settings.asdict(), grid, list(seeds), how], sort_keys=True)
-    return hashlib.sha256(what.encode()).hexdigest()[:8]
 
 
 def check_folder(folder: Path, name: str, seeds: Sequence[int], mark: str) -> None:
@@ -368,15 +355,21 @@ def tried_values(points: Iterable[Point]) -> dict[str, tuple[Value, ...]]:
     return {name: in_order(each) for name, each in values.items()}
 
 
+def at_edges(point: Point, grid: Grid) -> Iterator[tuple[str, float, list[float]]]:
+    """The parameters that have the smallest or largest value of a grid at a point; all values."""
+    for name, value in point:
+        values = numbers(grid[name])
+        if isinstance(value, float) and len(values) > 1 and value in (values[0], values[-1]):
+            yield name, value, values
+
+
 def edges(point: Point, tried: Grid) -> list[str]:
     """A sentence for each parameter whose best value is the outermost one tried."""
-    found = []
-    for name, value in point:
-        values = numbers(tried[name])
-        if len(values) > 1 and value in (values[0], values[-1]):
-            side = "largest" if value == values[-1] else "smallest"
-            found.append(f"the best {name} = {text(value)} is the {side} that was tried")
-    return found
+    return [
+        f"the best {name} = {text(value)} is the {'largest' if value == values[-1] else 'smallest'}"
+        " that was tried"
+        for name, value, values in at_edges(point, tried)
+    ]
 
 
 def save(tuned: TuningResult, settings: Settings, seeds: Sequence[int], folder: Path) -> Path:
