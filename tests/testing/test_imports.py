@@ -45,11 +45,6 @@ ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
 MANY = ("methods", "cli")  # a file per method, a file per command
 
 SHARED = {"local_sgd", "local_optimizer", "control", "muon"}  # what many methods share
-    "local_sgd",
-    "local_optimizer",
-    "control",
-    "muon",
-}  # messages, states and loops of many methods
 RELATIVES = {  # methods that share more than those
     "adamasfl": ["padamfed"],
     "comparfrefl": ["parfrefl"],
