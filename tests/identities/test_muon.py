@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.identities.by_hand import by_hand
 
+from tests.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import simulate
 from tunefree.core import Shapes, System, bind

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.problem import simulate
+from tests.shaped import ALIKE, KERNEL, WIDE, problem_of
 from tests.twins.fedmuon import fedmuon
 from tests.twins.fedmuon_liu import fedmuon_liu
 from tests.twins.fedmuon_server import fedmuon_server
 from tests.twins.local_muon import local_muon, muloco
-from tests.twins.test_polarfl_twin import ALIKE, KERNEL, WIDE, problem_of
 from tests.twins.test_twins import SYSTEMS, agree
 from tunefree.core import Shapes, System, bind
 from tunefree.methods import FedMuon, FedMuonLiu, FedMuonServer, LocalMuon, MuLoCo
