@@ -37,6 +37,7 @@ Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
 Opening: TypeAlias = Literal["gradients", "zero"]
 ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
 
+MAY_BE_ZERO = ("weight_decay",)  # options that switch something off at 0
 WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights, from 0 to 1
 
 
@@ -461,6 +462,8 @@ def check_option(name: str, value: object, hint: object) -> None:
         checked(name, value, hint)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError("is not a number", "give a positive number", setting=name, value=value)
+    elif value == 0 and name.removeprefix("option.") in MAY_BE_ZERO:
+        return
     elif not 0 < value < math.inf:
         raise ConfigError(
             "is out of range", "give a positive finite number", setting=name, value=value

@@ -20,7 +20,7 @@ def fedmuon_liu(
     mu: float,
     rho: float,
     alpha: float,
-    wd: float = 0,
+    weight_decay: float = 0,
 ) -> list[Array]:
     theta, d = problem.theta0, problem.d
     M_bar, delta_g = fresh(d, shapes), np.zeros(d)
@@ -31,7 +31,7 @@ def fedmuon_liu(
             memory = starting_from(M_bar, d, shapes)
             theta_i = muon_client(
                 *(problem, shapes, i, t, theta, memory, K, eta, mu, rho),
-                wd=wd,
+                weight_decay=weight_decay,
                 nesterov=False,
                 alpha=alpha,
                 pull=delta_g,

@@ -22,7 +22,7 @@ def local_muon(
     rho: float,
     s: float,
     clip: float = 10,
-    wd: float = 0,
+    weight_decay: float = 0,
 ) -> list[Array]:
     theta, d = problem.theta0, problem.d
     kept = [fresh(d, shapes) for _ in problem.b]
@@ -36,7 +36,18 @@ def local_muon(
                 memory = starting_from(shared, d, shapes)
             given = (eta, mu, rho)
             theta_K.append(
-                muon_client(problem, shapes, i, t, theta, memory, K, *given, clip=clip, wd=wd)
+                muon_client(
+                    problem,
+                    shapes,
+                    i,
+                    t,
+                    theta,
+                    memory,
+                    K,
+                    *given,
+                    clip=clip,
+                    weight_decay=weight_decay,
+                )
             )
             ends.append(memory)
         shared = averaged(ends)

@@ -74,7 +74,7 @@ def muon_client(
     rho: float,
     *,
     clip: float = 10,
-    wd: float = 0,
+    weight_decay: float = 0,
     nesterov: bool = True,
     alpha: float = 0,
     pull: Array | None = None,
@@ -93,7 +93,7 @@ def muon_client(
             else:
                 M = memory[at] = mu * M + (1 - mu) * g
                 steps.append(muon(mu * M + (1 - mu) * g if nesterov else M))
-        direction = (1 - alpha) * (whole(steps) + wd * theta_i)
+        direction = (1 - alpha) * (whole(steps) + weight_decay * theta_i)
         if pull is not None:
             direction = direction + alpha * pull
         theta_i = theta_i - eta * direction

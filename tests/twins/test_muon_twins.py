@@ -54,12 +54,19 @@ def test_local_muon(sys: System, shapes: Shapes, momentum: Any) -> None:
 @all_momenta
 def test_short_gradients_and_short_weights(momentum: Any) -> None:
     """Clipping and weight decay, which change nothing elsewhere."""
-    algo = LocalMuon(eta=0.03, clip=0.5, wd=0.3, momentum=momentum)
+    algo = LocalMuon(eta=0.03, clip=0.5, weight_decay=0.3, momentum=momentum)
     page = (momentum, 0.03, 0.95, 0.1, 1)
-    both(algo, local_muon, PARTIAL, WIDE, *page, clip=0.5, wd=0.3)
-    for other in ({"clip": 0.6}, {"wd": 0.2}):
+    both(algo, local_muon, PARTIAL, WIDE, *page, clip=0.5, weight_decay=0.3)
+    for other in ({"clip": 0.6}, {"weight_decay": 0.2}):
         with pytest.raises(AssertionError):
-            both(algo, local_muon, PARTIAL, WIDE, *page, **{"clip": 0.5, "wd": 0.3, **other})
+            both(
+                algo,
+                local_muon,
+                PARTIAL,
+                WIDE,
+                *page,
+                **{"clip": 0.5, "weight_decay": 0.3, **other},
+            )
 
 
 @all_layouts
@@ -72,7 +79,7 @@ def test_muloco(sys: System, shapes: Shapes) -> None:
 @all_layouts
 @all_systems
 def test_fedmuon_liu(sys: System, shapes: Shapes) -> None:
-    algo = FedMuonLiu(eta=0.03, mu=0.8, rho=0.4, alpha=0.3, wd=0.2)
+    algo = FedMuonLiu(eta=0.03, mu=0.8, rho=0.4, alpha=0.3, weight_decay=0.2)
     both(algo, fedmuon_liu, sys, shapes, 0.03, 0.8, 0.4, 0.3, 0.2)
 
 

@@ -63,7 +63,7 @@ class MuonClients(Method):
     mu: float = 0.95
     rho: float = 0.1
     clip: float = 10.0
-    wd: float = 0.0
+    weight_decay: float = 0.0
 
     nesterov: ClassVar[bool] = True
 
@@ -82,7 +82,9 @@ class MuonClients(Method):
             v = 0.95 * v + 0.05 * grad * grad  # 3
             ahead = mu * M + (1 - mu) * grad if self.nesterov else M  # 2
             adam = M / (1 - 0.9**k) / ((v / (1 - 0.95**k)).sqrt() + 1e-8)  # 3
-            D = D + turned(joined(muon(ahead, shapes), self.rho * adam, shapes) + self.wd * x)  # 4
+            D = D + turned(
+                joined(muon(ahead, shapes), self.rho * adam, shapes) + self.weight_decay * x
+            )  # 4
         return D, Moments(M, v, k)
 
     def increment(self, M: Vec, end: Moments) -> Vec:

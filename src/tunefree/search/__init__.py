@@ -97,7 +97,7 @@ def check(settings: Settings) -> None:
 
     >>> check(settings(algorithm="mime", schedule="buffered"))
     Traceback (most recent call last):
-    tunefree.errors.ConfigError: MIME needs 2 exchanges a round; the buffered schedule allows one
+    tunefree.errors.ConfigError: Mime needs 2 exchanges a round; the buffered schedule allows one
     """
     method = registry.configure(settings, system_of(settings), None)
     simulate.check(settings.scheduling, method)
