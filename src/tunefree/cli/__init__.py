@@ -20,6 +20,7 @@ from tunefree.cli import (
     data,
     export,
     flower,
+    privacy,
     report,
     run,
     runs,
@@ -45,6 +46,7 @@ START = """tunefree: federated learning without learning rates
   tunefree algorithms                all methods: their costs and what must be tuned
   tunefree data list                 data sets by name
   tunefree check NAME                test an algorithm, ours or yours, against the contract
+  tunefree privacy plan              noise, rounds and clients for a privacy budget
   tunefree flower new DIR            an app for a real federation; `flower up` tries it here
   tunefree COMMAND --help            all settings of a command
   tunefree --version                 the version
@@ -174,6 +176,7 @@ def parser() -> Parser:
         ("algorithms", algorithms, "the methods and their costs"),
         ("data", data, "list data sets, download one, show one"),
         ("check", check, "test an algorithm, ours or yours, against the contract"),
+        ("privacy", privacy, "what a privacy budget buys; an attack that it has to withstand"),
         ("flower", flower, "real federations: create an app, try it on this machine"),
     ):
         command = commands.add_parser(name, help=about)

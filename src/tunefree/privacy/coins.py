@@ -6,6 +6,15 @@ from tunefree.core import Algorithm, stream
 from tunefree.schedule.membership import Everybody
 
 
+def tossed(secret: int, t: int, N: int, q: float) -> list[int]:
+    """The clients whose coin of probability q fell in round t, in client order.
+
+    >>> tossed(secret=1, t=0, N=4, q=1.0)
+    [0, 1, 2, 3]
+    """
+    return [int(client) for client in (stream(secret, "coins", t).random(N) < q).nonzero()[0]]
+
+
 class Coins(Everybody):
     """A simulation's clients: each takes part with probability S / N, whatever others do.
 
@@ -18,4 +27,4 @@ class Coins(Everybody):
 
     def cohort(self, t: int) -> list[int]:
         N, S, _, _ = self.algo.sys
-        return [int(i) for i in (stream(self._seed, "coins", t).random(N) < S / N).nonzero()[0]]
+        return tossed(self._seed, t, N, S / N)
