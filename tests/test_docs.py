@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.problem import quadratic, simulate
-from tunefree.core import System
+from tunefree.core import System, bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.testing.check import check_algorithm
 
@@ -51,11 +51,15 @@ def moves(algo: Any) -> list[float]:
 
 
 def test_no_upload_is_longer_than_the_radius(clipped: Any) -> None:
-    assert max(moves(clipped(SYS, radius=0.2))) <= 0.2 * (1 + 1e-12) < max(moves(FedAvg(SYS)))
+    assert (
+        max(moves(clipped(SYS, radius=0.2))) <= 0.2 * (1 + 1e-12) < max(moves(bind(FedAvg(), SYS)))
+    )
 
 
 def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
-    np.testing.assert_allclose(moves(clipped(SYS, radius=1e9)), moves(FedAvg(SYS)), rtol=1e-10)
+    np.testing.assert_allclose(
+        moves(clipped(SYS, radius=1e9)), moves(bind(FedAvg(), SYS)), rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(

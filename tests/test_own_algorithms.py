@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.methods.fedavg import FedAvg
-from tunefree.core import About, Exchange, System, Vec, mean
+from tunefree.core import bind, About, Exchange, System, Vec, mean
 
 
 class Server(NamedTuple):
@@ -82,11 +82,11 @@ class Free(Mine):
 
     @classmethod
     def theory(cls, sys):
-        return cls(sys, eta=1 / sys.K)
+        return bind(cls(eta=1 / sys.K), sys)
 
 
 def half(sys):
-    return FedAvg(sys, eta=0.05)
+    return bind(FedAvg(eta=0.05), sys)
 
 
 class NotFrozen:

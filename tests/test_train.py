@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tunefree.core import Exchange
+from tunefree.core import Exchange, bind
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.padamfed import PAdaMFed
@@ -133,7 +133,7 @@ def test_regression_with_float_targets() -> None:
 
 
 def test_an_algorithm_as_a_function_of_the_constants() -> None:
-    run = fit(algorithm=lambda sys: PAdaMFed(sys, eta=1e-3, gamma=0.1, beta=0.7), rounds=10)
+    run = fit(algorithm=lambda sys: bind(PAdaMFed(eta=1e-3, gamma=0.1, beta=0.7), sys), rounds=10)
     assert run.algo.beta == 0.7  # type: ignore[attr-defined]
     with pytest.raises(
         ConfigError, match="theory is a function of N, S, K and T and has no options"

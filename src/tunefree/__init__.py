@@ -6,12 +6,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tunefree import methods, testing
     from tunefree.core import (
+        OPEN,
         About,
-        Algorithm,
         Exchange,
+        Method,
         Oracle,
         Reply,
+        Step,
         System,
         mean,
         norm,
@@ -28,16 +31,18 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "OPEN",
     "About",
-    "Algorithm",
     "ConfigError",
     "Exchange",
     "FleetError",
+    "Method",
     "Oracle",
     "RecordError",
     "Reply",
     "Run",
     "Schedule",
+    "Step",
     "System",
     "TunefreeError",
     "WireError",
@@ -46,23 +51,29 @@ __all__ = [
     "compare",
     "load",
     "mean",
+    "methods",
     "norm",
     "partition",
     "resume",
     "spread",
+    "testing",
     "train",
     "unit",
 ]
 
+PACKAGES = {
+    "methods": "tunefree.methods",
+    "partition": "tunefree.data.partition",
+    "testing": "tunefree.testing",
+}
 HOMES = {
     "tunefree.run.assemble": ("Run", "load", "resume", "train"),
     "tunefree.settings": ("Schedule",),
     "tunefree.testing.check": ("check_algorithm",),
     "tunefree.core": (
-        *("About", "Algorithm", "Exchange", "Oracle", "Reply", "System"),
+        *("OPEN", "About", "Exchange", "Method", "Oracle", "Reply", "Step", "System"),
         *("mean", "norm", "unit"),
     ),
-    "tunefree.data": ("partition",),
     "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
     "tunefree.run.evaluate": ("spread",),
     "tunefree.search.in_python": ("compare",),
@@ -75,8 +86,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         """Import torch only when a name that needs it is used."""
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("tunefree")
-        if name == "partition":
-            return importlib.import_module("tunefree.data.partition")
+        if name in PACKAGES:
+            return importlib.import_module(PACKAGES[name])
         for home, names in HOMES.items():
             if name in names:
                 return getattr(importlib.import_module(home), name)

@@ -1,17 +1,22 @@
-"""The contract: what an algorithm may see, and what it must provide.
+"""The contract: what a method may see, and what it must provide.
 
 A vector is a flat tensor of length d. States and messages are NamedTuples of vectors and scalars.
-An algorithm is a frozen value with pure functions; it never sees a clock, a file or an engine.
+A method is a frozen value of what its user chose, with pure functions; it never sees a clock, a
+file or an engine. The engine binds it to N, S, K and T.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from itertools import repeat
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from math import prod
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -21,13 +26,14 @@ Vec: TypeAlias = torch.Tensor
 Generator: TypeAlias = np.random.Generator
 Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are stored
 Numbers: TypeAlias = tuple[float, ...]  # a few numbers, such as one per tensor of a model
+Shapes: TypeAlias = tuple[tuple[int, ...], ...] | None  # of a model's tensors, in order
 Server: TypeAlias = Any  # a NamedTuple with at least .theta
 Client: TypeAlias = Any  # a NamedTuple, may be empty
 Message: TypeAlias = Any  # a NamedTuple of vectors and scalars
 Xi: TypeAlias = Any  # one sample or mini-batch, reusable
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function among a user's settings
-HORIZON = re.compile(r"(?<![A-Za-z_])T(?![A-Za-z_0-9])")  # in a formula
+OPEN: Any = None  # the default of a step that follows from its formula, unless it is given
 
 
 class System(NamedTuple):
@@ -126,44 +132,41 @@ class Exchange(NamedTuple):
     up: Callable[[Server, Sequence[Reply]], Server]
 
 
-class Algorithm(Protocol):
-    """A frozen dataclass: hyper-parameters plus pure functions.
+@dataclass(frozen=True)
+class Step:
+    """A step that is not tuned: its formula in N, S, K, T and the round t, as text and as code.
 
-    A tuning-free method also has `theory(sys)`; one that describes itself has `about`.
+    Args:
+        formula: As the page prints it.
+        value: The same as a function; it depends on what its arguments are called.
 
-    >>> from tunefree.methods.registry import build
-    >>> algo = build("fedavg", System(N=5, S=2, K=3, T=10), {"eta": 0.1})
-    >>> algo.sys.S, len(algo.opening()), len(algo.round())
-    (2, 0, 1)
+    >>> eta = Step("1 / (K sqrt(T))", lambda K, T: 1 / (K * T**0.5))
+    >>> eta.depends_on, eta.at(System(N=50, S=10, K=10, T=400))
+    (('K', 'T'), 0.005)
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    formula: str
+    value: Callable[..., float]
 
-    @property
-    def sys(self) -> System:
-        """N, S, K and T."""
+    @cached_property
+    def depends_on(self) -> tuple[str, ...]:
+        """Those of N, S, K, T and t that it uses."""
+        return tuple(inspect.signature(self.value).parameters)
 
-    def server(self, theta0: Vec) -> Server:
-        """The server's state before the opening, all fields present."""
-
-    def client(self, theta0: Vec) -> Client:
-        """A client's state before the opening, all fields present."""
-
-    def opening(self) -> tuple[Exchange, ...]:
-        """Exchanges that all N clients run once, first: the papers' "Require" line."""
-
-    def round(self) -> tuple[Exchange, ...]:
-        """The exchanges of one server step, usually one."""
+    def at(self, sys: System, t: int = 0) -> float:
+        """Its value in round t."""
+        known = {**sys._asdict(), "t": t}
+        return self.value(**{letter: known[letter] for letter in self.depends_on})
 
 
 class About(NamedTuple):
-    """An algorithm's description of itself, beside its mathematics.
+    """A method's description of itself, beside its mathematics.
 
     Attributes:
         title: The name as the paper prints it.
         family: What kind of method it is, in a few words.
         paper: Who, where and when.
-        steps: Each step that is not tuned: its formula in N, S, K, T and t.
+        steps: Each step that is not tuned, and its formula.
         grid: Each parameter that is tuned, and the values to search.
         bounds: The largest norm that a field of an upload can have.
         means: A server's field that is the mean of a field of all N clients.
@@ -175,10 +178,10 @@ class About(NamedTuple):
     ('Clipped FedAvg', ['eta'], False)
     """
 
-    title: str
-    family: str
-    paper: str
-    steps: Mapping[str, str] = {}
+    title: str = ""
+    family: str = ""
+    paper: str = ""
+    steps: Mapping[str, Step] = {}
     grid: Mapping[str, tuple[float, ...]] = {}
     bounds: Mapping[str, float] = {}
     means: Mapping[str, str] = {}
@@ -187,61 +190,199 @@ class About(NamedTuple):
     @property
     def constant(self) -> bool:
         """Whether its steps are numbers of its paper, the same for every N, S, K and T."""
-        formulas = "".join(self.steps.values())
-        return bool(self.steps) and not any(letter in formulas for letter in System._fields)
+        return bool(self.steps) and not any(step.depends_on for step in self.steps.values())
 
     @property
     def origin(self) -> str:
         """Where the steps of a tuning-free method come from."""
         if self.constant:
             return "are constants of its paper"
-        known = any(map(HORIZON.search, self.steps.values()))
+        known = any("T" in step.depends_on for step in self.steps.values())
         return "follow from N, S, K and T" if known else "follow from S, K and the round"
 
 
-def about(algo: Algorithm) -> About:
-    """The algorithm's `about`; without one, just the name of its class."""
-    found: About = getattr(algo, "about", About(type(algo).__name__, "", ""))
-    return found
+class NoState(NamedTuple):
+    """The state of a client that remembers nothing."""
 
 
-def at(algo: Algorithm, t: int) -> Algorithm:
-    """The algorithm as it is in round t: one whose steps change without its state has an `at`."""
-    then: Callable[[int], Algorithm] | None = getattr(algo, "at", None)
-    return algo if then is None else then(t)
+@dataclass(frozen=True)
+class Method(ABC):
+    """A federated method: a frozen dataclass of its hyper-parameters, with pure functions.
+
+    A method has `server` and `round`; everything else has a default that most methods keep.
+    `about` describes it, and is where a tuning-free method has the formulas of its steps.
+
+    >>> from tunefree.methods import FedAvg
+    >>> FedAvg(eta=0.3)
+    FedAvg(eta=0.3, s=1.0, weighting='uniform')
+    >>> bind(FedAvg(eta=0.3), System(N=5, S=2, K=3, T=10)).sys.K
+    3
+    """
+
+    sys: System = field(default=System(0, 0, 0, 0), kw_only=True, repr=False)  # by the engine
+    shapes: Shapes = field(default=None, kw_only=True, repr=False)  # of the model, by the engine
+
+    about: ClassVar[About] = About()
+
+    @abstractmethod
+    def server(self, theta0: Vec) -> Server:
+        """The server's state before the opening, all fields present."""
+
+    def client(self, theta0: Vec) -> Client:
+        """A client's state before the opening, all fields present."""
+        return NoState()
+
+    def opening(self) -> tuple[Exchange, ...]:
+        """Exchanges that all N clients run once, first: the papers' "Require" line."""
+        return ()
+
+    @abstractmethod
+    def round(self) -> tuple[Exchange, ...]:
+        """The exchanges of one server step, usually one."""
+
+    def at(self, t: int) -> Method:
+        """The method as it is in round t, if it changes without its state."""
+        return self
+
+    def for_steps(self, down: Message, K_i: int) -> Message:
+        """The download for a client of K_i steps, if it contains steps of 1 / K."""
+        return down
+
+    @property
+    def tensors(self) -> Shapes:
+        """The tensors whose initial norms are the units of its steps."""
+        return None
 
 
-def unwrapped(algo: Algorithm) -> Algorithm:
-    """The method itself, without its wrappers (decay, weighting)."""
-    inner: Algorithm | None = getattr(algo, "inner", None)
-    return algo if inner is None else unwrapped(inner)
+Algorithm: TypeAlias = Method  # one that is bound to N, S, K and T
+M = TypeVar("M", bound=Method)
 
 
-def with_system(algo: Algorithm, sys: System) -> Algorithm:
+@dataclass(frozen=True)
+class Wrapper(Method):
+    """A method that is played in another way, which `words` names."""
+
+    inner: Method
+
+    words: ClassVar[str]
+    formulas: ClassVar[Mapping[str, str]] = {}  # of what depends on T in that way
+
+    def at(self, t: int) -> Method:
+        return replace(self, inner=self.inner.at(t))
+
+    def server(self, theta0: Vec) -> Server:
+        return self.inner.server(theta0)
+
+    def client(self, theta0: Vec) -> Client:
+        return self.inner.client(theta0)
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return self.inner.opening()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return self.inner.round()
+
+    def for_steps(self, down: Message, K_i: int) -> Message:
+        return self.inner.for_steps(down, K_i)
+
+
+def bind(method: M, sys: System, shapes: Shapes = None) -> M:
+    """The method for N, S, K and T and a model's tensors; open steps follow from their formulas.
+
+    Args:
+        method: What a user chose.
+        sys: The system constants.
+        shapes: Of the model's tensors, which a compressor takes one by one.
+
+    >>> from tunefree.methods import PAdaMFed
+    >>> bind(PAdaMFed(), System(N=50, S=10, K=10, T=400)).eta
+    0.005
+    """
+    if isinstance(method, Wrapper):
+        return replace(method, sys=sys, inner=bind(method.inner, sys, shapes))
+    given, steps = options(method), method.about.steps
+    known = {name: steps[name].at(sys) for name in steps if given.get(name, 0) is OPEN}
+    if shapes is not None and (C := given.get("C")):
+        known["C"] = C.over([prod(shape) for shape in shapes])
+    return replace(method, sys=sys, shapes=shapes, **known)
+
+
+def with_system(algo: M, sys: System) -> M:
     """The same step sizes with other constants."""
-    inner: Algorithm | None = getattr(algo, "inner", None)
-    if inner is None:
-        return replace(algo, sys=sys)
-    return replace(algo, inner=with_system(inner, sys))
+    if isinstance(algo, Wrapper):
+        return replace(algo, sys=sys, inner=with_system(algo.inner, sys))
+    return replace(algo, sys=sys)
 
 
-def horizon_steps(algo: Algorithm) -> dict[str, str]:
-    """The steps whose formula contains T, the number of rounds, each with that formula.
+def unwrapped(algo: Method) -> Method:
+    """The method itself, however it is played."""
+    return unwrapped(algo.inner) if isinstance(algo, Wrapper) else algo
+
+
+def about(method: Method | type[Method]) -> About:
+    """What a method says about itself; its title is the name of its class if it has no other."""
+    if isinstance(method, Wrapper):
+        said = about(method.inner)
+        return said._replace(title=f"{said.title}, {method.words}")
+    cls = method if isinstance(method, type) else type(method)
+    return cls.about if cls.about.title else cls.about._replace(title=cls.__name__)
+
+
+def options(method: Method) -> dict[str, Any]:
+    """What its user can choose, by name."""
+    return {f.name: getattr(method, f.name) for f in fields(method) if is_option(f.name)}
+
+
+def is_option(name: str) -> bool:
+    """Whether a field of a method is for its user, not for the engine."""
+    return name not in ("sys", "shapes")
+
+
+def numbers(algo: Method) -> dict[str, Any]:
+    """Its steps, one that changes as it is in round 0, and its options."""
+    method = unwrapped(algo)
+    steps = {name: step.at(method.sys) for name, step in method.about.steps.items()}
+    return steps | options(method)
+
+
+def step_sizes(algo: Method) -> dict[str, float]:
+    """Those of them that are numbers with a fraction: the steps, and what scales them."""
+    return {name: value for name, value in numbers(algo).items() if isinstance(value, float)}
+
+
+def horizon_steps(algo: Method) -> dict[str, str]:
+    """The steps that depend on T, the number of rounds, each with its formula.
 
     A step that was given by hand does not depend on T, whatever its formula is.
     """
-    if algo is not unwrapped(algo):
-        return {**horizon_steps(unwrapped(algo)), **getattr(algo, "formulas", {})}
-    formulas = {name: text for name, text in about(algo).steps.items() if HORIZON.search(text)}
-    theory = getattr(algo, "theory", None)
-    if not formulas or theory is None:
-        return formulas
-    usual = theory(algo.sys)
+    if isinstance(algo, Wrapper):
+        return {**horizon_steps(algo.inner), **algo.formulas}
+    given = options(algo)
     return {
-        name: text
-        for name, text in formulas.items()
-        if getattr(algo, name, None) == getattr(usual, name, None)
+        name: step.formula
+        for name, step in algo.about.steps.items()
+        if "T" in step.depends_on and given.get(name) in (OPEN, step.at(algo.sys))
     }
+
+
+def as_data(value: object) -> Any:
+    """A method or another value as JSON data, the same in every process.
+
+    >>> from tunefree.methods import FedProx
+    >>> as_data(FedProx(eta=0.3))
+    {'FedProx': {'eta': 0.3, 's': 1.0, 'mu': 0.01, 'sys': [0, 0, 0, 0], 'shapes': None}}
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): as_data(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_data(part) for part in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: as_data(getattr(value, f.name)) for f in fields(value)}
+        return {type(value).__qualname__: parts}
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return str(named.__qualname__)
 
 
 def text_of(value: object) -> str:

@@ -10,13 +10,10 @@ import math
 from collections.abc import Sequence
 from math import prod
 from statistics import median
-from typing import TypeAlias
 
 import torch
 
-from tunefree.core import Numbers, Vec, norm
-
-Shapes: TypeAlias = tuple[tuple[int, ...], ...] | None
+from tunefree.core import Numbers, Shapes, Vec, norm
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # X <- a X + (b A + c A A) X, A = X X^T
 TIMES = 5

@@ -12,7 +12,7 @@ from torch import nn
 
 import tunefree
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic
-from tunefree.core import Algorithm, OpeningUp, System, Vec, mean, stream
+from tunefree.core import Algorithm, OpeningUp, System, Vec, bind, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.serial import Serial
@@ -70,12 +70,12 @@ def lossy(algo: Algorithm, problem: Problem, *chances: float) -> tuple[Lossy, Ve
 
 
 METHODS: dict[str, tuple[Algorithm, Callable[[Any], Vec], Callable[[Any], Vec]]] = {
-    "polarfl": (PolarFL.theory(SYS), lambda s: s.c, lambda i: i.c_i),
-    "padamfed": (PAdaMFed.theory(SYS), lambda s: s.c, lambda i: i.c_i),
-    "parfrefl": (ParFreFL.theory(SYS), lambda s: s.c, lambda i: i.m_i),
-    "comparfrefl": (ComParFreFL.theory(SYS), lambda s: s.c, lambda i: i.c_i),
-    "scaffold": (Scaffold(SYS, eta=0.05), lambda s: s.c, lambda i: i.c_i),
-    "adamasfl": (AdaMasFL.theory(SYS), lambda s: s.c, lambda i: i.c_i),
+    "polarfl": (bind(PolarFL(), SYS), lambda s: s.c, lambda i: i.c_i),
+    "padamfed": (bind(PAdaMFed(), SYS), lambda s: s.c, lambda i: i.c_i),
+    "parfrefl": (bind(ParFreFL(), SYS), lambda s: s.c, lambda i: i.m_i),
+    "comparfrefl": (bind(ComParFreFL(), SYS), lambda s: s.c, lambda i: i.c_i),
+    "scaffold": (bind(Scaffold(eta=0.05), SYS), lambda s: s.c, lambda i: i.c_i),
+    "adamasfl": (bind(AdaMasFL(), SYS), lambda s: s.c, lambda i: i.c_i),
 }
 
 
@@ -100,7 +100,7 @@ def test_c_stays_the_mean_of_all_c_i(name: str, schedule: str) -> None:
 
 
 def test_order_and_duplicates_change_nothing() -> None:
-    algo, problem = PAdaMFed.theory(SYS), quadratic(N=SYS.N)
+    algo, problem = bind(PAdaMFed(), SYS), quadratic(N=SYS.N)
     plain, theta0 = lossy(algo, problem, 0, 0, 0)
     mixed, _ = lossy(algo, problem, 0, 1, 0)
     for ours, theirs in zip(
@@ -111,7 +111,7 @@ def test_order_and_duplicates_change_nothing() -> None:
 
 
 def test_a_second_exchange_goes_to_those_who_answered_the_first() -> None:
-    algo = Mime(SYS, eta=0.05)
+    algo = bind(Mime(eta=0.05), SYS)
     fleet, theta0 = lossy(algo, quadratic(N=SYS.N), 0.3, 0, 0)
     steps = list(play(algo, fleet, theta0, 1))[1:]
     for step in steps:
@@ -124,7 +124,7 @@ def test_a_second_exchange_goes_to_those_who_answered_the_first() -> None:
 
 
 def test_a_step_without_replies_changes_nothing() -> None:
-    algo = PAdaMFed.theory(SYS)
+    algo = bind(PAdaMFed(), SYS)
     fleet, theta0 = lossy(algo, quadratic(N=SYS.N), 1, 0, 0)
     for step in play(algo, fleet, theta0, 1):
         assert torch.equal(step.server.theta, theta0)
@@ -163,7 +163,7 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_bad_reply_is_refused_and_the_others_continue(name: str) -> None:
-    algo, problem = PAdaMFed.theory(SYS), quadratic(N=SYS.N)
+    algo, problem = bind(PAdaMFed(), SYS), quadratic(N=SYS.N)
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Rogue(algo, theta0, lambda job: QuadraticOracle(problem, job))
     fleet.forge, reason = FORGERIES[name]
@@ -237,7 +237,7 @@ def test_silence_ends_a_run_after_three_steps(tmp_path: Path) -> None:
         tunefree.train(
             nn.Linear(4, 1),
             clients(),
-            algorithm=lambda sys: FedAvg(sys, eta=0.1),
+            algorithm=lambda sys: bind(FedAvg(eta=0.1), sys),
             loss=lambda outputs, y: broken(outputs),
             rounds=9,
             progress=False,

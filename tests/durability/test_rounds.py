@@ -14,6 +14,7 @@ import pytest
 import tunefree
 from tests.durability.test_resume import CHOICES, data, model, scores, settings, stop, whole
 from tunefree.cli import main
+from tunefree.core import bind
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Record
@@ -210,7 +211,8 @@ OWN: dict[str, Any] = {key: CHOICES[key] for key in CHOICES if key != "rounds"}
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("scaffold", {"eta": 0.1}), (lambda sys: FedAvg(sys, eta=0.2), {})]
+    ("algorithm", "options"),
+    [("scaffold", {"eta": 0.1}), (lambda sys: bind(FedAvg(eta=0.2), sys), {})],
 )
 def test_train_continues_to_more_rounds(
     algorithm: Any, options: dict[str, float], tmp_path: Path

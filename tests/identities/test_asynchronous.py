@@ -11,7 +11,7 @@ import torch
 
 from tests.identities.by_hand import Moment
 from tests.problem import Problem, QuadraticOracle, Trace, quadratic, simulate, simulate_buffered
-from tunefree.core import Algorithm, System
+from tunefree.core import Algorithm, System, bind
 from tunefree.fleet.serial import Serial
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.ca2fl import CA2FL
@@ -46,8 +46,8 @@ def late(algo: Algorithm, dispatch: Any = "flush", scale: float = 1) -> Trace:
 
 @both_starts
 def test_adamasfl_without_delay_is_padamfed(start: Any) -> None:
-    problem, algo = quadratic(N=SYS.N), AdaMasFL.theory(SYS)
-    expected = simulate(PAdaMFed.theory(SYS), problem, start)
+    problem, algo = quadratic(N=SYS.N), bind(AdaMasFL(), SYS)
+    expected = simulate(bind(PAdaMFed(), SYS), problem, start)
     for ours in (
         simulate_buffered(algo, problem, SYS.S, opening=start),
         simulate(algo, problem, start),
@@ -64,8 +64,10 @@ def test_adamasfl_without_delay_is_padamfed(start: Any) -> None:
 def test_masfl_without_delay_is_scaffold_m(start: Any) -> None:
     """Up to rounding: from the same uploads the one forms g with c, the other with θ - θ_i."""
     problem, (eta, gamma, beta) = quadratic(N=SYS.N), (0.03, 0.1, 0.3)
-    expected = simulate(ScaffoldM(SYS, eta, beta, gamma=gamma), problem, start).thetas
-    ours = simulate_buffered(MasFL(SYS, beta, eta, gamma), problem, SYS.S, opening=start).thetas
+    expected = simulate(bind(ScaffoldM(eta, beta, gamma=gamma), SYS), problem, start).thetas
+    ours = simulate_buffered(
+        bind(MasFL(beta, eta, gamma), SYS), problem, SYS.S, opening=start
+    ).thetas
     assert not np.allclose(ours[0], ours[-1], rtol=1e-3)
     np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
 
@@ -73,35 +75,35 @@ def test_masfl_without_delay_is_scaffold_m(start: Any) -> None:
 @pytest.mark.parametrize("s", [1.0, 0.6])
 def test_fedbuff_without_delay_is_fedavg(s: float) -> None:
     problem = quadratic(N=SYS.N)
-    expected = simulate(FedAvg(SYS, eta=0.05, s=s), problem)
+    expected = simulate(bind(FedAvg(eta=0.05, s=s), SYS), problem)
     for ours in (  # no reply is late, so none has a smaller weight
-        FedBuff(SYS, eta=0.05, s=s, weight="one"),
-        FedBuff(SYS, eta=0.05, s=s, weight="sqrt"),
+        bind(FedBuff(eta=0.05, s=s, weight="one"), SYS),
+        bind(FedBuff(eta=0.05, s=s, weight="sqrt"), SYS),
     ):
         same_bits(simulate_buffered(ours, problem, SYS.S), expected)
 
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
 def test_defedavg_niid_is_fedbuff_without_weights(dispatch: Any) -> None:
-    plain = late(FedBuff(SYS, eta=0.05, s=0.7, weight="one"), dispatch)
-    same_bits(late(DeFedAvgNIID(SYS, eta=0.05, s=0.7), dispatch), plain)
-    weighed = late(FedBuff(SYS, eta=0.05, s=0.7, weight="sqrt"), dispatch)
+    plain = late(bind(FedBuff(eta=0.05, s=0.7, weight="one"), SYS), dispatch)
+    same_bits(late(bind(DeFedAvgNIID(eta=0.05, s=0.7), SYS), dispatch), plain)
+    weighed = late(bind(FedBuff(eta=0.05, s=0.7, weight="sqrt"), SYS), dispatch)
     assert not np.allclose(weighed.thetas[-1], plain.thetas[-1], rtol=1e-3)
 
 
 def test_the_first_step_of_ca2fl_is_fedbuffs() -> None:
-    (_, ours, second, *_), _ = late(CA2FL(SYS, eta=0.05, s=0.7))
-    (_, theirs, other, *_), _ = late(FedBuff(SYS, eta=0.05, s=0.7, weight="one"))
+    (_, ours, second, *_), _ = late(bind(CA2FL(eta=0.05, s=0.7), SYS))
+    (_, theirs, other, *_), _ = late(bind(FedBuff(eta=0.05, s=0.7, weight="one"), SYS))
     assert torch.equal(ours.server.theta, theirs.server.theta)
     assert not torch.equal(second.server.theta, other.server.theta)
 
 
 def test_fadas_adapts_to_delays_only_if_there_are_some() -> None:
     problem = quadratic(N=SYS.N)
-    plain = FADAS(SYS, eta=0.05, gamma=0.4)
+    plain = bind(FADAS(eta=0.05, gamma=0.4), SYS)
     for adaptive in (
-        FADAS(SYS, eta=0.05, gamma=0.4, delay="adaptive", rule="code"),
-        FADAS(SYS, eta=0.05, gamma=0.4, delay="adaptive", rule="paper"),
+        bind(FADAS(eta=0.05, gamma=0.4, delay="adaptive", rule="code"), SYS),
+        bind(FADAS(eta=0.05, gamma=0.4, delay="adaptive", rule="paper"), SYS),
     ):
         fresh = simulate_buffered(adaptive, problem, SYS.S)
         same_bits(fresh, simulate(plain, problem))
@@ -125,12 +127,12 @@ def moments(algo: Algorithm, problem: Problem, **setting: Any) -> list[Moment]:
 @pytest.mark.parametrize(
     ("algo", "field"),
     [
-        (AdaMasFL.theory(SYS), "c"),
-        (MasFL(SYS, beta=0.4, eta=0.02, gamma=0.1), "c"),
-        (ScaffoldM(SYS, eta=0.02), "c"),
-        (CA2FL(SYS, eta=0.05), "h"),
-        (PolarFL(SYS, shapes=((2, 2), ())), "c"),
-        (PolarFL(SYS, from_spec("top:0.4"), shapes=((2, 2), ())), "c"),
+        (bind(AdaMasFL(), SYS), "c"),
+        (bind(MasFL(beta=0.4, eta=0.02, gamma=0.1), SYS), "c"),
+        (bind(ScaffoldM(eta=0.02), SYS), "c"),
+        (bind(CA2FL(eta=0.05), SYS), "h"),
+        (bind(PolarFL(), SYS, ((2, 2), ())), "c"),
+        (bind(PolarFL(from_spec("top:0.4")), SYS, ((2, 2), ())), "c"),
     ],
     ids=["adamasfl", "masfl", "scaffold_m", "ca2fl", "polarfl", "polarfl-top"],
 )
@@ -152,7 +154,7 @@ def test_the_server_knows_the_mean_of_the_clients_states(
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
 def test_a_step_of_adamasfl_moves_at_most_gamma(dispatch: Any) -> None:
-    algo = AdaMasFL.theory(SYS)
+    algo = bind(AdaMasFL(), SYS)
     thetas = late(algo, dispatch).thetas
     moves = np.array([np.linalg.norm(b - a) for a, b in pairwise(thetas)])
     assert np.all(moves <= algo.gamma * (1 + 1e-12))
@@ -161,10 +163,10 @@ def test_a_step_of_adamasfl_moves_at_most_gamma(dispatch: Any) -> None:
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
 def test_the_unit_of_the_loss_does_not_matter_to_adamasfl(dispatch: Any) -> None:
-    algo = AdaMasFL.theory(SYS)
+    algo = bind(AdaMasFL(), SYS)
     one, thousand = (late(algo, dispatch, scale).thetas for scale in (1, 1000))
     np.testing.assert_allclose(one, thousand, rtol=1e-10, atol=1e-12)
-    masfl = MasFL.theory(SYS)
+    masfl = bind(MasFL(), SYS)
     assert not np.allclose(late(masfl).thetas[-1], late(masfl, scale=1.5).thetas[-1], rtol=1e-2)
 
 
@@ -180,7 +182,7 @@ def test_adamasfl_converges_at_the_theorems_rate_though_replies_are_late() -> No
         problem = quadratic(N=6, seed=seed)
         short, long = (
             mean_gradient(
-                simulate_buffered(AdaMasFL.theory(System(6, 2, 2, T)), problem, 6), problem
+                simulate_buffered(bind(AdaMasFL(), System(6, 2, 2, T)), problem, 6), problem
             )
             for T in (20, 320)
         )

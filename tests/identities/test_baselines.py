@@ -12,7 +12,7 @@ import torch
 from tests.identities.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import quadratic, simulate
-from tunefree.core import Exchange, Reply, System
+from tunefree.core import Reply, System, bind
 from tunefree.errors import ConfigError
 from tunefree.methods.delta_sgd import DeltaSGD
 from tunefree.methods.fafed import FAFED
@@ -26,7 +26,7 @@ from tunefree.methods.fednova import FedNova
 from tunefree.methods.fedopt import FedAdam, FedYogi
 from tunefree.methods.fedprox import FedProx
 from tunefree.methods.fedsps import FedSPS
-from tunefree.methods.local_sgd import Up, local_sgd
+from tunefree.methods.local_sgd import Up
 from tunefree.methods.mime import Mime, MimeLite
 from tunefree.methods.registry import build
 from tunefree.methods.scaffold_m import ScaffoldM
@@ -49,34 +49,31 @@ def same(a: Any, b: Any) -> None:
 
 @both_systems
 def test_what_is_fedavg_without_its_own_idea(sys: System) -> None:
-    fedavg = thetas(FedAvg(sys, eta=0.05), sys)
+    fedavg = thetas(bind(FedAvg(eta=0.05), sys), sys)
     for algo in (
-        FedAvgM(sys, eta=0.05, mu=0.0),
-        FedAvgM(sys, eta=0.05, mu=0.0, momentum="nesterov"),
-        SlowMo(sys, eta=0.05, mu=0.0),
-        FedProx(sys, eta=0.05, mu=0.0),
-        FedNova(sys, eta=0.05),
-        FedNova(sys, eta=0.05, effective="steps"),
-        FedCM(sys, eta=0.05, beta=1.0),
+        bind(FedAvgM(eta=0.05, mu=0.0), sys),
+        bind(FedAvgM(eta=0.05, mu=0.0, momentum="nesterov"), sys),
+        bind(SlowMo(eta=0.05, mu=0.0), sys),
+        bind(FedProx(eta=0.05, mu=0.0), sys),
+        bind(FedNova(eta=0.05), sys),
+        bind(FedNova(eta=0.05, effective="steps"), sys),
+        bind(FedCM(eta=0.05, beta=1.0), sys),
     ):
         same(thetas(algo, sys), fedavg)
-    for own in (FedAvgM(sys, eta=0.05), FedCM(sys, eta=0.05), FedProx(sys, eta=0.05, mu=0.5)):
+    for own in (
+        bind(FedAvgM(eta=0.05), sys),
+        bind(FedCM(eta=0.05), sys),
+        bind(FedProx(eta=0.05, mu=0.5), sys),
+    ):
         assert not np.allclose(thetas(own, sys)[-1], fedavg[-1], rtol=1e-3)
-
-
-@pytest.mark.parametrize("s", [1.0, 0.7])
-def test_the_shared_round_is_fedavgs_bit_for_bit(s: float) -> None:
-    class Shared(FedAvg):
-        def round(self) -> tuple[Exchange, ...]:
-            return local_sgd(self.sys, self.eta, self.aggregate)
-
-    ours, expected = (thetas(cls(PARTIAL, eta=0.05, s=s)) for cls in (Shared, FedAvg))
-    assert ours.tobytes() == expected.tobytes()
 
 
 @both_systems
 def test_slowmo_is_fedavgm_while_eta_is_constant(sys: System) -> None:
-    same(thetas(SlowMo(sys, 0.05, 0.8, 0.6), sys), thetas(FedAvgM(sys, 0.05, 0.8, 0.6), sys))
+    same(
+        thetas(bind(SlowMo(0.05, 0.8, 0.6), sys), sys),
+        thetas(bind(FedAvgM(0.05, 0.8, 0.6), sys), sys),
+    )
 
 
 @pytest.mark.parametrize("s", [1.0, 0.7])
@@ -89,21 +86,23 @@ def test_fedcm_is_scaffold_m_without_control_variates(sys: System, s: float) -> 
             _, up = super().local(client, down, F)
             return client, up._replace(dc=0 * up.dc)
 
-    frozen = simulate(Frozen(sys, eta=0.05, beta=0.3, s=s), quadratic(N=sys.N), "zero").thetas
-    same(thetas(FedCM(sys, eta=0.05, beta=0.3, s=s), sys), frozen)
-    real = simulate(ScaffoldM(sys, eta=0.05, beta=0.3, s=s), quadratic(N=sys.N), "zero").thetas
+    frozen = simulate(bind(Frozen(eta=0.05, beta=0.3, s=s), sys), quadratic(N=sys.N), "zero").thetas
+    same(thetas(bind(FedCM(eta=0.05, beta=0.3, s=s), sys), sys), frozen)
+    real = simulate(
+        bind(ScaffoldM(eta=0.05, beta=0.3, s=s), sys), quadratic(N=sys.N), "zero"
+    ).thetas
     assert sys == FULL or not np.allclose(real, frozen, rtol=1e-3)
 
 
 @both_systems
 def test_fednova_with_equal_work_is_what_its_clients_do(sys: System) -> None:
     """The proximal term alone is FedProx; counted in steps, the server steps K / a further."""
-    fedprox = FedProx(sys, eta=0.05, mu=0.8)
-    same(thetas(FedNova(sys, eta=0.05, mu=0.8), sys), thetas(fedprox, sys))
+    fedprox = bind(FedProx(eta=0.05, mu=0.8), sys)
+    same(thetas(bind(FedNova(eta=0.05, mu=0.8), sys), sys), thetas(fedprox, sys))
     further = sys.K * 0.05 * 0.8 / (1 - (1 - 0.05 * 0.8) ** sys.K)
     assert further > 1.03
-    counted = thetas(FedNova(sys, eta=0.05, mu=0.8, effective="steps"), sys)
-    expected = thetas(FedProx(sys, eta=0.05, mu=0.8, s=further), sys)
+    counted = thetas(bind(FedNova(eta=0.05, mu=0.8, effective="steps"), sys), sys)
+    expected = thetas(bind(FedProx(eta=0.05, mu=0.8, s=further), sys), sys)
     np.testing.assert_allclose(counted, expected, rtol=1e-5, atol=1e-6)  # a has 32 bits
 
 
@@ -117,7 +116,7 @@ def test_fednova_takes_momentum_or_the_proximal_term() -> None:
 @pytest.mark.parametrize("accept", [all_arrive, some_are_lost])
 def test_feddyn_knows_the_mean_of_all_h_i(accept: Any) -> None:
     largest = 0.0
-    algo = FedDyn(PARTIAL, eta=0.05, alpha=0.2)
+    algo = bind(FedDyn(eta=0.05, alpha=0.2), PARTIAL)
     for moment in by_hand(algo, quadratic(N=PARTIAL.N), accept=accept):
         h_i = torch.stack([client.h_i for client in moment.clients])
         np.testing.assert_allclose(moment.server.h, h_i.mean(0), rtol=1e-10, atol=1e-12)
@@ -129,9 +128,9 @@ def test_feddyn_knows_the_mean_of_all_h_i(accept: Any) -> None:
 def test_feddyn_has_no_bias(seed: int) -> None:
     """FedDyn converges where all h_i are the local gradients and their sum is zero."""
     sys, problem = System(N=5, S=5, K=20, T=200), quadratic(N=5, noise=0.0, seed=seed)
-    end = simulate(FedDyn(sys, eta=0.1, alpha=0.5), problem).thetas[-1]
+    end = simulate(bind(FedDyn(eta=0.1, alpha=0.5), sys), problem).thetas[-1]
     np.testing.assert_allclose(end, problem.optimum, rtol=1e-5, atol=1e-6)
-    stalled = simulate(FedAvg(sys, eta=0.1), problem).thetas[-1]
+    stalled = simulate(bind(FedAvg(eta=0.1), sys), problem).thetas[-1]
     assert np.linalg.norm(stalled - problem.optimum) > 0.5
 
 
@@ -146,37 +145,39 @@ def test_mime_with_one_exact_step_is_gradient_descent_with_momentum(cls: Any) ->
         m = 0.3 * grad + 0.7 * m
         theta = theta - 0.1 * m
         expected.append(theta)
-    same(simulate(cls(sys, eta=0.1, beta=0.3), problem).thetas, expected)
+    same(simulate(bind(cls(eta=0.1, beta=0.3), sys), problem).thetas, expected)
 
 
 def test_mime_has_no_noise_in_its_first_local_step() -> None:
     """With K = 1 the same ξ cancels: noise changes nothing, unlike in MimeLite."""
     sys = System(N=7, S=3, K=1, T=25)
-    calm, noisy = (thetas(Mime(sys, eta=0.05), sys, noise=noise) for noise in (0.0, 2.0))
+    calm, noisy = (thetas(bind(Mime(eta=0.05), sys), sys, noise=noise) for noise in (0.0, 2.0))
     same(noisy, calm)
-    calm, noisy = (thetas(MimeLite(sys, eta=0.05), sys, noise=noise) for noise in (0.0, 2.0))
+    calm, noisy = (thetas(bind(MimeLite(eta=0.05), sys), sys, noise=noise) for noise in (0.0, 2.0))
     assert not np.allclose(noisy, calm, rtol=1e-3)
 
 
 def test_yogi_and_adam_agree_where_the_second_moment_stands_still() -> None:
     sys = PARTIAL
-    adam = thetas(FedAdam(sys, eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1))
-    same(adam, thetas(FedYogi(sys, eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1)))
-    plain = thetas(FedAvgM(sys, eta=0.05, s=0.1 * 0.1 / 0.2, mu=0.9))  # m = v / 10; sqrt(v) + ε
+    adam = thetas(bind(FedAdam(eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1), sys))
+    same(adam, thetas(bind(FedYogi(eta=0.05, eta_s=0.1, beta2=1.0, epsilon=0.1), sys)))
+    plain = thetas(
+        bind(FedAvgM(eta=0.05, s=0.1 * 0.1 / 0.2, mu=0.9), sys)
+    )  # m = v / 10; sqrt(v) + ε
     same(adam, plain)
 
 
 def test_fedams_server_never_steps_further_than_its_floor_allows() -> None:
     """At a floor above all v, option 1 is heavy-ball momentum divided by sqrt(ε)."""
     floor = 1e4
-    ams = FedAMSServer(PARTIAL, eta=0.05, eta_s=10.0, epsilon=floor)
-    same(thetas(ams), thetas(FedAvgM(PARTIAL, eta=0.05, s=10.0 * 0.1 / floor**0.5, mu=0.9)))
+    ams = bind(FedAMSServer(eta=0.05, eta_s=10.0, epsilon=floor), PARTIAL)
+    same(thetas(ams), thetas(bind(FedAvgM(eta=0.05, s=10.0 * 0.1 / floor**0.5, mu=0.9), PARTIAL)))
 
 
 def test_polyak_steps_that_are_never_reached_are_fedavgs() -> None:
-    fedavg = thetas(FedAvg(PARTIAL, eta=0.05))
-    same(thetas(FedSPS(PARTIAL, c=1e-9, eta_b=0.05, l_star=-50.0)), fedavg)
-    assert not np.allclose(thetas(FedSPS(PARTIAL, c=5.0, eta_b=0.05)), fedavg, rtol=1e-3)
+    fedavg = thetas(bind(FedAvg(eta=0.05), PARTIAL))
+    same(thetas(bind(FedSPS(c=1e-9, eta_b=0.05, l_star=-50.0), PARTIAL)), fedavg)
+    assert not np.allclose(thetas(bind(FedSPS(c=5.0, eta_b=0.05), PARTIAL)), fedavg, rtol=1e-3)
 
 
 def test_decreasing_steps_decrease() -> None:
@@ -200,7 +201,7 @@ def test_fafed_starts_every_absent_round_with_a_moving_average(sys: System) -> N
     """S < N: the first step has θ_prev = θ, so K = 1 gives m = β mean g + (1 - β) m."""
     sys = sys._replace(K=1)
     problem = quadratic(N=sys.N)
-    for before, after in pairwise(by_hand(FAFED(sys, beta=0.3), problem)):
+    for before, after in pairwise(by_hand(bind(FAFED(beta=0.3), sys), problem)):
         present, theta = cohort(problem.seed, after.t, sys), before.server.theta.numpy()
         noise = {i: problem.draw(problem.noises(i, after.t)) for i in present}
         grad = np.mean([problem.grad(i, theta, xi) for i, xi in noise.items()], axis=0)
@@ -211,21 +212,23 @@ def test_fafed_starts_every_absent_round_with_a_moving_average(sys: System) -> N
 def test_fedexp_with_one_client_a_round_is_fedavg_bit_for_bit() -> None:
     """A displacement alone is half of its own square: η_g = max(1, 1/2)."""
     sys = PARTIAL._replace(S=1)
-    ours = thetas(FedExP(sys, eta=0.05, final="last"), sys)
-    assert ours.tobytes() == thetas(FedAvg(sys, eta=0.05), sys).tobytes()
+    ours = thetas(bind(FedExP(eta=0.05, final="last"), sys), sys)
+    assert ours.tobytes() == thetas(bind(FedAvg(eta=0.05), sys), sys).tobytes()
 
 
 def test_fedexp_with_equal_clients_is_fedavg_bit_for_bit() -> None:
     one = quadratic(N=1, noise=0.0)
     alike = one._replace(A=np.tile(one.A, (7, 1, 1)), b=np.tile(one.b, (7, 1)))
-    ours = simulate(FedExP(PARTIAL, eta=0.05, final="last"), alike).thetas
-    expected = simulate(FedAvg(PARTIAL, eta=0.05), alike).thetas
+    ours = simulate(bind(FedExP(eta=0.05, final="last"), PARTIAL), alike).thetas
+    expected = simulate(bind(FedAvg(eta=0.05), PARTIAL), alike).thetas
     assert np.array(ours).tobytes() == np.array(expected).tobytes()
 
 
 def test_fedexp_returns_the_mean_of_the_last_two_iterates() -> None:
-    average, last = (thetas(FedExP(PARTIAL, eta=0.05, final=end)) for end in ("average", "last"))
-    assert not np.allclose(last, thetas(FedAvg(PARTIAL, eta=0.05)), rtol=1e-3)
+    average, last = (
+        thetas(bind(FedExP(eta=0.05, final=end), PARTIAL)) for end in ("average", "last")
+    )
+    assert not np.allclose(last, thetas(bind(FedAvg(eta=0.05), PARTIAL)), rtol=1e-3)
     same(average[1:], (last[1:] + last[:-1]) / 2)
 
 
@@ -233,7 +236,7 @@ def extrapolated(deltas: Any, epsilon: float) -> Any:
     """How far FedExP goes, in units of FedAvg's step."""
     theta = torch.zeros(deltas.shape[1], dtype=torch.float64)
     replies = [Reply(i, 1, 0, Up(torch.from_numpy(delta))) for i, delta in enumerate(deltas)]
-    moved = FedExP(PARTIAL, epsilon=epsilon).aggregate(Server(theta, theta), replies).w
+    moved = bind(FedExP(epsilon=epsilon), PARTIAL).aggregate(Server(theta, theta), replies).w
     return -moved.numpy() @ deltas.mean(0) / (deltas.mean(0) @ deltas.mean(0))
 
 
@@ -251,23 +254,26 @@ def test_the_epsilon_of_fedexp_has_the_unit_of_a_model_squared() -> None:
 
 
 def test_delta_sgd_with_steps_that_never_change_is_fedavg() -> None:
-    fedavg = thetas(FedAvg(PARTIAL, eta=0.05))
+    fedavg = thetas(bind(FedAvg(eta=0.05), PARTIAL))
     for batches in ("same", "own"):
-        same(thetas(DeltaSGD(PARTIAL, 1e9, 0.0, 0.05, batches)), fedavg)
-    assert not np.allclose(thetas(DeltaSGD(PARTIAL, eta_0=0.05)), fedavg, rtol=1e-3)
+        same(thetas(bind(DeltaSGD(1e9, 0.0, 0.05, batches), PARTIAL)), fedavg)
+    assert not np.allclose(thetas(bind(DeltaSGD(eta_0=0.05), PARTIAL)), fedavg, rtol=1e-3)
 
 
 def test_delta_sgd_with_one_local_step_is_fedavg_bit_for_bit() -> None:
     """There is nothing to compare: it stays at η_0."""
     sys = PARTIAL._replace(K=1)
-    assert thetas(DeltaSGD(sys), sys).tobytes() == thetas(FedAvg(sys, eta=0.2), sys).tobytes()
+    assert (
+        thetas(bind(DeltaSGD(), sys), sys).tobytes()
+        == thetas(bind(FedAvg(eta=0.2), sys), sys).tobytes()
+    )
 
 
 def test_delta_sgd_finds_the_curvature_in_one_step() -> None:
     """A_i = 40 I, no noise: the second step has η = 1 / 40 and ends in b_i, whatever η_0 did."""
     sys = System(N=7, S=3, K=2, T=5)
     problem = quadratic(N=sys.N, noise=0.0)._replace(A=np.tile(40 * np.eye(5), (7, 1, 1)))
-    trace = simulate(DeltaSGD(sys), problem)
+    trace = simulate(bind(DeltaSGD(), sys), problem)
     for present, theta in zip(trace.cohorts, trace.thetas[1:], strict=True):
         np.testing.assert_allclose(theta, problem.b[list(present)].mean(0), rtol=1e-10)
 
@@ -278,17 +284,23 @@ def test_noise_is_no_curvature_to_delta_sgd_unless_batches_differ() -> None:
     problem = quadratic(N=1, noise=5.0)._replace(A=40 * np.eye(5)[None])
     rng = problem.noises(0, 0)
     _, xi = problem.draw(rng), problem.draw(rng)
-    ends = {b: simulate(DeltaSGD(sys, batches=b), problem).thetas[-1] for b in ("same", "own")}
+    ends = {
+        b: simulate(bind(DeltaSGD(batches=b), sys), problem).thetas[-1] for b in ("same", "own")
+    }
     np.testing.assert_allclose(ends["same"], problem.b[0] - xi / 40, rtol=1e-10)
     assert not np.allclose(ends["own"], ends["same"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("batches", ["same", "own"])
 def test_the_first_step_of_delta_sgd_has_the_unit_of_one_over_the_loss(batches: Any) -> None:
-    one = thetas(DeltaSGD(PARTIAL, batches=batches))
-    same(thetas(DeltaSGD(PARTIAL, eta_0=0.2e-3, batches=batches), scale=1000), one)
-    assert not np.allclose(thetas(DeltaSGD(PARTIAL, batches=batches), scale=0.01), one, rtol=1e-3)
+    one = thetas(bind(DeltaSGD(batches=batches), PARTIAL))
+    same(thetas(bind(DeltaSGD(eta_0=0.2e-3, batches=batches), PARTIAL), scale=1000), one)
+    assert not np.allclose(
+        thetas(bind(DeltaSGD(batches=batches), PARTIAL), scale=0.01), one, rtol=1e-3
+    )
 
 
 def test_fedexp_is_fedavg_in_the_unit_of_the_loss() -> None:
-    same(thetas(FedExP(PARTIAL, eta=5e-5), scale=1000), thetas(FedExP(PARTIAL, eta=0.05)))
+    same(
+        thetas(bind(FedExP(eta=5e-5), PARTIAL), scale=1000), thetas(bind(FedExP(eta=0.05), PARTIAL))
+    )

@@ -11,7 +11,7 @@ import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
 from tests.problem import Problem, quadratic, simulate
-from tunefree.core import Reply, System
+from tunefree.core import Reply, System, bind
 from tunefree.errors import WireError
 from tunefree.fleet.job import Job
 from tunefree.methods.comparfrefl import ComParFreFL
@@ -46,9 +46,11 @@ def same(a: Any, b: Any) -> None:
 @both_systems
 def test_comparfrefl_with_the_identity_is_parfrefl(sys: System) -> None:
     problem, (eta, gamma, beta) = quadratic(N=sys.N), (0.03, 0.2, 0.4)
-    ours = simulate(ComParFreFL(sys, eta, gamma, beta, IDENTITY), problem).thetas
-    same(ours, simulate(ParFreFL(sys, eta, gamma, beta), problem).thetas)
-    squeezed = simulate(ComParFreFL(sys, eta, gamma, beta, from_spec("top:0.4")), problem).thetas
+    ours = simulate(bind(ComParFreFL(eta, gamma, beta, IDENTITY), sys), problem).thetas
+    same(ours, simulate(bind(ParFreFL(eta, gamma, beta), sys), problem).thetas)
+    squeezed = simulate(
+        bind(ComParFreFL(eta, gamma, beta, from_spec("top:0.4")), sys), problem
+    ).thetas
     assert not np.allclose(squeezed, ours, rtol=1e-3)
 
 
@@ -56,16 +58,16 @@ def test_comparfrefl_with_the_identity_is_parfrefl(sys: System) -> None:
 @both_systems
 def test_scallion_without_scaling_and_compression_is_scaffold(sys: System, s: float) -> None:
     problem = quadratic(N=sys.N)
-    ours = simulate(Scallion(sys, eta=0.05, s=s, alpha=1.0, C=IDENTITY), problem).thetas
-    same(ours, simulate(Scaffold(sys, eta=0.05, s=s, option="II"), problem).thetas)
+    ours = simulate(bind(Scallion(eta=0.05, s=s, alpha=1.0, C=IDENTITY), sys), problem).thetas
+    same(ours, simulate(bind(Scaffold(eta=0.05, s=s, option="II"), sys), problem).thetas)
 
 
 @pytest.mark.parametrize("start", ["zero", "gradients"])
 @both_systems
 def test_scafcom_without_momentum_and_compression_is_scaffold(sys: System, start: Any) -> None:
     problem = quadratic(N=sys.N)
-    algo = Scafcom(sys, eta=0.05, s=0.7, beta=1.0, start=start, C=IDENTITY)
-    page = Scaffold(sys, eta=0.05, s=0.7, option="II", start=start)
+    algo = bind(Scafcom(eta=0.05, s=0.7, beta=1.0, start=start, C=IDENTITY), sys)
+    page = bind(Scaffold(eta=0.05, s=0.7, option="II", start=start), sys)
     same(simulate(algo, problem).thetas, simulate(page, problem).thetas)
 
 
@@ -74,7 +76,7 @@ def test_scafcom_without_momentum_and_compression_is_scaffold(sys: System, start
 def test_error_feedback_without_error_is_fedavg(sys: System, make: Any) -> None:
     problem = quadratic(N=sys.N)
     ours = simulate(make(sys, eta=0.05, C=IDENTITY), problem).thetas
-    same(ours, simulate(FedAvg(sys, eta=0.05), problem).thetas)
+    same(ours, simulate(bind(FedAvg(eta=0.05), sys), problem).thetas)
 
 
 def test_error_feedback_loses_nothing() -> None:
@@ -82,8 +84,8 @@ def test_error_feedback_loses_nothing() -> None:
     problem = quadratic(N=PARTIAL.N)
     sent = torch.zeros(problem.d)
     wanted: dict[int, torch.Tensor] = {}
-    algo = FedEFSGD(PARTIAL, eta=0.05, s=1.0, C=from_spec("top:0.2"))
-    plain = FedAvg(PARTIAL, eta=0.05)
+    algo = bind(FedEFSGD(eta=0.05, s=1.0, C=from_spec("top:0.2")), PARTIAL)
+    plain = bind(FedAvg(eta=0.05), PARTIAL)
 
     def watched(function: Any, *given: Any) -> Any:
         result = function(*given)
@@ -107,7 +109,7 @@ def test_error_feedback_loses_nothing() -> None:
 
 def test_local_sgd_c_clients_know_the_servers_model() -> None:
     """All they ever receive is compressed, yet after the next download they have it bit for bit."""
-    algo = LocalSGDC(FULL, eta=0.05, C=from_spec("any:top:0.3|sign|rand:0.5"))
+    algo = bind(LocalSGDC(eta=0.05, C=from_spec("any:top:0.3|sign|rand:0.5")), FULL)
     moments = list(by_hand(algo, quadratic(N=FULL.N)))
     for before, after in pairwise(moments):
         for client in after.clients:
@@ -118,7 +120,7 @@ def test_local_sgd_c_clients_know_the_servers_model() -> None:
 def test_local_sgd_c_draws_anew_at_every_step() -> None:
     """A server that sent the same element every time would never move the others."""
     thetas = simulate(
-        LocalSGDC(FULL, eta=0.05, C=from_spec("rand:0.2")), quadratic(N=FULL.N)
+        bind(LocalSGDC(eta=0.05, C=from_spec("rand:0.2")), FULL), quadratic(N=FULL.N)
     ).thetas
     moved = np.diff(np.array(thetas), axis=0) != 0
     assert (moved.sum(axis=1) <= 1).all()
@@ -129,6 +131,6 @@ def test_local_sgd_c_refuses_to_correct_a_model_that_is_not_there() -> None:
     def one_is_lost(t: int, replies: list[Reply]) -> list[Reply]:
         return replies[:-1] if t == 3 else replies
 
-    steps = by_hand(LocalSGDC(FULL, eta=0.05), quadratic(N=FULL.N), accept=one_is_lost)
+    steps = by_hand(bind(LocalSGDC(eta=0.05), FULL), quadratic(N=FULL.N), accept=one_is_lost)
     with pytest.raises(WireError, match="corrects the model of step 4.* has that of step 3"):
         list(steps)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.problem import Array, Problem, quadratic, simulate
-from tunefree.core import Algorithm, System
+from tunefree.core import Algorithm, System, bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.registry import build
 from tunefree.methods.scaffold import Scaffold
@@ -59,7 +59,7 @@ def fixed_point(problem: Problem, eta: float, K: int) -> Array:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fedavg_stalls_at_its_biased_point(seed: int) -> None:
     sys, problem = System(N=5, S=5, K=8, T=150), quadratic(N=5, noise=0.0, seed=seed)
-    stalled = simulate(FedAvg(sys, eta=0.1), problem).thetas[-1]
+    stalled = simulate(bind(FedAvg(eta=0.1), sys), problem).thetas[-1]
     np.testing.assert_allclose(stalled, fixed_point(problem, 0.1, 8), rtol=1e-6, atol=1e-8)
     assert np.linalg.norm(stalled - problem.optimum) > 0.5
 
@@ -67,7 +67,10 @@ def test_fedavg_stalls_at_its_biased_point(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_control_variates_or_single_steps_have_no_bias(seed: int) -> None:
     sys, problem = System(N=5, S=5, K=8, T=150), quadratic(N=5, noise=0.0, seed=seed)
-    algos: list[Algorithm] = [FedAvg(sys._replace(K=1), eta=0.3), Scaffold(sys, eta=0.05)]
+    algos: list[Algorithm] = [
+        bind(FedAvg(eta=0.3), sys._replace(K=1)),
+        bind(Scaffold(eta=0.05), sys),
+    ]
     for algo in algos:
         end = simulate(algo, problem).thetas[-1]
         np.testing.assert_allclose(end, problem.optimum, rtol=1e-6, atol=1e-8)

@@ -17,7 +17,7 @@ from tests.durability.test_bad_replies import lossy
 from tests.identities.by_hand import CastOracle, Moment, by_hand
 from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
 from tests.twins.test_polarfl_twin import WIDE, problem_of
-from tunefree.core import Algorithm, Oracle, Reply, System, Vec, mean
+from tunefree.core import Algorithm, Oracle, Reply, System, Vec, bind, mean
 from tunefree.fleet.job import Job
 from tunefree.geometry import distance, split, units
 from tunefree.methods.parfrefl import ParFreFL
@@ -48,7 +48,7 @@ both_types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], id
 
 
 def polar(sys: System = SYS, **options: Any) -> PolarFL:
-    return PolarFL(sys, shapes=SHAPES, **options)
+    return bind(PolarFL(**options), sys, SHAPES)
 
 
 def problem(scale: float = 1) -> Problem:
@@ -131,7 +131,7 @@ def test_p2_there_is_no_hidden_unit(
 
 @pytest.mark.parametrize("power", [-3, 3])
 def test_p2_also_where_a_tensor_starts_at_zero(power: int) -> None:
-    original, algo = problem_of(SYS, WIDE), PolarFL(SYS, shapes=WIDE)
+    original, algo = problem_of(SYS, WIDE), bind(PolarFL(), SYS, WIDE)
     assert 0 in [float(u.norm()) for u in split(torch.from_numpy(original.theta0), WIDE)]
     plain = simulate(algo, original).thetas
     scaled = simulate(algo, rescaled(original, 2.0**power)).thetas
@@ -139,7 +139,7 @@ def test_p2_also_where_a_tensor_starts_at_zero(power: int) -> None:
         np.testing.assert_array_equal(2.0**power * a, b)
 
 
-@pytest.mark.parametrize("algo", [ParFreFL.theory(SYS), polar(units="one")], ids=["paper", "one"])
+@pytest.mark.parametrize("algo", [bind(ParFreFL(), SYS), polar(units="one")], ids=["paper", "one"])
 def test_p2_a_unit_is_hidden_in_the_papers_steps(algo: Algorithm) -> None:
     plain = simulate(algo, problem()).thetas[-1]
     assert not np.allclose(8 * plain, simulate(algo, rescaled(problem(), 8)).thetas[-1], rtol=1e-2)
@@ -166,11 +166,11 @@ def test_p3_rotations_of_rows_and_columns_are_not_seen(
         return np.asarray(U.T @ v.reshape(shape) @ V.T).ravel()
 
     sys, original = SYS._replace(T=12), quadratic(N=SYS.N, d=n * m)
-    algo = PolarFL(sys, shapes=(shape,))
+    algo = bind(PolarFL(), sys, (shape,))
     plain, turned = (simulate(algo, each) for each in (original, seen_as(original, there, back)))
     expected = [there(theta) for theta in plain.thetas]
     np.testing.assert_allclose(turned.thetas, expected, rtol=1e-8, atol=1e-10)
-    other = PolarFL(sys, shapes=((n * m - 1, 1), (1,)))  # not the matrix that is rotated
+    other = bind(PolarFL(), sys, ((n * m - 1, 1), (1,)))  # not the matrix that is rotated
     turned = simulate(other, seen_as(original, there, back))
     expected = [there(theta) for theta in simulate(other, original).thetas]
     assert not np.allclose(turned.thetas[-1], expected[-1], rtol=1e-3)
@@ -180,20 +180,20 @@ class InParFreFLsPlace(PolarFL):
     """With the theorem's constant steps, of clients too."""
 
     def pace(self, t: int, R: float) -> Pace:
-        theirs = ParFreFL.theory(self.sys)
+        theirs = bind(ParFreFL(), self.sys)
         return Pace(theirs.gamma, theirs.beta)
 
     def broadcast(self, s: Server) -> Down:
-        return super().broadcast(s)._replace(steps=(ParFreFL.theory(self.sys).eta,))
+        return super().broadcast(s)._replace(steps=(bind(ParFreFL(), self.sys).eta,))
 
 
 @both_types
 def test_p4_on_the_sphere_with_unit_one_it_is_parfrefl(dtype: torch.dtype) -> None:
     sys, start = System(N=6, S=4, K=4, T=256), problem()
-    theirs = ParFreFL.theory(sys)
+    theirs = bind(ParFreFL(), sys)
     assert (theirs.eta, theirs.gamma, theirs.beta) == (1 / 32, 1 / 32, 1 / 4)
     plain = {"geometry": "sphere", "units": "one", "average": "off", "reach": "off"}
-    ours = InParFreFLsPlace(sys, first_pass="on", shapes=SHAPES, **plain)  # type: ignore[arg-type]
+    ours = bind(InParFreFLsPlace(first_pass="on", **plain), sys, SHAPES)  # type: ignore[arg-type]
     for a, b in zip(
         by_hand(ours, start, dtype=dtype), by_hand(theirs, start, dtype=dtype), strict=True
     ):
@@ -425,7 +425,7 @@ def test_reach_as_distance_is_that_of_the_iterate_and_never_falls() -> None:
 
 def walked(directions: Sequence[Vec]) -> Server:
     """The server after steps against these means of gradients, from a model of ones."""
-    algo = PolarFL(System(N=1, S=1, K=1, T=99))
+    algo = bind(PolarFL(), System(N=1, S=1, K=1, T=99))
     s = algo.server(torch.ones(4, dtype=torch.float64))
     for g in directions:
         s = algo.aggregate(s._replace(c=0 * g), [Reply(0, 1, 0, Up(g))])

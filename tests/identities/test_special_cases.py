@@ -10,7 +10,7 @@ import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
 from tests.problem import Array, Problem, quadratic, simulate
-from tunefree.core import System, Vec
+from tunefree.core import System, Vec, bind
 from tunefree.fleet.job import Job
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.padamfed_vr import PAdaMFedVR
@@ -30,15 +30,17 @@ def same(a: Any, b: Any) -> None:
 
 def test_padamfed_without_momentum_is_normalised_scaffold() -> None:
     problem = quadratic(N=PARTIAL.N)
-    ours = simulate(PAdaMFed(PARTIAL, eta=0.03, gamma=0.2, beta=1.0), problem)
-    same(ours.thetas, simulate(ScaffoldNorm(PARTIAL, eta=0.03, gamma=0.2), problem).thetas)
+    ours = simulate(bind(PAdaMFed(eta=0.03, gamma=0.2, beta=1.0), PARTIAL), problem)
+    same(ours.thetas, simulate(bind(ScaffoldNorm(eta=0.03, gamma=0.2), PARTIAL), problem).thetas)
 
 
 @pytest.mark.parametrize("s", [1.0, 0.7])
 def test_scaffold_m_without_momentum_is_scaffold(s: float) -> None:
     problem = quadratic(N=PARTIAL.N)
-    ours = simulate(ScaffoldM(PARTIAL, eta=0.05, beta=1.0, gamma=s * 0.05 * 4), problem)
-    theirs = simulate(Scaffold(PARTIAL, eta=0.05, s=s, option="II", start="gradients"), problem)
+    ours = simulate(bind(ScaffoldM(eta=0.05, beta=1.0, gamma=s * 0.05 * 4), PARTIAL), problem)
+    theirs = simulate(
+        bind(Scaffold(eta=0.05, s=s, option="II", start="gradients"), PARTIAL), problem
+    )
     same(ours.thetas, theirs.thetas)
 
 
@@ -53,7 +55,7 @@ def test_one_client_with_one_step_is_normalised_sgd_with_momentum(cls: Any) -> N
         m = beta * grad + (1 - beta) * m
         theta = theta - gamma * m / np.linalg.norm(m)
         expected.append(theta)
-    same(simulate(cls.theory(sys), problem).thetas, expected)
+    same(simulate(bind(cls(), sys), problem).thetas, expected)
 
 
 class Diary:
@@ -75,7 +77,12 @@ class Diary:
 
 @pytest.mark.parametrize(
     "algo",
-    [PAdaMFed.theory(FULL), ScaffoldNorm.theory(FULL), ScaffoldM(FULL), Scaffold(FULL)],
+    [
+        bind(PAdaMFed(), FULL),
+        bind(ScaffoldNorm(), FULL),
+        bind(ScaffoldM(), FULL),
+        bind(Scaffold(), FULL),
+    ],
     ids=lambda algo: algo.about.title,
 )
 def test_with_all_clients_c_is_the_mean_gradient_of_the_round(algo: Any) -> None:
@@ -93,9 +100,9 @@ def test_with_all_clients_c_is_the_mean_gradient_of_the_round(algo: Any) -> None
 @pytest.mark.parametrize(
     ("algo", "storm"),
     [
-        (PAdaMFedVR.theory(FULL), True),
-        (PAdaMFedVR(FULL, eta=0.02, gamma=0.1, beta=0.3, momentum="ema"), False),
-        (ScaffoldMVR(FULL), True),
+        (bind(PAdaMFedVR(), FULL), True),
+        (bind(PAdaMFedVR(eta=0.02, gamma=0.1, beta=0.3, momentum="ema"), FULL), False),
+        (bind(ScaffoldMVR(), FULL), True),
     ],
     ids=["padamfed_vr-storm", "padamfed_vr-ema", "scaffold_m_vr"],
 )
@@ -116,7 +123,7 @@ def test_with_all_clients_variance_reduction_has_no_control_variate(algo: Any, s
 
 def test_the_first_storm_step_is_a_momentum_step() -> None:
     sys, problem = System(N=5, S=2, K=1, T=6), quadratic(N=5)
-    algo = PAdaMFedVR(sys, eta=0.1, gamma=0.2, beta=0.3)
+    algo = bind(PAdaMFedVR(eta=0.1, gamma=0.2, beta=0.3), sys)
     opened = next(by_hand(algo, problem))
     (exchange,) = algo.round()
     down = exchange.down(opened.server)

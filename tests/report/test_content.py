@@ -12,6 +12,7 @@ import torch
 
 import tunefree
 from tests.report.conftest import SEARCH, configured, made, planned, scores
+from tunefree.core import bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
 from tunefree.report.content import content
@@ -385,7 +386,7 @@ def test_a_copy_of_a_run_of_train_counts_once(called: Any, tmp_path: Path) -> No
 
 def test_steps_of_an_own_algorithm_separate_its_runs(called: Any) -> None:
     paths = [
-        called(f"own-{eta}", algorithm=lambda sys, eta=eta: FedAvg(sys, eta=eta))
+        called(f"own-{eta}", algorithm=lambda sys, eta=eta: bind(FedAvg(eta=eta), sys))
         for eta in (0.1, 0.2)
     ]
     (workload,) = content_of(*paths)["workloads"]

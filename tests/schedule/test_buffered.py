@@ -14,7 +14,7 @@ import torch
 from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic, simulate_buffered
 from tests.schedule.naive import eager
 from tests.testing.variants import every_algorithm
-from tunefree.core import Algorithm, Exchange, System, Vec
+from tunefree.core import Algorithm, Exchange, System, Vec, bind
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import Pool
@@ -77,7 +77,7 @@ def test_work_done_at_the_download_gives_the_same(
     dispatch: Any, concurrency: int, delays: Any, dropout: float, timeout: float
 ) -> None:
     """And so does a naive simulator; the trace makes many uploads arrive together."""
-    problem, algo = quadratic(N=SYS.N, seed=4), CA2FL(SYS, eta=0.05)
+    problem, algo = quadratic(N=SYS.N, seed=4), bind(CA2FL(eta=0.05), SYS)
     setting = (concurrency, dispatch, delays, dropout, timeout)
     (opening, *steps), fleet = simulate_buffered(algo, problem, *setting)
     assert (opening.t, opening.traffic, opening.virtual_seconds) == (-1, (), 0)
@@ -91,7 +91,7 @@ def test_work_done_at_the_download_gives_the_same(
 
 
 def test_worker_processes_change_nothing() -> None:
-    problem, algo = quadratic(N=SYS.N), PAdaMFed.theory(SYS)
+    problem, algo = quadratic(N=SYS.N), bind(PAdaMFed(), SYS)
     theta0 = torch.from_numpy(problem.theta0)
     expected = simulate_buffered(algo, problem, 7, dropout=0.2).steps
     pool = Pool(algo, theta0, lambda job: QuadraticOracle(problem, job), workers=2)
@@ -125,7 +125,7 @@ class Watched:
 
 @pytest.mark.parametrize("dispatch", ["flush", "immediate", "queue"])
 def test_jobs_carry_the_model_of_their_download(dispatch: Any) -> None:
-    problem, algo = quadratic(N=SYS.N), FedAvg(SYS, eta=0.05)
+    problem, algo = quadratic(N=SYS.N), bind(FedAvg(eta=0.05), SYS)
     fleet, theta0 = serial(algo, problem)
     watched = Watched(fleet)
     thetas = [theta0]
@@ -146,7 +146,7 @@ def test_jobs_carry_the_model_of_their_download(dispatch: Any) -> None:
 )
 def test_downloads_count_where_their_model_was_made(dispatch: Any, downloads: list[int]) -> None:
     sys = SYS._replace(T=4)
-    _, *steps = simulate_buffered(FedAvg(sys), quadratic(N=sys.N), 7, dispatch).steps
+    _, *steps = simulate_buffered(bind(FedAvg(), sys), quadratic(N=sys.N), 7, dispatch).steps
     one = 64 * quadratic().d
     for step, expected in zip(steps, downloads, strict=True):
         down, up = step.traffic
@@ -156,7 +156,7 @@ def test_downloads_count_where_their_model_was_made(dispatch: Any, downloads: li
 
 
 def test_lost_jobs_cost_downloads_but_no_samples() -> None:
-    _, *steps = simulate_buffered(FedAvg(SYS), quadratic(N=SYS.N), 7, dropout=0.5).steps
+    _, *steps = simulate_buffered(bind(FedAvg(), SYS), quadratic(N=SYS.N), 7, dropout=0.5).steps
     assert sum(step.traffic[0].messages for step in steps) > 1.5 * SYS.T * SYS.S
     assert {step.samples for step in steps} == {SYS.S * SYS.K}
 
@@ -164,7 +164,7 @@ def test_lost_jobs_cost_downloads_but_no_samples() -> None:
 def test_only_models_in_use_are_kept() -> None:
     """One client takes forever; the others' old models are dropped."""
     sys = System(N=9, S=3, K=1, T=60)
-    problem, algo = quadratic(N=sys.N), FedAvg(sys)
+    problem, algo = quadratic(N=sys.N), bind(FedAvg(), sys)
     fleet, theta0 = serial(algo, problem)
     delays = Trace(((1e9,), *((1.0 + i / 8,) for i in range(8))))
     models: list[weakref.ref[Vec]] = []
@@ -205,7 +205,7 @@ def test_two_exchanges_a_round_are_refused() -> None:
 )
 def test_settings_that_cannot_work_are_refused(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        simulate_buffered(FedAvg(SYS), quadratic(N=SYS.N), **({"concurrency": 5} | setting))
+        simulate_buffered(bind(FedAvg(), SYS), quadratic(N=SYS.N), **({"concurrency": 5} | setting))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_settings_that_cannot_work_are_refused(setting: dict[str, Any], message:
 def test_all_clients_can_be_busy(dispatch: Any, most: int) -> None:
     for concurrency in (SYS.S, most):
         trace = simulate_buffered(
-            FedAvg(SYS), quadratic(N=SYS.N), concurrency, dispatch, dropout=0.3
+            bind(FedAvg(), SYS), quadratic(N=SYS.N), concurrency, dispatch, dropout=0.3
         )
         assert trace.steps[-1].t == SYS.T - 1
 
@@ -222,8 +222,8 @@ def test_all_clients_can_be_busy(dispatch: Any, most: int) -> None:
 def test_a_reply_that_is_not_finite_is_skipped() -> None:
     problem = quadratic(N=SYS.N)
     problem.b[4] = np.nan
-    steps = simulate_buffered(FedBuff(SYS), problem, 7).steps[1:]
-    for step, cohort in zip(steps, cohorts(FedBuff(SYS)), strict=True):
+    steps = simulate_buffered(bind(FedBuff(), SYS), problem, 7).steps[1:]
+    for step, cohort in zip(steps, cohorts(bind(FedBuff(), SYS)), strict=True):
         assert step.clients == [client for client in cohort if client != 4]
         refused = [Absence(0, 4, "`delta` is not finite")] if 4 in cohort else []
         assert list(step.absent) == refused
@@ -237,10 +237,10 @@ def cohorts(algo: Algorithm) -> list[Sequence[int]]:
 
 def test_the_opening_waits_for_the_slowest_of_all() -> None:
     delays = Trace(tuple((float(i), 1.0) for i in range(1, 10)))
-    steps = simulate_buffered(PAdaMFed.theory(SYS), quadratic(N=SYS.N), 3, delays=delays).steps
+    steps = simulate_buffered(bind(PAdaMFed(), SYS), quadratic(N=SYS.N), 3, delays=delays).steps
     assert [step.virtual_seconds for step in steps[:2]] == [9, 10]
     steps = simulate_buffered(
-        PAdaMFed.theory(SYS), quadratic(N=SYS.N), 3, delays=delays, opening="zero"
+        bind(PAdaMFed(), SYS), quadratic(N=SYS.N), 3, delays=delays, opening="zero"
     ).steps
     assert [steps[0].virtual_seconds, steps[0].traffic] == [0, ()]
     assert steps[1].virtual_seconds == 1 + max(steps[1].clients)
@@ -253,18 +253,18 @@ def test_synchronous_time_is_that_of_the_slowest() -> None:
         fleet, theta0 = serial(algo, quadratic(N=SYS.N))
         return list(play(algo, fleet, theta0, 0, delays=delays))
 
-    for algo, trips in [(FedAvg(SYS), 1), (TwoTrips(SYS), 2)]:
+    for algo, trips in [(bind(FedAvg(), SYS), 1), (TwoTrips(SYS), 2)]:
         steps = times(algo)
         waits = np.diff([step.virtual_seconds for step in steps])
         assert waits.tolist() == [trips * (1 + max(step.clients)) for step in steps[1:]]
         assert steps[0].virtual_seconds == 0
-    fleet, theta0 = serial(FedAvg(SYS), quadratic(N=SYS.N))
-    assert {step.virtual_seconds for step in play(FedAvg(SYS), fleet, theta0, 0)} == {0.0}
+    fleet, theta0 = serial(bind(FedAvg(), SYS), quadratic(N=SYS.N))
+    assert {step.virtual_seconds for step in play(bind(FedAvg(), SYS), fleet, theta0, 0)} == {0.0}
 
 
 def test_more_jobs_at_once_make_steps_more_frequent() -> None:
     def hours(concurrency: int) -> float:
-        algo = FedAvg(System(N=20, S=4, K=1, T=50))
+        algo = bind(FedAvg(), System(N=20, S=4, K=1, T=50))
         return simulate_buffered(algo, quadratic(N=20), concurrency).steps[-1].virtual_seconds
 
     assert hours(4) > 1.8 * hours(8) > 1.8 * 1.5 * hours(16)

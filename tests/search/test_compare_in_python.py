@@ -15,6 +15,7 @@ from tests.search.small import run_here
 from tests.test_train import blobs
 from tunefree import ConfigError, System
 from tunefree.cli import main
+from tunefree.core import bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.record import Record
@@ -28,7 +29,7 @@ TEST = blobs(1, 60, seed=9)[0]
 
 
 def mine(sys: System) -> FedAvg:
-    return FedAvg(sys, eta=0.3)
+    return bind(FedAvg(eta=0.3), sys)
 
 
 @pytest.fixture(autouse=True)

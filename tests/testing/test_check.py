@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tunefree.cli.check import add_to
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, bind, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY
@@ -284,7 +284,7 @@ class Plain:
 @pytest.mark.parametrize("cls", [Thawed, Plain])
 def test_an_algorithm_is_a_frozen_dataclass(cls: Any) -> None:
     expected = f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above its"
-    (complaint,) = check_algorithm(cls(SYS))
+    (complaint,) = check_algorithm(bind(cls(), SYS))
     assert expected in complaint
 
 
@@ -351,14 +351,14 @@ def test_a_field_that_no_record_can_store_is_found() -> None:
 class Greedy(Mine):
     @classmethod
     def theory(cls, sys: System, smoothness: float) -> Greedy:
-        return cls(sys)
+        return bind(cls(), sys)
 
 
 @dataclass(frozen=True)
 class Forgetful(Mine):
     @classmethod
     def theory(cls, sys: System) -> Forgetful:
-        return cls(SYS)
+        return bind(cls(), SYS)
 
 
 def test_theory_uses_the_system_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.testing.test_check import Mine, Server
 from tests.testing.variants import SYS
-from tunefree.core import About, System, horizon_steps
+from tunefree.core import About, System, bind, horizon_steps
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
@@ -46,7 +46,7 @@ def test_a_formula_depends_on_the_letters_in_it(formula: str, depends: bool) -> 
 
 
 def test_a_step_given_by_hand_depends_on_nothing() -> None:
-    algo = PAdaMFed.theory(SYS)
+    algo = bind(PAdaMFed(), SYS)
     assert list(horizon_steps(replace(algo, eta=0.5))) == ["gamma", "beta"]
     assert not horizon_steps(replace(algo, eta=0.5, gamma=0.5, beta=0.5))
     given = {"eta": 0.5, "gamma": 0.5, "beta": 0.5}
@@ -85,7 +85,7 @@ def test_an_undeclared_dependence_is_found_by_the_check() -> None:
     ("make", "sentence"),
     [
         (Mine, "Mine has no `about`, so it is not known whether its steps depend on T"),
-        (lambda sys: FedAvg(sys, eta=1 / sys.T), "FedAvg has another eta for another T"),
+        (lambda sys: bind(FedAvg(eta=1 / sys.T), sys), "FedAvg has another eta for another T"),
         (PAdaMFed.theory, r"PAdaMFed's steps depend on T \(eta = 1 / \(K sqrt\(T\)\), gamma = "),
     ],
 )

@@ -14,7 +14,7 @@ from tests.twins.fadas import fadas
 from tests.twins.fedbuff import fedbuff
 from tests.twins.masfl import masfl
 from tests.twins.test_twins import STARTS, agree, problem_of, theory
-from tunefree.core import Algorithm, System
+from tunefree.core import Algorithm, System, bind
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.ca2fl import CA2FL
 from tunefree.methods.defedavg_niid import DeFedAvgNIID
@@ -68,7 +68,7 @@ def test_adamasfl(setting: Setting, start: Opening) -> None:
 def test_masfl(setting: Setting, start: Opening, beta: float | None) -> None:
     sys, eta, gamma = setting[0], 0.02, 0.07
     beta = beta or theory(MasFL, sys).beta
-    trace = run(MasFL(sys, beta, eta, gamma), setting, start)
+    trace = run(bind(MasFL(beta, eta, gamma), sys), setting, start)
     page = masfl(problem_of(sys), trace.uploads, sys.K, eta, gamma, beta, start)
     agree(trace.thetas, page, sys.T)
 
@@ -78,7 +78,7 @@ def test_masfl(setting: Setting, start: Opening, beta: float | None) -> None:
 @all_settings
 def test_fedbuff(setting: Setting, weight: Any, mu: float) -> None:
     sys = setting[0]
-    trace = run(FedBuff(sys, eta=0.03, s=0.7, mu=mu, weight=weight), setting)
+    trace = run(bind(FedBuff(eta=0.03, s=0.7, mu=mu, weight=weight), sys), setting)
     page = fedbuff(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7, weight, mu)
     agree(trace.thetas, page, sys.T)
 
@@ -86,14 +86,14 @@ def test_fedbuff(setting: Setting, weight: Any, mu: float) -> None:
 @all_settings
 def test_ca2fl(setting: Setting) -> None:
     sys = setting[0]
-    trace = run(CA2FL(sys, eta=0.03, s=0.7), setting)
+    trace = run(bind(CA2FL(eta=0.03, s=0.7), sys), setting)
     agree(trace.thetas, ca2fl(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7), sys.T)
 
 
 @all_settings
 def test_defedavg_niid(setting: Setting) -> None:
     sys = setting[0]
-    trace = run(DeFedAvgNIID(sys, eta=0.03, s=0.7), setting)
+    trace = run(bind(DeFedAvgNIID(eta=0.03, s=0.7), sys), setting)
     agree(trace.thetas, defedavg_niid(problem_of(sys), trace.uploads, sys.K, 0.03, 0.7), sys.T)
 
 
@@ -104,7 +104,7 @@ def test_defedavg_niid(setting: Setting) -> None:
 @all_settings
 def test_fadas(setting: Setting, delay: Any, rule: Any, tau_c: float) -> None:
     sys = setting[0]
-    algo = FADAS(sys, eta=0.03, gamma=0.4, delay=delay, rule=rule, tau_c=tau_c)
+    algo = bind(FADAS(eta=0.03, gamma=0.4, delay=delay, rule=rule, tau_c=tau_c), sys)
     trace = run(algo, setting)
     page = fadas(problem_of(sys), trace.uploads, sys.K, 0.03, 0.4, delay, rule, tau_c)
     agree(trace.thetas, page, sys.T)
@@ -113,7 +113,7 @@ def test_fadas(setting: Setting, delay: Any, rule: Any, tau_c: float) -> None:
 def test_fadas_with_other_constants() -> None:
     setting: Setting = (PARTIAL, 7, "flush", "mild", 0.0)
     constants: dict[str, Any] = {"beta1": 0.6, "beta2": 0.8}
-    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.05, epsilon=1e-3, **constants), setting)
+    trace = run(bind(FADAS(eta=0.03, gamma=0.05, epsilon=1e-3, **constants), PARTIAL), setting)
     page = fadas(problem_of(PARTIAL), trace.uploads, 4, 0.03, 0.05, eps=1e-3, **constants)
     agree(trace.thetas, page, PARTIAL.T)
 
@@ -121,10 +121,10 @@ def test_fadas_with_other_constants() -> None:
 def test_defaults_are_the_papers() -> None:
     """FedBuff weights by age; FADAS ignores delays, and follows the authors' code otherwise."""
     setting: Setting = (PARTIAL, 7, "flush", "mild", 0.0)
-    trace, problem = run(FedBuff(PARTIAL, eta=0.03), setting), problem_of(PARTIAL)
+    trace, problem = run(bind(FedBuff(eta=0.03), PARTIAL), setting), problem_of(PARTIAL)
     agree(trace.thetas, fedbuff(problem, trace.uploads, 4, 0.03, 1.0, "sqrt"), PARTIAL.T)
-    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.1), setting)
+    trace = run(bind(FADAS(eta=0.03, gamma=0.1), PARTIAL), setting)
     agree(trace.thetas, fadas(problem, trace.uploads, 4, 0.03, 0.1, "plain"), PARTIAL.T)
-    trace = run(FADAS(PARTIAL, eta=0.03, gamma=0.1, delay="adaptive"), setting)
+    trace = run(bind(FADAS(eta=0.03, gamma=0.1, delay="adaptive"), PARTIAL), setting)
     page = fadas(problem, trace.uploads, 4, 0.03, 0.1, "adaptive", "code", 1)
     agree(trace.thetas, page, PARTIAL.T)

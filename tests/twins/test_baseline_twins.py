@@ -24,7 +24,7 @@ from tests.twins.fedsps import fedsps
 from tests.twins.mime import mime, mime_lite
 from tests.twins.slowmo import slowmo
 from tests.twins.test_twins import agree, all_systems, both_starts, problem_of
-from tunefree.core import Reply, System
+from tunefree.core import Reply, System, bind
 from tunefree.methods.delta_sgd import DeltaSGD
 from tunefree.methods.fafed import FAFED
 from tunefree.methods.fedams_local import FedAMSLocal
@@ -33,10 +33,11 @@ from tunefree.methods.fedavgm import FedAvgM
 from tunefree.methods.fedcm import FedCM
 from tunefree.methods.feddyn import FedDyn
 from tunefree.methods.fedexp import FedExP
-from tunefree.methods.fednova import FedNova, Server, Up
+from tunefree.methods.fednova import FedNova, Up
 from tunefree.methods.fedopt import FedAdagrad, FedAdam, FedYogi
 from tunefree.methods.fedprox import FedProx
 from tunefree.methods.fedsps import FedSPS
+from tunefree.methods.local_sgd import Model
 from tunefree.methods.mime import Mime, MimeLite
 from tunefree.methods.slowmo import SlowMo
 from tunefree.settings import Opening
@@ -46,14 +47,14 @@ from tunefree.settings import Opening
 @all_systems
 def test_fedavgm(sys: System, momentum: Any) -> None:
     problem, nesterov = problem_of(sys), momentum == "nesterov"
-    trace = simulate(FedAvgM(sys, eta=0.04, s=0.6, mu=0.7, momentum=momentum), problem)
+    trace = simulate(bind(FedAvgM(eta=0.04, s=0.6, mu=0.7, momentum=momentum), sys), problem)
     agree(trace.thetas, fedavgm(problem, trace.cohorts, sys.K, 0.04, 0.6, 0.7, nesterov), sys.T)
 
 
 @all_systems
 def test_slowmo(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(SlowMo(sys, eta=0.04, s=0.8, mu=0.6), problem)
+    trace = simulate(bind(SlowMo(eta=0.04, s=0.8, mu=0.6), sys), problem)
     agree(trace.thetas, slowmo(problem, trace.cohorts, sys.K, 0.04, 0.8, 0.6), sys.T)
 
 
@@ -62,7 +63,7 @@ def test_slowmo(sys: System) -> None:
 @all_systems
 def test_fedexp(sys: System, final: Any, epsilon: float) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedExP(sys, 0.04, epsilon, final), problem)
+    trace = simulate(bind(FedExP(0.04, epsilon, final), sys), problem)
     agree(
         trace.thetas,
         fedexp(problem, trace.cohorts, sys.K, 0.04, epsilon, final == "average"),
@@ -73,7 +74,7 @@ def test_fedexp(sys: System, final: Any, epsilon: float) -> None:
 @all_systems
 def test_fedprox(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedProx(sys, eta=0.06, s=0.9, mu=0.8), problem)
+    trace = simulate(bind(FedProx(eta=0.06, s=0.9, mu=0.8), sys), problem)
     agree(trace.thetas, fedprox(problem, trace.cohorts, sys.K, 0.06, 0.9, 0.8), sys.T)
 
 
@@ -82,7 +83,9 @@ def test_fedprox(sys: System) -> None:
 @all_systems
 def test_fednova(sys: System, rho: float, mu: float, effective: Any) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedNova(sys, eta=0.05, s=0.9, rho=rho, mu=mu, effective=effective), problem)
+    trace = simulate(
+        bind(FedNova(eta=0.05, s=0.9, rho=rho, mu=mu, effective=effective), sys), problem
+    )
     page = fednova(problem, trace.cohorts, sys.K, 0.05, 0.9, rho, mu, effective)
     agree(trace.thetas, page, sys.T)
 
@@ -91,13 +94,13 @@ def test_fednova(sys: System, rho: float, mu: float, effective: Any) -> None:
 def test_fednova_weights_unequal_work(effective: Any) -> None:
     """Clients that send other numbers of steps, unlike the contract's equal K."""
     sys, p = System(N=3, S=3, K=4, T=1), 1 / 3
-    algo = FedNova(sys, eta=0.05, s=0.9, mu=0.4, effective=effective)
+    algo = bind(FedNova(eta=0.05, s=0.9, mu=0.4, effective=effective), sys)
     rng = np.random.default_rng(0)
     theta, delta = rng.normal(size=5), rng.normal(size=(3, 5))
     steps, a = [2, 5, 9], [1.5, 4.0, 6.25]
     ups = [Up(torch.from_numpy(delta[i]), a[i], steps[i]) for i in range(3)]
     replies = [Reply(i, 1, 0, up) for i, up in enumerate(ups)]
-    after = algo.aggregate(Server(torch.from_numpy(theta)), replies).theta
+    after = algo.aggregate(Model(torch.from_numpy(theta)), replies).theta
     tau_eff = sum(p * work for work in (a if effective == "a" else steps))
     expected = theta - 0.9 * tau_eff * sum(p * delta[i] / a[i] for i in range(3))
     np.testing.assert_allclose(after, expected, rtol=1e-12)
@@ -106,21 +109,21 @@ def test_fednova_weights_unequal_work(effective: Any) -> None:
 @all_systems
 def test_feddyn(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedDyn(sys, eta=0.05, alpha=0.3), problem)
+    trace = simulate(bind(FedDyn(eta=0.05, alpha=0.3), sys), problem)
     agree(trace.thetas, feddyn(problem, trace.cohorts, sys.K, 0.05, 0.3), sys.T)
 
 
 @all_systems
 def test_fedcm(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedCM(sys, eta=0.05, beta=0.3, s=0.8), problem)
+    trace = simulate(bind(FedCM(eta=0.05, beta=0.3, s=0.8), sys), problem)
     agree(trace.thetas, fedcm(problem, trace.cohorts, sys.K, 0.05, 0.8, 0.3), sys.T)
 
 
 @all_systems
 def test_fedadagrad(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedAdagrad(sys, eta=0.05, eta_s=0.2, epsilon=0.02), problem)
+    trace = simulate(bind(FedAdagrad(eta=0.05, eta_s=0.2, epsilon=0.02), sys), problem)
     agree(trace.thetas, fedopt(problem, trace.cohorts, sys.K, "adagrad", 0.05, 0.2, 0.02, 0), sys.T)
 
 
@@ -128,7 +131,7 @@ def test_fedadagrad(sys: System) -> None:
 @all_systems
 def test_fedadam_and_fedyogi(sys: System, cls: Any, rule: str) -> None:
     problem = problem_of(sys)
-    algo = cls(sys, eta=0.05, eta_s=0.1, beta1=0.8, beta2=0.7, epsilon=0.02)
+    algo = bind(cls(eta=0.05, eta_s=0.1, beta1=0.8, beta2=0.7, epsilon=0.02), sys)
     trace = simulate(algo, problem)
     page = fedopt(problem, trace.cohorts, sys.K, rule, 0.05, 0.1, 0.02, 0.8, 0.7)
     agree(trace.thetas, page, sys.T)
@@ -139,7 +142,7 @@ def test_fedadam_and_fedyogi(sys: System, cls: Any, rule: str) -> None:
 @all_systems
 def test_fedams_server(sys: System, option: Any, correction: Any) -> None:
     problem = problem_of(sys)
-    algo = FedAMSServer(sys, 0.05, 0.1, 0.8, 0.7, 0.03, option, correction)
+    algo = bind(FedAMSServer(0.05, 0.1, 0.8, 0.7, 0.03, option, correction), sys)
     trace = simulate(algo, problem)
     steps = (0.05, 0.1, 0.03, 0.8, 0.7)
     page = fedams_server(
@@ -156,7 +159,7 @@ def test_fedams_server(sys: System, option: Any, correction: Any) -> None:
 @all_systems
 def test_fedams_local(sys: System) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedAMSLocal(sys, eta=0.02, beta1=0.8, beta2=0.7, epsilon=0.01), problem)
+    trace = simulate(bind(FedAMSLocal(eta=0.02, beta1=0.8, beta2=0.7, epsilon=0.01), sys), problem)
     agree(trace.thetas, fedams_local(problem, trace.cohorts, sys.K, 0.02, 0.8, 0.7, 0.01), sys.T)
 
 
@@ -165,7 +168,7 @@ def test_fedams_local(sys: System) -> None:
 @all_systems
 def test_mime(sys: System, cls: Any, page: Any, statistics: str) -> None:
     problem = problem_of(sys)
-    trace = simulate(cls(sys, eta=0.05, beta=0.3, statistics=statistics), problem)
+    trace = simulate(bind(cls(eta=0.05, beta=0.3, statistics=statistics), sys), problem)
     agree(trace.thetas, page(problem, trace.cohorts, sys.K, 0.05, 0.7, statistics), sys.T)
 
 
@@ -174,7 +177,7 @@ def test_mime(sys: System, cls: Any, page: Any, statistics: str) -> None:
 @all_systems
 def test_fedsps(sys: System, rule: Any, c: float, eta_b: float, l_star: float) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedSPS(sys, c, eta_b, l_star, rule), problem)
+    trace = simulate(bind(FedSPS(c, eta_b, l_star, rule), sys), problem)
     page = fedsps(problem, trace.cohorts, sys.K, c, eta_b, l_star, rule == "decreasing")
     agree(trace.thetas, page, sys.T)
 
@@ -184,7 +187,7 @@ def test_fedsps(sys: System, rule: Any, c: float, eta_b: float, l_star: float) -
 @all_systems
 def test_delta_sgd(sys: System, batches: Any, gamma: float, delta: float, eta_0: float) -> None:
     problem = problem_of(sys)
-    trace = simulate(DeltaSGD(sys, gamma, delta, eta_0, batches), problem)
+    trace = simulate(bind(DeltaSGD(gamma, delta, eta_0, batches), sys), problem)
     page = delta_sgd(problem, trace.cohorts, sys.K, gamma, delta, eta_0, batches == "same")
     agree(trace.thetas, page, sys.T)
 
@@ -193,7 +196,7 @@ def test_delta_sgd(sys: System, batches: Any, gamma: float, delta: float, eta_0:
 @all_systems
 def test_fafed(sys: System, start: Opening) -> None:
     problem = problem_of(sys)
-    trace = simulate(FAFED(sys, eta=0.02, beta=0.3, beta2=0.6, epsilon=0.2), problem, start)
+    trace = simulate(bind(FAFED(eta=0.02, beta=0.3, beta2=0.6, epsilon=0.2), sys), problem, start)
     agree(trace.thetas, fafed(problem, trace.cohorts, sys.K, 0.02, 0.3, 0.6, 0.2, start), sys.T)
 
 
@@ -220,5 +223,5 @@ DEFAULTS: list[tuple[Any, Any, dict[str, Any]]] = [
 def test_defaults(cls: Any, page: Any, steps: dict[str, Any]) -> None:
     sys = System(N=7, S=3, K=4, T=10)
     problem = problem_of(sys)
-    trace = simulate(cls(sys), problem)
+    trace = simulate(bind(cls(), sys), problem)
     agree(trace.thetas, page(problem, trace.cohorts, sys.K, **steps), sys.T)

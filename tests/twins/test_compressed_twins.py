@@ -15,7 +15,7 @@ from tests.twins.local_sgd_c import local_sgd_c
 from tests.twins.scafcom import scafcom
 from tests.twins.scallion import scallion
 from tests.twins.test_twins import STARTS, SYSTEMS, agree, problem_of, theory
-from tunefree.core import System
+from tunefree.core import System, bind
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.fed_ef_ams import FedEFAMS
 from tunefree.methods.fed_ef_sgd import FedEFSGD
@@ -59,7 +59,7 @@ def ours(C: Both) -> Any:
 @all_systems
 def test_comparfrefl(sys: System, start: Opening, C: Both) -> None:
     problem, steps = problem_of(sys), theory(ComParFreFL, sys)
-    algo = ComParFreFL(sys, steps.eta, steps.gamma, steps.beta, ours(C))
+    algo = bind(ComParFreFL(steps.eta, steps.gamma, steps.beta, ours(C)), sys)
     trace = simulate(algo, problem, start)
     agree(trace.thetas, comparfrefl(problem, trace.cohorts, sys.K, C[1], start), sys.T)
 
@@ -69,7 +69,7 @@ def test_comparfrefl(sys: System, start: Opening, C: Both) -> None:
 @all_systems
 def test_scafcom(sys: System, start: Opening, C: Both) -> None:
     problem = problem_of(sys)
-    algo = Scafcom(sys, eta=0.02, s=1.5, beta=0.3, start=start, C=ours(C))
+    algo = bind(Scafcom(eta=0.02, s=1.5, beta=0.3, start=start, C=ours(C)), sys)
     trace = simulate(algo, problem)
     page = scafcom(problem, trace.cohorts, sys.K, C[1], 0.02, 1.5, 0.3, start)
     agree(trace.thetas, page, sys.T)
@@ -79,7 +79,7 @@ def test_scafcom(sys: System, start: Opening, C: Both) -> None:
 @all_systems
 def test_scallion(sys: System, C: Both) -> None:
     problem = problem_of(sys)
-    trace = simulate(Scallion(sys, eta=0.02, s=1.5, alpha=0.3, C=ours(C)), problem)
+    trace = simulate(bind(Scallion(eta=0.02, s=1.5, alpha=0.3, C=ours(C)), sys), problem)
     agree(trace.thetas, scallion(problem, trace.cohorts, sys.K, C[1], 0.02, 1.5, 0.3), sys.T)
 
 
@@ -87,7 +87,7 @@ def test_scallion(sys: System, C: Both) -> None:
 @all_systems
 def test_fed_ef_sgd(sys: System, C: Both) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedEFSGD(sys, eta=0.04, s=0.7, C=ours(C)), problem)
+    trace = simulate(bind(FedEFSGD(eta=0.04, s=0.7, C=ours(C)), sys), problem)
     agree(trace.thetas, fed_ef_sgd(problem, trace.cohorts, sys.K, C[1], 0.04, 0.7), sys.T)
 
 
@@ -95,14 +95,16 @@ def test_fed_ef_sgd(sys: System, C: Both) -> None:
 @all_systems
 def test_fed_ef_ams(sys: System, C: Both) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedEFAMS(sys, eta=0.04, gamma=0.05, C=ours(C)), problem)
+    trace = simulate(bind(FedEFAMS(eta=0.04, gamma=0.05, C=ours(C)), sys), problem)
     agree(trace.thetas, fed_ef_ams(problem, trace.cohorts, sys.K, C[1], 0.04, 0.05), sys.T)
 
 
 def test_fed_ef_ams_with_other_constants() -> None:
     sys = System(N=7, S=3, K=4, T=30)
     constants = {"beta1": 0.6, "beta2": 0.8}
-    algo = FedEFAMS(sys, eta=0.04, gamma=0.05, epsilon=1e-3, C=from_spec("top:0.4"), **constants)
+    algo = bind(
+        FedEFAMS(eta=0.04, gamma=0.05, epsilon=1e-3, C=from_spec("top:0.4"), **constants), sys
+    )
     trace = simulate(algo, problem_of(sys))
     page = fed_ef_ams(
         problem_of(sys), trace.cohorts, 4, top(0.4), 0.04, 0.05, eps=1e-3, **constants
@@ -114,5 +116,5 @@ def test_fed_ef_ams_with_other_constants() -> None:
 @all_systems
 def test_local_sgd_c(sys: System, C: Both) -> None:
     problem = problem_of(sys)
-    trace = simulate(LocalSGDC(sys, eta=0.04, C=ours(C)), problem)
+    trace = simulate(bind(LocalSGDC(eta=0.04, C=ours(C)), sys), problem)
     agree(trace.thetas, local_sgd_c(problem, trace.cohorts, sys.K, C[1], 0.04), sys.T)

@@ -14,7 +14,7 @@ from tests.twins.compression import per_tensor, qsgd, rotated, sign, top
 from tests.twins.polarfl import newton_schulz, own_units, polarfl
 from tests.twins.test_async_twins import SETTINGS, Setting
 from tests.twins.test_twins import SYSTEMS, agree
-from tunefree.core import System, Vec
+from tunefree.core import System, Vec, bind
 from tunefree.fleet.serial import Serial
 from tunefree.methods.polarfl import PolarFL
 from tunefree.schedule.delays import LAWS
@@ -58,7 +58,7 @@ def sizes(shapes: Shapes) -> list[int]:
 @all_systems
 def test_polarfl(sys: System, shapes: Shapes) -> None:
     problem = problem_of(sys, shapes)
-    trace = simulate(PolarFL(sys, shapes=shapes), problem)
+    trace = simulate(bind(PolarFL(), sys, shapes), problem)
     agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, shapes), sys.T)
 
 
@@ -73,7 +73,7 @@ class Vanishing(StartingAtZero):
 
 def test_steps_fade_out_where_nothing_is_left_to_gain() -> None:
     problem = Vanishing(*problem_of(PARTIAL, WIDE))
-    trace = simulate(PolarFL(PARTIAL, shapes=WIDE), problem)
+    trace = simulate(bind(PolarFL(), PARTIAL, WIDE), problem)
     agree(trace.thetas, polarfl(problem, trace.uploads, PARTIAL.K, WIDE), PARTIAL.T)
     shares = [step.server.h for step in trace.steps]
     assert shares[0] == 1
@@ -97,9 +97,9 @@ def test_steps_fade_out_where_nothing_is_left_to_gain() -> None:
 @all_systems
 def test_ablations(sys: System, options: dict[str, Any]) -> None:
     problem = problem_of(sys, WIDE)
-    trace = simulate(PolarFL(sys, shapes=WIDE, **options), problem)
+    trace = simulate(bind(PolarFL(**options), sys, WIDE), problem)
     agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, WIDE, **options), sys.T)
-    plain = simulate(PolarFL(sys, shapes=WIDE), problem).thetas
+    plain = simulate(bind(PolarFL(), sys, WIDE), problem).thetas
     assert not np.allclose(trace.thetas[-1], plain[-1], rtol=1e-3)
 
 
@@ -117,7 +117,7 @@ def test_ablations(sys: System, options: dict[str, Any]) -> None:
 @all_systems
 def test_compressed(sys: System, first_pass: Any, spec: str, naive: Any) -> None:
     problem = problem_of(sys, WIDE)
-    algo = PolarFL(sys, from_spec(spec, sizes(WIDE)), first_pass=first_pass, shapes=WIDE)
+    algo = bind(PolarFL(from_spec(spec, sizes(WIDE)), first_pass=first_pass), sys, WIDE)
     trace = simulate(algo, problem)
     C = per_tensor(naive, sizes(WIDE))
     page = polarfl(problem, trace.uploads, sys.K, WIDE, C, first_pass=first_pass)
@@ -130,7 +130,7 @@ def test_late(setting: Setting, spec: str) -> None:
     """A client works with the model, the steps and the beta it was sent."""
     sys, concurrency, dispatch, law, dropout = setting
     problem = problem_of(sys, WIDE)
-    algo = PolarFL(sys, from_spec(spec, sizes(WIDE)) if spec else None, shapes=WIDE)
+    algo = bind(PolarFL(from_spec(spec, sizes(WIDE)) if spec else None), sys, WIDE)
     trace = simulate_buffered(algo, problem, concurrency, dispatch, LAWS[law], dropout)
     C = [per_tensor(top(0.4), sizes(WIDE))] if spec else []
     agree(trace.thetas, polarfl(problem, trace.uploads, sys.K, WIDE, *C), sys.T)
@@ -138,7 +138,7 @@ def test_late(setting: Setting, spec: str) -> None:
 
 def test_defaults_are_the_pages() -> None:
     options = ("geometry", "units", "average", "reach", "first_pass")
-    algo = PolarFL.theory(PARTIAL)
+    algo = bind(PolarFL(), PARTIAL)
     assert [getattr(algo, name) for name in options] == ["polar", "own", "on", "straight", "off"]
     assert (algo.C, algo.opening()) == (None, ())
 
@@ -152,7 +152,7 @@ class Float32Oracle(QuadraticOracle):
 
 def test_single_precision_stays_near_the_page() -> None:
     sys, shapes = PARTIAL._replace(T=15), WIDE
-    problem, algo = problem_of(sys, shapes), PolarFL(sys, shapes=shapes)
+    problem, algo = problem_of(sys, shapes), bind(PolarFL(), sys, shapes)
     theta0 = torch.from_numpy(problem.theta0).float()
     fleet = Serial(algo, theta0, lambda job: Float32Oracle(problem, job))
     steps = list(play(algo, fleet, theta0, problem.seed))

@@ -18,7 +18,7 @@ from tests.twins.scaffold import scaffold
 from tests.twins.scaffold_m import scaffold_m
 from tests.twins.scaffold_m_vr import scaffold_m_vr
 from tests.twins.scaffold_norm import scaffold_norm
-from tunefree.core import System, Vec
+from tunefree.core import System, Vec, bind
 from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
 from tunefree.methods.fedavg import FedAvg
@@ -53,7 +53,7 @@ def theory(cls: Any, sys: System) -> Any:
     """The theorem's steps, whether or not beta is clipped."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return cls.theory(sys)
+        return bind(cls(), sys)
 
 
 def agree(ours: list[Array], page: list[Array], T: int, atol: float = 1e-12) -> None:
@@ -76,14 +76,14 @@ def test_padamfed(sys: System, start: Opening) -> None:
 def test_padamfed_vr(sys: System, start: Opening, momentum: str) -> None:
     problem, K = problem_of(sys), sys.K
     steps = theory(PAdaMFedVR, sys)
-    algo = PAdaMFedVR(sys, steps.eta, steps.gamma, steps.beta, momentum)  # type: ignore[arg-type]
+    algo = bind(PAdaMFedVR(steps.eta, steps.gamma, steps.beta, momentum), sys)  # type: ignore[arg-type]
     trace = simulate(algo, problem, start)
     agree(trace.thetas, padamfed_vr(problem, trace.cohorts, K, momentum, start), sys.T)
 
 
 def test_padamfed_vr_is_storm_by_default() -> None:
     sys = System(N=7, S=3, K=4, T=30)
-    trace = simulate(PAdaMFedVR.theory(sys), problem_of(sys))
+    trace = simulate(bind(PAdaMFedVR(), sys), problem_of(sys))
     agree(trace.thetas, padamfed_vr(problem_of(sys), trace.cohorts, sys.K, "storm"), sys.T)
 
 
@@ -99,14 +99,14 @@ def test_parfrefl(sys: System, start: Opening) -> None:
 @all_systems
 def test_scaffold_norm_at_the_theorem(sys: System, start: Opening) -> None:
     problem, (_, S, K, T) = problem_of(sys), sys
-    trace = simulate(ScaffoldNorm.theory(sys), problem, start)
+    trace = simulate(bind(ScaffoldNorm(), sys), problem, start)
     eta, gamma = 1 / (K * T ** (1 / 2)), (S * K) ** (1 / 4) / T ** (3 / 4)
     agree(trace.thetas, scaffold_norm(problem, trace.cohorts, K, eta, gamma, start), T)
 
 
 def test_scaffold_norm_with_explicit_steps() -> None:
     sys = System(N=7, S=3, K=4, T=30)
-    trace = simulate(ScaffoldNorm(sys, eta=0.02, gamma=0.3), problem_of(sys))
+    trace = simulate(bind(ScaffoldNorm(eta=0.02, gamma=0.3), sys), problem_of(sys))
     agree(trace.thetas, scaffold_norm(problem_of(sys), trace.cohorts, 4, 0.02, 0.3), sys.T)
 
 
@@ -114,7 +114,7 @@ def test_scaffold_norm_with_explicit_steps() -> None:
 @all_systems
 def test_fedavg(sys: System, s: float) -> None:
     problem = problem_of(sys)
-    trace = simulate(FedAvg(sys, eta=0.07, s=s), problem)
+    trace = simulate(bind(FedAvg(eta=0.07, s=s), sys), problem)
     agree(trace.thetas, fedavg(problem, trace.cohorts, sys.K, 0.07, s), sys.T)
 
 
@@ -130,7 +130,7 @@ class SizedOracle(QuadraticOracle):
 @all_systems
 def test_fedavg_weights_clients(sys: System, weighting: str) -> None:
     problem = problem_of(sys)
-    algo = FedAvg(sys, eta=0.07, s=1.3, weighting=weighting)  # type: ignore[arg-type]
+    algo = bind(FedAvg(eta=0.07, s=1.3, weighting=weighting), sys)  # type: ignore[arg-type]
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: SizedOracle(problem, job))
     steps = list(play(algo, fleet, theta0, problem.seed))
@@ -145,14 +145,14 @@ def test_fedavg_weights_clients(sys: System, weighting: str) -> None:
 @all_systems
 def test_scaffold(sys: System, start: Opening, option: str, s: float) -> None:
     problem = problem_of(sys)
-    algo = Scaffold(sys, eta=0.05, s=s, option=option, start=start)  # type: ignore[arg-type]
+    algo = bind(Scaffold(eta=0.05, s=s, option=option, start=start), sys)  # type: ignore[arg-type]
     trace = simulate(algo, problem)
     agree(trace.thetas, scaffold(problem, trace.cohorts, sys.K, 0.05, s, option, start), sys.T)
 
 
 def test_scaffold_is_option_two_from_zero_by_default() -> None:
     sys = System(N=7, S=3, K=4, T=30)
-    trace = simulate(Scaffold(sys, eta=0.05), problem_of(sys))
+    trace = simulate(bind(Scaffold(eta=0.05), sys), problem_of(sys))
     agree(trace.thetas, scaffold(problem_of(sys), trace.cohorts, 4, 0.05, 1.0, "II"), sys.T)
 
 
@@ -160,7 +160,7 @@ def test_scaffold_is_option_two_from_zero_by_default() -> None:
 @all_systems
 def test_scaffold_m(sys: System, start: Opening) -> None:
     problem = problem_of(sys)
-    trace = simulate(ScaffoldM(sys, eta=0.03, beta=0.3, s=1.5), problem, start)
+    trace = simulate(bind(ScaffoldM(eta=0.03, beta=0.3, s=1.5), sys), problem, start)
     gamma = 1.5 * 0.03 * sys.K
     agree(trace.thetas, scaffold_m(problem, trace.cohorts, sys.K, 0.03, gamma, 0.3, start), sys.T)
 
@@ -169,7 +169,7 @@ def test_scaffold_m(sys: System, start: Opening) -> None:
 @all_systems
 def test_scaffold_m_vr(sys: System, start: Opening) -> None:
     problem, K = problem_of(sys), sys.K
-    trace = simulate(ScaffoldMVR(sys, eta=0.03, beta=0.3, s=1.5), problem, start)
+    trace = simulate(bind(ScaffoldMVR(eta=0.03, beta=0.3, s=1.5), sys), problem, start)
     gamma = 1.5 * 0.03 * K
     agree(trace.thetas, scaffold_m_vr(problem, trace.cohorts, K, 0.03, gamma, 0.3, start), sys.T)
 
@@ -177,7 +177,7 @@ def test_scaffold_m_vr(sys: System, start: Opening) -> None:
 @pytest.mark.parametrize(("cls", "page"), [(ScaffoldM, scaffold_m), (ScaffoldMVR, scaffold_m_vr)])
 def test_gamma_where_given_replaces_s_eta_k(cls: Any, page: Any) -> None:
     sys = System(N=7, S=3, K=4, T=30)
-    trace = simulate(cls(sys, eta=0.03, beta=0.4, s=1.5, gamma=0.1), problem_of(sys))
+    trace = simulate(bind(cls(eta=0.03, beta=0.4, s=1.5, gamma=0.1), sys), problem_of(sys))
     agree(trace.thetas, page(problem_of(sys), trace.cohorts, 4, 0.03, 0.1, 0.4), sys.T)
 
 
@@ -190,7 +190,7 @@ class Float32Oracle(QuadraticOracle):
 
 def test_single_precision_stays_near_the_page() -> None:
     sys = System(N=7, S=3, K=4, T=60)
-    problem, algo = problem_of(sys), PAdaMFedVR.theory(sys)
+    problem, algo = problem_of(sys), bind(PAdaMFedVR(), sys)
     theta0 = torch.from_numpy(problem.theta0).float()
     fleet = Serial(algo, theta0, lambda job: Float32Oracle(problem, job))
     steps = list(play(algo, fleet, theta0, problem.seed))

@@ -16,7 +16,7 @@ from tests.twins.scaffold import scaffold
 from tests.twins.test_polarfl_twin import WIDE
 from tests.twins.test_polarfl_twin import problem_of as with_tensors
 from tests.twins.test_twins import agree, problem_of
-from tunefree.core import Algorithm, Reply, System, about
+from tunefree.core import Algorithm, Reply, System, about, bind
 from tunefree.fleet.job import exchanges
 from tunefree.fleet.work import of_client
 from tunefree.methods.fedavg import FedAvg
@@ -46,7 +46,7 @@ def test_the_clients_differ() -> None:
 @all_systems
 def test_fedavg(sys: System, weighting: Any) -> None:
     problem = problem_of(sys)
-    algo = FedAvg(sys, eta=0.03, s=1.2, weighting=weighting)
+    algo = bind(FedAvg(eta=0.03, s=1.2, weighting=weighting), sys)
     trace = simulate(algo, problem, oracle=UnequalOracle)
     sizes = [5 + 7 * i for i in range(sys.N)] if weighting == "examples" else None
     page = fedavg(problem, trace.cohorts, sys.K, 0.03, 1.2, sizes, steps_of(sys))
@@ -57,7 +57,7 @@ def test_fedavg(sys: System, weighting: Any) -> None:
 @all_systems
 def test_scaffold(sys: System, start: Any) -> None:
     problem = problem_of(sys)
-    trace = simulate(Scaffold(sys, eta=0.02, start=start), problem, oracle=UnequalOracle)
+    trace = simulate(bind(Scaffold(eta=0.02, start=start), sys), problem, oracle=UnequalOracle)
     page = scaffold(problem, trace.cohorts, sys.K, 0.02, 1.0, "II", start, steps_of(sys))
     agree(trace.thetas, page, sys.T)
 
@@ -66,7 +66,7 @@ def test_scaffold(sys: System, start: Any) -> None:
 @all_systems
 def test_padamfed(sys: System, start: Any) -> None:
     problem = problem_of(sys)
-    trace = simulate(PAdaMFed.theory(sys), problem, start, UnequalOracle)
+    trace = simulate(bind(PAdaMFed(), sys), problem, start, UnequalOracle)
     agree(trace.thetas, padamfed(problem, trace.cohorts, sys.K, start, steps_of(sys)), sys.T)
 
 
@@ -77,7 +77,7 @@ ONE_BIT = 1e-8  # steps are sent in single precision, where the last bit may dif
 @all_systems
 def test_polarfl(sys: System, first_pass: Any) -> None:
     problem = with_tensors(sys, WIDE)
-    algo = PolarFL(sys, shapes=WIDE, first_pass=first_pass)
+    algo = bind(PolarFL(first_pass=first_pass), sys, WIDE)
     trace = simulate(algo, problem, oracle=UnequalOracle)
     page = polarfl(problem, trace.uploads, sys.K, WIDE, first_pass=first_pass, own_K=steps_of(sys))
     agree(trace.thetas, page, sys.T, atol=ONE_BIT)
@@ -86,7 +86,7 @@ def test_polarfl(sys: System, first_pass: Any) -> None:
 def test_polarfl_with_late_clients() -> None:
     sys = unequal(System(N=7, S=3, K=0, T=30))
     problem = with_tensors(sys, WIDE)
-    trace = simulate_buffered(PolarFL(sys, shapes=WIDE), problem, 6, oracle=UnequalOracle)
+    trace = simulate_buffered(bind(PolarFL(), sys, WIDE), problem, 6, oracle=UnequalOracle)
     agree(
         trace.thetas,
         polarfl(problem, trace.uploads, sys.K, WIDE, own_K=steps_of(sys)),

@@ -17,7 +17,7 @@ from tunefree_evidence.claims.verdicts import above, decide
 
 from evidence.tests.claims.test_reproduce import FLAT, SMOKE, SPREAD, everywhere, method
 from tunefree.cli import main
-from tunefree.core import System
+from tunefree.core import bind, System
 from tunefree.data import sources
 from tunefree.derive import named_objective
 from tunefree.methods import registry
@@ -38,7 +38,7 @@ def test_a_twin_has_its_formulas_steps_times_the_norm_of_its_own_first_model(
 ) -> None:
     data = sources.load("digits")
     first, second = units(tmp_path, 10, scale="smoke").twins("emnist-iid", "padamfed")
-    theory = PAdaMFed.theory(System(N=10, S=2, K=2, T=20))
+    theory = bind(PAdaMFed(), System(N=10, S=2, K=2, T=20))
     for run in (first, second):
         r = float(named_objective(run.settings, data).theta0.norm())
         twin = registry.configure(run.settings, run.settings.system, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from tunefree.core import Algorithm, Exchange, Message, Vectors, at
+from tunefree.core import Algorithm, Exchange, Message, Vectors
 
 Stage = Literal["opening", "round"]
 Key: TypeAlias = tuple[int, int, int]
@@ -70,4 +70,4 @@ class Fleet(Protocol):
 
 def exchanges(algo: Algorithm, stage: Stage, t: int) -> tuple[Exchange, ...]:
     """The exchanges of a stage at step t."""
-    return at(algo, t).opening() if stage == "opening" else at(algo, t).round()
+    return algo.at(t).opening() if stage == "opening" else algo.at(t).round()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tunefree.core import Algorithm, Client, Message, Oracle, stream, unwrapped, with_system
+from tunefree.core import Algorithm, Client, Oracle, stream, with_system
 from tunefree.data.samples import Partition, Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job, exchanges
@@ -41,8 +41,9 @@ def do(
     oracle = oracle_of(job)
     K = getattr(oracle, "steps", 0) or algo.sys.K
     exchange = exchanges(of_client(algo, K), job.stage, job.t)[job.exchange]
+    down = job.down if algo.sys.K == K else algo.for_steps(job.down, K)
     try:
-        state, up = exchange.work(state, for_steps(algo, job.down, K), oracle)
+        state, up = exchange.work(state, down, oracle)
     except Exception as error:
         raise FleetError(f"client {job.client} failed in {job}: {error}") from error
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))
@@ -51,12 +52,6 @@ def do(
 def of_client(algo: Algorithm, K: int) -> Algorithm:
     """The algorithm of a client that makes K local steps; its step sizes stay the server's."""
     return algo if algo.sys.K == K else with_system(algo, algo.sys._replace(K=K))
-
-
-def for_steps(algo: Algorithm, down: Message, K: int) -> Message:
-    """The download for such a client: a method that sends steps of 1 / K rescales them."""
-    rescaled: Callable[[Message, int], Message] | None = getattr(unwrapped(algo), "for_steps", None)
-    return down if rescaled is None or algo.sys.K == K else rescaled(down, K)
 
 
 def keep_memory() -> None:

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
+from tunefree.methods.local_sgd import Model
 
 
 class Server(NamedTuple):
@@ -36,17 +37,12 @@ class Client(NamedTuple):
     h_i: Vec
 
 
-class Down(NamedTuple):
-    theta: Vec
-
-
 class Up(NamedTuple):
     dh: Vec
 
 
 @dataclass(frozen=True)
-class CA2FL:
-    sys: System
+class CA2FL(Method):
     eta: float = 0.1
     s: float = 1.0
 
@@ -63,13 +59,10 @@ class CA2FL:
     def client(self, theta0: Vec) -> Client:
         return Client(h_i=0 * theta0)  # 1
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 9
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 9
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         D = 0 * down.theta  # θ_i = θ - η D
         for _ in range(self.sys.K):
             D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3

@@ -27,13 +27,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
-from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
+from tunefree.core import About, Exchange, Oracle, Reply, Vec, gradient_opening, mean
+from tunefree.methods.control import Controlled
+from tunefree.methods.local_sgd import Model
+from tunefree.methods.parfrefl import LocalMomentum, ParFreFL
+from tunefree.methods.scallion import Up
+from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
 class Client(NamedTuple):
@@ -41,75 +40,33 @@ class Client(NamedTuple):
     m_i: Vec
 
 
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Compressed
-
-
 @dataclass(frozen=True)
-class ComParFreFL:
-    sys: System
-    eta: float
-    gamma: float
-    beta: float
+class ComParFreFL(LocalMomentum):  # 7, 8, 10, 15, 16, 17
     C: Compressor = TOP_5_PERCENT
 
-    about: ClassVar[About] = About(
-        title="ComParFreFL",
-        family="normalised, local momentum, compressed",
-        paper="Yan et al., in review, 2026",
-        steps={
-            "eta": "1 / (K (S K T)^(1/4))",
-            "gamma": "(S K)^(1/4) / T^(3/4)",
-            "beta": "min(1, sqrt(S K / T))",
-        },
-        means={"c": "c_i"},
+    about: ClassVar[About] = ParFreFL.about._replace(
+        title="ComParFreFL", family="normalised, local momentum, compressed", means={"c": "c_i"}
     )
 
     def __post_init__(self) -> None:
         demand(self.C, "contractive", self.about.title)
 
-    @classmethod
-    def theory(cls, sys: System) -> ComParFreFL:
-        _, S, K, T = sys
-        return cls(
-            sys,
-            eta=1 / (K * (S * K * T) ** 0.25),
-            gamma=(S * K) ** 0.25 / T**0.75,
-            beta=min(1.0, (S * K / T) ** 0.5),
-        )
-
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)
-
     def client(self, theta0: Vec) -> Client:
         return Client(c_i=0 * theta0, m_i=0 * theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return (  # 1
-            gradient_opening(self.sys, lambda m: Client(m, m), lambda s, c: s._replace(c=c)),
-        )
+        first = gradient_opening(self.sys, lambda m: Client(m, m), lambda s, c: s._replace(c=c))
+        return (first,)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 18
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 18
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        (c_i, m_i), K, eta, beta = client, self.sys.K, self.eta, self.beta
-        D, m_new = 0 * m_i, 0 * m_i  # θ_i = θ - η D
-        for _ in range(K):
-            m_k = (1 - beta) * m_i + beta * F.grad(down.theta - eta * D, F.draw())  # 7
-            D = D + unit(m_k)  # 8
-            m_new = m_new + m_k / K  # 10
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
+        c_i, m_i = client
+        m_new = self.momentum(m_i, down.theta, F)  # 7, 8, 10
         delta = self.C(m_new - c_i, F.rng)  # 11, 12
         return Client(c_i + delta.dense(), m_new), Up(delta)  # 13
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        N, S = self.sys.N, len(replies)
+    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
         delta = mean(r.up.delta.dense() for r in replies)
-        return Server(
-            theta=s.theta - self.gamma * unit(delta + s.c),  # 16, 17
-            c=s.c + S / N * delta,  # 15
-        )
+        return self.stepped(s, delta, len(replies))  # 15, 16, 17

@@ -12,55 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tunefree.core import About, Algorithm, Client, Exchange, Server, System, Vec, about
+from tunefree.core import Method, Wrapper, options
 
 
 @dataclass(frozen=True)
-class Decayed:
-    inner: Algorithm
-
+class Decayed(Wrapper):
+    words: ClassVar[str] = "linear decay"
     formulas: ClassVar[Mapping[str, str]] = {"decay": "1 - t / T"}
 
-    @property
-    def sys(self) -> System:
-        return self.inner.sys
-
-    @property
-    def about(self) -> About:
-        said = about(self.inner)
-        return said._replace(title=f"{said.title}, linear decay")
-
-    def at(self, t: int) -> Algorithm:
+    def at(self, t: int) -> Method:
         """The method with the steps of round t; the opening has those of round 0."""
-        factor = 1 - max(t, 0) / self.sys.T
-        steps = {name: factor * getattr(self.inner, name) for name in decaying(self.inner)}
-        return replace(self.inner, **steps)
-
-    def server(self, theta0: Vec) -> Server:
-        return self.inner.server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return self.inner.client(theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return self.inner.opening()
-
-    def round(self) -> tuple[Exchange, ...]:
-        """Of round 0; `at` has the others."""
-        return self.inner.round()
+        factor, steps = 1 - max(t, 0) / self.sys.T, options(self.inner)
+        return replace(self.inner, **{name: factor * steps[name] for name in decaying(self.inner)})
 
 
-def decaying(algo: Any) -> list[str]:
-    """The steps that decay: an algorithm's value, or its class with the defaults.
+def decaying(method: Method) -> list[str]:
+    """The steps that decay.
 
-    >>> from tunefree.methods.fedopt import FedAdam
-    >>> decaying(FedAdam)
+    >>> from tunefree.methods import FedAdam
+    >>> decaying(FedAdam())
     ['eta_s']
     """
+    given = options(method)
     for names in (("gamma", "eta_s"), ("eta", "eta_b")):
-        found = [name for name in names if isinstance(getattr(algo, name, None), float)]
-        if found:
+        if found := [name for name in names if isinstance(given.get(name), float)]:
             return found
     return []

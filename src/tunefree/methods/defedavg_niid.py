@@ -18,20 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
-
-
-class Server(NamedTuple):
-    theta: Vec
+from tunefree.core import About, Reply, mean
+from tunefree.methods.local_sgd import LocalSGD, Model
 
 
 @dataclass(frozen=True)
-class DeFedAvgNIID:
-    sys: System
-    eta: float = 0.1
+class DeFedAvgNIID(LocalSGD):  # 1, 3, 4
     s: float = 1.0
 
     about: ClassVar[About] = About(
@@ -42,17 +36,5 @@ class DeFedAvgNIID:
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 1, 3, 4
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(s.theta - self.s * mean(r.up.delta for r in replies))  # 5
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+        return Model(s.theta - self.s * mean(r.up.delta for r in replies))  # 5

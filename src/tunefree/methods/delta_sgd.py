@@ -24,50 +24,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean, norm
-from tunefree.methods.local_sgd import Client, Down, Up
-
-
-class Server(NamedTuple):
-    theta: Vec
+from tunefree.core import (
+    OPEN,
+    About,
+    Exchange,
+    Method,
+    NoState,
+    Oracle,
+    Reply,
+    Step,
+    Vec,
+    mean,
+    norm,
+)
+from tunefree.methods.local_sgd import Model, Up
 
 
 @dataclass(frozen=True)
-class DeltaSGD:
-    sys: System
-    gamma: float = 2.0
-    delta: float = 0.1
-    eta_0: float = 0.2
+class DeltaSGD(Method):
+    gamma: float = OPEN
+    delta: float = OPEN
+    eta_0: float = OPEN
     batches: Literal["same", "own"] = "same"
 
     about: ClassVar[About] = About(
         title="Delta-SGD",
         family="averaging, local steps from local smoothness",
         paper="Kim, Toghani, Uribe, Kyrillidis, ICLR 2024",
-        steps={"gamma": "2", "delta": "0.1", "eta_0": "0.2"},
+        steps={
+            "gamma": Step("2", lambda: 2.0),
+            "delta": Step("0.1", lambda: 0.1),
+            "eta_0": Step("0.2", lambda: 0.2),
+        },
         weights="mean",
     )
 
-    @classmethod
-    def theory(cls, sys: System) -> DeltaSGD:
-        """The constants that the paper uses for all of its tasks."""
-        return cls(sys)
-
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
+    def server(self, theta0: Vec) -> Model:
+        return Model(theta0)
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 7
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 7
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: NoState, down: Model, F: Oracle) -> tuple[NoState, Up]:
         D, eta, r = 0 * down.theta, self.eta_0, 1.0  # 1: θ_i = θ - D
         grad = F.grad(down.theta, F.draw())
         for _ in range(self.sys.K - 1):
@@ -82,5 +82,5 @@ class DeltaSGD:
         longest = sqrt(1 + self.delta * r) * eta
         return min(self.gamma * moved / (2 * changed), longest) if moved and changed else longest
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(s.theta - mean(r.up.delta for r in replies))  # 6
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+        return Model(s.theta - mean(r.up.delta for r in replies))  # 6

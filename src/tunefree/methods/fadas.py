@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 
 class Server(NamedTuple):
@@ -37,9 +37,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FADAS:
-    sys: System
-    eta: float = 0.1
+class FADAS(LocalSGD):  # 2, 3, 4, 10
     gamma: float = 1e-3
     delay: Literal["plain", "adaptive"] = "plain"
     rule: Literal["code", "paper"] = "code"
@@ -58,15 +56,6 @@ class FADAS:
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, v=0 * theta0, v_max=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 3, 4, 10
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         beta1, beta2 = self.beta1, self.beta2

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, OpeningDown, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Method, OpeningDown, Oracle, Reply, Vec, mean
 
 
 class Server(NamedTuple):
@@ -56,8 +56,7 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FAFED:
-    sys: System
+class FAFED(Method):
     eta: float = 0.003
     beta: float = 0.1
     beta2: float = 0.1

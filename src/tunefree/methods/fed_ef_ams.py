@@ -23,40 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
-
-
-class Server(NamedTuple):
-    theta: Vec
-    m: Vec
-    v: Vec
-    v_max: Vec
-
-
-class Client(NamedTuple):
-    e_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Compressed
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.fadas import Server
+from tunefree.methods.fed_ef_sgd import ErrorFeedback
 
 
 @dataclass(frozen=True)
-class FedEFAMS:
-    sys: System
-    eta: float = 0.1
+class FedEFAMS(ErrorFeedback):  # 1 to 6, 10
     gamma: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    C: Compressor = TOP_5_PERCENT
 
     about: ClassVar[About] = About(
         title="Fed-EF-AMS",
@@ -69,28 +48,8 @@ class FedEFAMS:
         weights="mean",
     )
 
-    def __post_init__(self) -> None:
-        demand(self.C, "contractive", self.about.title)
-
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, v=0 * theta0, v_max=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(e_i=0 * theta0)  # 1
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 10
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
-        u = self.eta * D + client.e_i  # 4
-        delta = self.C(u, F.rng)  # 5
-        return Client(u - delta.dense()), Up(delta)  # 6
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         beta1, beta2 = self.beta1, self.beta2

@@ -18,36 +18,53 @@ Deviations: none in the formulas; the paper's local and global steps are η and 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
-
-
-class Server(NamedTuple):
-    theta: Vec
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
+from tunefree.methods.local_sgd import Model
+from tunefree.methods.scallion import Up
+from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
 class Client(NamedTuple):
     e_i: Vec
 
 
-class Down(NamedTuple):
-    theta: Vec
+@dataclass(frozen=True)
+class ErrorFeedback(Method):
+    """The clients of Fed-EF-SGD and Fed-EF-AMS."""
 
+    eta: float = 0.1
+    C: Compressor = TOP_5_PERCENT
 
-class Up(NamedTuple):
-    delta: Compressed
+    def __post_init__(self) -> None:
+        demand(self.C, "contractive", self.about.title)
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(e_i=0 * theta0)  # 1
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 8
+
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
+        D = 0 * down.theta  # θ_i = θ - η D
+        for _ in range(self.sys.K):
+            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
+        u = self.eta * D + client.e_i  # 4
+        delta = self.C(u, F.rng)  # 5
+        return Client(u - delta.dense()), Up(delta)  # 6
+
+    @abstractmethod
+    def aggregate(self, s: Any, replies: Sequence[Reply]) -> Any:
+        """What the server does with the C(u_i)."""
 
 
 @dataclass(frozen=True)
-class FedEFSGD:
-    sys: System
-    eta: float = 0.1
+class FedEFSGD(ErrorFeedback):
     s: float = 1.0
-    C: Compressor = TOP_5_PERCENT
 
     about: ClassVar[About] = About(
         title="Fed-EF-SGD",
@@ -57,28 +74,8 @@ class FedEFSGD:
         weights="mean",
     )
 
-    def __post_init__(self) -> None:
-        demand(self.C, "contractive", self.about.title)
+    def server(self, theta0: Vec) -> Model:
+        return Model(theta0)
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(e_i=0 * theta0)  # 1
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
-        u = self.eta * D + client.e_i  # 4
-        delta = self.C(u, F.rng)  # 5
-        return Client(u - delta.dense()), Up(delta)  # 6
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(s.theta - self.s * mean(r.up.delta.dense() for r in replies))  # 7
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+        return Model(s.theta - self.s * mean(r.up.delta.dense() for r in replies))  # 7

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
 
 
 class Server(NamedTuple):
@@ -46,8 +46,7 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAMSLocal:
-    sys: System
+class FedAMSLocal(Method):
     eta: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.99
@@ -66,9 +65,6 @@ class FedAMSLocal:
 
     def client(self, theta0: Vec) -> Client:
         return Client(m_i=0 * theta0, v_i=0 * theta0)  # 1
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
 
     def round(self) -> tuple[Exchange, ...]:
         return (

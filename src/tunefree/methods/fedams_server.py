@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 
 class Server(NamedTuple):
@@ -37,8 +37,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAMSServer:
-    sys: System
+class FedAMSServer(LocalSGD):  # 2, 3, 4, 7
     eta: float = 0.01
     eta_s: float = 1.0
     beta1: float = 0.9
@@ -58,15 +57,6 @@ class FedAMSServer:
     def server(self, theta0: Vec) -> Server:
         zero = 0 * theta0
         return Server(theta0, m=zero, v=zero, v_max=zero + self.epsilon, t=0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 7
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         beta1, beta2, epsilon, t = self.beta1, self.beta2, self.epsilon, s.t + 1

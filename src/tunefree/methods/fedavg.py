@@ -19,31 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-
-
-class Server(NamedTuple):
-    theta: Vec
-
-
-class Client(NamedTuple):
-    pass
-
-
-class Down(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
+from tunefree.core import About, Reply, mean
+from tunefree.methods.local_sgd import LocalSGD, Model
 
 
 @dataclass(frozen=True)
-class FedAvg:
-    sys: System
-    eta: float = 0.1
+class FedAvg(LocalSGD):  # 1, 2, 3, 5
     s: float = 1.0
     weighting: Literal["uniform", "examples"] = "uniform"
 
@@ -54,24 +37,6 @@ class FedAvg:
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(self.sys.K):
-            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 2
-        return client, Up(delta=self.eta * D)  # 3
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
         weights = [r.n for r in replies] if self.weighting == "examples" else None
-        return Server(s.theta - self.s * mean((r.up.delta for r in replies), weights))  # 4
+        return Model(s.theta - self.s * mean((r.up.delta for r in replies), weights))  # 4

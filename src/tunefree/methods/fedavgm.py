@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 
 class Server(NamedTuple):
@@ -33,9 +33,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvgM:
-    sys: System
-    eta: float = 0.1
+class FedAvgM(LocalSGD):  # 2, 3, 4, 7
     s: float = 1.0
     mu: float = 0.9
     momentum: Literal["heavy-ball", "nesterov"] = "heavy-ball"
@@ -54,15 +52,6 @@ class FedAvgM:
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, v=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 7
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         delta = mean(r.up.delta for r in replies)

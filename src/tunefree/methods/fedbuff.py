@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 
 class Server(NamedTuple):
@@ -31,9 +31,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedBuff:
-    sys: System
-    eta: float = 0.1
+class FedBuff(LocalSGD):  # 1, 2, 3, 7
     s: float = 1.0
     mu: float = 0.0
     weight: Literal["sqrt", "one"] = "sqrt"
@@ -48,15 +46,6 @@ class FedBuff:
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, v=0 * theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 7
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         v = self.mu * s.v + mean(self.w(r.tau) * r.up.delta for r in replies)  # 5

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, Up
+from tunefree.core import About, Exchange, Method, NoState, Oracle, Reply, Vec, mean
+from tunefree.methods.local_sgd import Up
 
 
 class Server(NamedTuple):
@@ -37,8 +37,7 @@ class Down(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedCM:
-    sys: System
+class FedCM(Method):
     eta: float = 0.1
     beta: float = 0.1
     s: float = 1.0
@@ -58,16 +57,10 @@ class FedCM:
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, g=0 * theta0)  # 1
 
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
         return (Exchange(Down, Up, lambda s: Down(s.theta, s.g), self.local, self.aggregate),)  # 7
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: NoState, down: Down, F: Oracle) -> tuple[NoState, Up]:
         (theta, g), K, eta, beta = down, self.sys.K, self.eta, self.beta
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(K):

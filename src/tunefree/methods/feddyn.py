@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Down, Up
+from tunefree.core import About, Oracle, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD, Model, Up
 
 
 class Server(NamedTuple):
@@ -37,9 +37,7 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedDyn:
-    sys: System
-    eta: float = 0.1
+class FedDyn(LocalSGD):  # 2, 8
     alpha: float = 0.01
 
     about: ClassVar[About] = About(
@@ -55,13 +53,7 @@ class FedDyn:
     def client(self, theta0: Vec) -> Client:
         return Client(h_i=0 * theta0)  # 1
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 8
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         (h_i,), eta, alpha = client, self.eta, self.alpha
         D = 0 * h_i  # θ_i - θ = -η D
         for _ in range(self.sys.K):

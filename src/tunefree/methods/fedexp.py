@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean, norm
-from tunefree.methods.local_sgd import Client, Down, local_sgd
+from tunefree.core import About, Reply, Vec, mean, norm
+from tunefree.methods.local_sgd import LocalSGD, Model
 
 
 class Server(NamedTuple):
@@ -37,9 +37,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedExP:
-    sys: System
-    eta: float = 0.1
+class FedExP(LocalSGD):  # 2, 3, 4
     epsilon: float = 1e-3
     final: Literal["average", "last"] = "average"
 
@@ -57,15 +55,8 @@ class FedExP:
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, w=theta0)  # 1
 
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        (exchange,) = local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4
-        return (exchange._replace(down=lambda s: Down(s.w)),)  # 8
+    def broadcast(self, s: Server) -> Model:
+        return Model(s.w)  # 8
 
     def aggregate(
         self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None

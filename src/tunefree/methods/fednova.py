@@ -25,13 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Client, Exchange, Oracle, Reply, Vec, mean
 from tunefree.errors import ConfigError
-from tunefree.methods.local_sgd import Client, Down
-
-
-class Server(NamedTuple):
-    theta: Vec
+from tunefree.methods.local_sgd import LocalSGD, Model
 
 
 class Up(NamedTuple):
@@ -41,9 +37,7 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedNova:
-    sys: System
-    eta: float = 0.1
+class FedNova(LocalSGD):
     s: float = 1.0
     rho: float = 0.0
     mu: float = 0.0
@@ -70,19 +64,10 @@ class FedNova:
                 "is out of range", "give one below 1", setting="option.rho", value=self.rho
             )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 7
+        return (Exchange(Model, Up, self.broadcast, self.local, self.aggregate),)  # 7
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         eta, rho, mu, steps = self.eta, self.rho, self.mu, self.sys.K
         D, u = 0 * down.theta, 0 * down.theta  # θ_i - θ = -η D
         for _ in range(steps):
@@ -98,10 +83,10 @@ class FedNova:
         return (1 - (1 - step) ** steps) / step if step else float(steps)  # 3
 
     def aggregate(
-        self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None
-    ) -> Server:
+        self, s: Model, replies: Sequence[Reply], sizes: Sequence[int] | None = None
+    ) -> Model:
         p = sizes or [1] * len(replies)
         work = [r.up.a if self.effective == "a" else r.up.steps for r in replies]
         a = sum(p_i * a_i for p_i, a_i in zip(p, work, strict=True)) / sum(p)  # 5
         moves = (r.up.delta / r.up.a for r in replies)
-        return Server(s.theta - self.s * a * mean(moves, sizes))  # 6
+        return Model(s.theta - self.s * a * mean(moves, sizes))  # 6

@@ -21,12 +21,13 @@ v starts at ε^2; β1 and β2 weight the old term, unlike our β. FedAdagrad has
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 FAMILY, PAPER = "adaptive server", "Reddi et al., ICLR 2021"
 GRID: Mapping[str, tuple[float, ...]] = {
@@ -42,95 +43,52 @@ class Server(NamedTuple):
     v: Vec
 
 
-def start(theta0: Vec, epsilon: float) -> Server:
-    return Server(theta0, m=0 * theta0, v=0 * theta0 + epsilon**2)  # 1
+@dataclass(frozen=True)
+class FedOpt(LocalSGD):  # 2, 3, 4, 8
+    eta_s: float = 0.01
+    epsilon: float = 1e-3
 
+    def server(self, theta0: Vec) -> Server:
+        return Server(theta0, m=0 * theta0, v=0 * theta0 + self.epsilon**2)  # 1
 
-def moved(s: Server, m: Vec, v: Vec, eta_s: float, epsilon: float) -> Server:
-    return Server(s.theta - eta_s * m / (v.sqrt() + epsilon), m, v)  # 7
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        m, v = self.moments(s, mean(r.up.delta for r in replies))
+        return Server(s.theta - self.eta_s * m / (v.sqrt() + self.epsilon), m, v)  # 7
+
+    @abstractmethod
+    def moments(self, s: Server, D: Vec) -> tuple[Vec, Vec]:
+        """The new m and v, in which the three differ."""
 
 
 @dataclass(frozen=True)
-class FedAdagrad:
-    sys: System
-    eta: float = 0.1
+class FedAdagrad(FedOpt):
     eta_s: float = 0.1
-    epsilon: float = 1e-3
 
     about: ClassVar[About] = About("FedAdagrad", FAMILY, PAPER, grid=GRID, weights="mean")
 
-    def server(self, theta0: Vec) -> Server:
-        return start(theta0, self.epsilon)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        D = mean(r.up.delta for r in replies)  # 5
-        return moved(s, D, s.v + D * D, self.eta_s, self.epsilon)  # 6
+    def moments(self, s: Server, D: Vec) -> tuple[Vec, Vec]:
+        return D, s.v + D * D  # 5, 6
 
 
 @dataclass(frozen=True)
-class FedAdam:
-    sys: System
-    eta: float = 0.1
-    eta_s: float = 0.01
+class FedAdam(FedOpt):
     beta1: float = 0.9
     beta2: float = 0.99
-    epsilon: float = 1e-3
 
     about: ClassVar[About] = About("FedAdam", FAMILY, PAPER, grid=GRID, weights="mean")
 
-    def server(self, theta0: Vec) -> Server:
-        return start(theta0, self.epsilon)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        D = mean(r.up.delta for r in replies)
+    def moments(self, s: Server, D: Vec) -> tuple[Vec, Vec]:
         m = self.beta1 * s.m + (1 - self.beta1) * D  # 5
-        v = self.beta2 * s.v + (1 - self.beta2) * D * D  # 6
-        return moved(s, m, v, self.eta_s, self.epsilon)
+        return m, self.beta2 * s.v + (1 - self.beta2) * D * D  # 6
 
 
 @dataclass(frozen=True)
-class FedYogi:
-    sys: System
-    eta: float = 0.1
-    eta_s: float = 0.01
+class FedYogi(FedOpt):
     beta1: float = 0.9
     beta2: float = 0.99
-    epsilon: float = 1e-3
 
     about: ClassVar[About] = About("FedYogi", FAMILY, PAPER, grid=GRID, weights="mean")
 
-    def server(self, theta0: Vec) -> Server:
-        return start(theta0, self.epsilon)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 8
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        D = mean(r.up.delta for r in replies)
+    def moments(self, s: Server, D: Vec) -> tuple[Vec, Vec]:
         m = self.beta1 * s.m + (1 - self.beta1) * D  # 5
-        v = s.v - (1 - self.beta2) * D * D * (s.v - D * D).sign()  # 6
-        return moved(s, m, v, self.eta_s, self.epsilon)
+        return m, s.v - (1 - self.beta2) * D * D * (s.v - D * D).sign()  # 6

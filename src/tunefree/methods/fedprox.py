@@ -18,20 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, Down, Up
-
-
-class Server(NamedTuple):
-    theta: Vec
+from tunefree.core import About, Client, Oracle, Reply, mean
+from tunefree.methods.local_sgd import LocalSGD, Model, Up
 
 
 @dataclass(frozen=True)
-class FedProx:
-    sys: System
-    eta: float = 0.1
+class FedProx(LocalSGD):  # 1, 5
     s: float = 1.0
     mu: float = 0.01
 
@@ -43,24 +37,12 @@ class FedProx:
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 5
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         eta, mu = self.eta, self.mu
         D = 0 * down.theta  # θ_i - θ = -η D
         for _ in range(self.sys.K):
             D = D + F.grad(down.theta - eta * D, F.draw()) - mu * eta * D  # 2
         return client, Up(delta=eta * D)  # 3
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(s.theta - self.s * mean(r.up.delta for r in replies))  # 4
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+        return Model(s.theta - self.s * mean(r.up.delta for r in replies))  # 4

@@ -22,14 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean, norm
-from tunefree.methods.local_sgd import Down, Up
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean, norm
+from tunefree.methods.local_sgd import Model, Up
 
 TINY = 1e-30  # a zero gradient gets the step η_b, and does not move
-
-
-class Server(NamedTuple):
-    theta: Vec
 
 
 class Client(NamedTuple):
@@ -38,8 +34,7 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedSPS:
-    sys: System
+class FedSPS(Method):
     c: float = 0.5
     eta_b: float = 1.0
     l_star: float = 0.0
@@ -53,19 +48,16 @@ class FedSPS:
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0)
+    def server(self, theta0: Vec) -> Model:
+        return Model(theta0)
 
     def client(self, theta0: Vec) -> Client:
         return Client(k=0, z=self.c * self.eta_b)
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 6
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 6
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
         k, z = client
         delta = 0 * down.theta  # θ_i = θ - Δ_i
         for _ in range(self.sys.K):
@@ -78,5 +70,5 @@ class FedSPS:
             delta = delta + step * grad  # 3
         return Client(k, z), Up(delta)  # 4
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(s.theta - mean(r.up.delta for r in replies))  # 5
+    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+        return Model(s.theta - mean(r.up.delta for r in replies))  # 5

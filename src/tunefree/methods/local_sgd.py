@@ -9,17 +9,17 @@ Wire: d down, d up. Memory: none. Rounds are those of `fedavg.py`, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from tunefree.core import Exchange, Oracle, Reply, Server, System, Vec
+from tunefree.core import Client, Exchange, Message, Method, Oracle, Reply, Server, Vec
 
 
-class Client(NamedTuple):
-    pass
+class Model(NamedTuple):
+    """What a server sends, and all that one without memory has."""
 
-
-class Down(NamedTuple):
     theta: Vec
 
 
@@ -27,15 +27,25 @@ class Up(NamedTuple):
     delta: Vec
 
 
-def local_sgd(
-    sys: System, eta: float, up: Callable[[Server, Sequence[Reply]], Server]
-) -> tuple[Exchange, ...]:
-    """A round of one exchange; `up` is what the server does with the Δ_i."""
+@dataclass(frozen=True)
+class LocalSGD(Method):
+    eta: float = 0.1
 
-    def local(client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def server(self, theta0: Vec) -> Server:
+        return Model(theta0)
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(Model, Up, self.broadcast, self.local, self.aggregate),)
+
+    def broadcast(self, s: Server) -> Model:
+        return Model(s.theta)
+
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Message]:
         D = 0 * down.theta  # θ_i = θ - η D
-        for _ in range(sys.K):
-            D = D + F.grad(down.theta - eta * D, F.draw())  # 2
-        return client, Up(delta=eta * D)  # 3
+        for _ in range(self.sys.K):
+            D = D + F.grad(down.theta - self.eta * D, F.draw())  # 2
+        return client, Up(delta=self.eta * D)  # 3
 
-    return (Exchange(Down, Up, lambda s: Down(s.theta), local, up),)
+    @abstractmethod
+    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+        """What the server does with the Δ_i."""

@@ -26,8 +26,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean, stream
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean, stream
 from tunefree.errors import WireError
+from tunefree.methods.local_sgd import Model
+from tunefree.methods.scallion import Up
 from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
 
 
@@ -48,17 +50,8 @@ class Correction(NamedTuple):
     t: int
 
 
-class Model(NamedTuple):
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Compressed
-
-
 @dataclass(frozen=True)
-class LocalSGDC:
-    sys: System
+class LocalSGDC(Method):
     eta: float = 0.1
     C: Compressor = TOP_5_PERCENT
 
@@ -78,9 +71,6 @@ class LocalSGDC:
 
     def client(self, theta0: Vec) -> Client:
         return Client(theta0, e_i=0 * theta0, t=0)  # 1
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
 
     def round(self) -> tuple[Exchange, ...]:
         Down = Model if self.sys.S < self.sys.N else Correction

@@ -26,22 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-    g: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    u: Vec
+from tunefree.core import OPEN, About, Exchange, Oracle, Reply, Step, Vec, mean
+from tunefree.methods.control import Client, Momentum, Steered, WithMomentum
 
 
 class Up(NamedTuple):
@@ -49,9 +35,8 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MasFL:
-    sys: System
-    beta: float
+class MasFL(Momentum):  # 1
+    beta: float = OPEN
     eta: float = 0.03
     gamma: float = 0.3
 
@@ -59,33 +44,20 @@ class MasFL:
         title="MasFL",
         family="asynchronous: momentum, control variate",
         paper="Yan, Zhong, Wang, Zhang, ICML 2025",
-        steps={"beta": "min(1, sqrt(S K / T))"},
+        steps={
+            "beta": Step("min(1, sqrt(S K / T))", lambda S, K, T: min(1.0, (S * K / T) ** 0.5)),
+        },
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "gamma": (0.03, 0.1, 0.3, 1.0)},
         means={"c": "c_i"},
     )
 
-    @classmethod
-    def theory(cls, sys: System) -> MasFL:
-        """β as the theorem has it; η and γ are left to be tuned."""
-        _, S, K, T = sys
-        return cls(sys, beta=min(1.0, (S * K / T) ** 0.5))
-
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0, g=0 * theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
-
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
+        return (Exchange(Steered, Up, self.broadcast, self.local, self.aggregate),)
 
-    def broadcast(self, s: Server) -> Down:
-        return Down(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 8
+    def broadcast(self, s: WithMomentum) -> Steered:
+        return Steered(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 8
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Steered, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -94,8 +66,8 @@ class MasFL:
             c_new = c_new + grad / K
         return Client(c_new), Up(dc=c_new - c_i)  # c6
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
         N, S, beta = self.sys.N, len(replies), self.beta
         dc = mean(r.up.dc for r in replies)
         g = beta * (dc + s.c) + (1 - beta) * s.g  # 5
-        return Server(theta=s.theta - self.gamma * g, c=s.c + S / N * dc, g=g)  # 6, 7
+        return WithMomentum(theta=s.theta - self.gamma * g, c=s.c + S / N * dc, g=g)  # 6, 7

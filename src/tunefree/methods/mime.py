@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, Down, Up
+from tunefree.core import About, Exchange, Method, NoState, Oracle, Reply, Vec, mean
+from tunefree.methods.local_sgd import Model, Up
 
 FAMILY, PAPER = "server statistics on clients", "Karimireddy et al., 2020"
 GRID: Mapping[str, tuple[float, ...]] = {
@@ -74,8 +74,7 @@ def statistic(theta: Vec, F: Oracle, K: int, statistics: Statistics) -> Vec:
 
 
 @dataclass(frozen=True)
-class Mime:
-    sys: System
+class Mime(Method):
     eta: float = 0.1
     beta: float = 0.1
     statistics: Statistics = "full"
@@ -87,19 +86,13 @@ class Mime:
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, g=0 * theta0)  # 1
 
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
         return (
-            Exchange(Down, Statistic, lambda s: Down(s.theta), self.measure, self.collect),
+            Exchange(Model, Statistic, lambda s: Model(s.theta), self.measure, self.collect),
             Exchange(Steered, Up, self.broadcast, self.local, self.aggregate),
         )
 
-    def measure(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Statistic]:
+    def measure(self, client: NoState, down: Model, F: Oracle) -> tuple[NoState, Statistic]:
         return client, Statistic(statistic(down.theta, F, self.sys.K, self.statistics))
 
     def collect(self, s: Server, replies: Sequence[Reply]) -> Server:
@@ -108,7 +101,7 @@ class Mime:
     def broadcast(self, s: Server) -> Steered:
         return Steered(s.theta, self.beta * s.g + (1 - self.beta) * s.m)  # 9
 
-    def local(self, client: Client, down: Steered, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: NoState, down: Steered, F: Oracle) -> tuple[NoState, Up]:
         (theta, u), eta, beta = down, self.eta, self.beta
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(self.sys.K):
@@ -122,8 +115,7 @@ class Mime:
 
 
 @dataclass(frozen=True)
-class MimeLite:
-    sys: System
+class MimeLite(Method):
     eta: float = 0.1
     beta: float = 0.1
     statistics: Statistics = "full"
@@ -133,12 +125,6 @@ class MimeLite:
     def server(self, theta0: Vec) -> ServerLite:
         return ServerLite(theta0, m=0 * theta0)  # 1
 
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
     def round(self) -> tuple[Exchange, ...]:
         return (
             Exchange(
@@ -146,7 +132,7 @@ class MimeLite:
             ),
         )  # 9
 
-    def local(self, client: Client, down: DownLite, F: Oracle) -> tuple[Client, UpLite]:
+    def local(self, client: NoState, down: DownLite, F: Oracle) -> tuple[NoState, UpLite]:
         (theta, m), K, eta, beta = down, self.sys.K, self.eta, self.beta
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(K):

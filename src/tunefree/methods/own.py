@@ -6,21 +6,20 @@ from the system constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import Field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import Any, TypeAlias, get_type_hints
 
-from tunefree.core import About, Algorithm, System
+from tunefree.core import About, Method, Step, System, about, is_option
 from tunefree.errors import ConfigError
 
-Maker: TypeAlias = type[Any] | Callable[[System], Algorithm]
-PARTS = ("sys", "server", "client", "opening", "round")
+Maker: TypeAlias = Method | type[Method] | Callable[[System], Method]
 
 
 def checked_maker(path: str, found: Any) -> Maker:
-    """The class or function that the path names, after checking it."""
-    complaint = "" if not isinstance(found, type) else next(class_complaints(found), "")
-    if not callable(found):
+    """What the path names, after checking it."""
+    complaint = class_complaint(found) if isinstance(found, type) else ""
+    if not callable(found) and not isinstance(found, Method):
         complaint = f"it is a {type(found).__name__}; name a class, or a function of the System"
     if complaint:
         raise ConfigError(f"is not an algorithm: {complaint}", setting="algorithm", value=path)
@@ -28,54 +27,47 @@ def checked_maker(path: str, found: Any) -> Maker:
     return maker
 
 
-def class_complaints(cls: type[Any]) -> Iterator[str]:
-    """What a class lacks that all algorithms have."""
-    if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        yield (
-            f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above its "
-            "class"
-        )
-        return
-    known = {f.name for f in fields(cls)} | set(dir(cls))
-    for name in PARTS:
-        if name not in known:
-            yield f"it has no `{name}`; an algorithm has {', '.join(PARTS)}"
+def class_complaint(cls: type[Any]) -> str:
+    """What a class must change to be a method; empty if nothing."""
+    if not issubclass(cls, Method):
+        return f"{cls.__name__} is not a tunefree.Method; write class {cls.__name__}(Method)"
+    if "__dataclass_params__" not in vars(cls):
+        return f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above it"
+    if missing := sorted(cls.__abstractmethods__):
+        return f"it has no `{'` and no `'.join(missing)}`; a method has server and round"
+    wrong = [name for name, step in cls.about.steps.items() if not isinstance(step, Step)]
+    if wrong:
+        return f"the formula of its step `{wrong[0]}` is no Step; write Step(text, function)"
+    return ""
 
 
-def complaints(algo: Algorithm) -> Iterator[str]:
-    """The same for a finished algorithm."""
-    for name in PARTS:
-        if not hasattr(algo, name):
-            yield f"it has no `{name}`; an algorithm has {', '.join(PARTS)}"
-    yield from class_complaints(type(algo))
-    if not isinstance(algo.sys, System):
-        yield "`sys` is not a tunefree.System; store the one it was made with"
-
-
-def made(maker: Maker, sys: System, **given: Any) -> Algorithm:
-    """The algorithm with these constants and options, after checking it."""
-    theory = getattr(maker, "theory", None)
+def made(maker: Maker, sys: System, given: Mapping[str, Any]) -> Method:
+    """The method with these options, after checking it; a function gets the constants alone."""
+    if isinstance(maker, Method):
+        return replace(maker, **given)
+    if isinstance(maker, type) and (complaint := class_complaint(maker)):
+        raise ConfigError(f"{title_of(maker)} is not an algorithm: {complaint}")
     try:
-        algo: Algorithm = maker(sys, **given) if theory is None else theory(sys)
+        method: Any = maker(**given) if isinstance(maker, type) else maker(sys)
     except TypeError as error:
         raise ConfigError(
             f"{title_of(maker)} cannot be made from the system constants alone ({error}); give "
-            "every other field a default, or a value as an option"
+            "every field a default, or a value as an option"
         ) from error
-    complaint = next(complaints(algo), "")
-    if complaint:
+    if complaint := class_complaint(type(method)):
         raise ConfigError(f"{title_of(maker)} does not make an algorithm: {complaint}")
-    return algo
+    return method  # type: ignore[no-any-return]
 
 
 def about_of(maker: Maker) -> About:
-    """A class's `about`; a user's own class may have none, and a function cannot."""
-    said = getattr(maker, "about", None)
-    return said if isinstance(said, About) else About(title_of(maker), "", "")
+    """What a method says about itself; a function has its name only."""
+    if isinstance(maker, Method | type):
+        return about(maker)
+    return About(title_of(maker))
 
 
 def title_of(maker: Maker) -> str:
-    return getattr(maker, "__name__", type(maker).__name__)
+    return str(getattr(maker, "__name__", type(maker).__name__))
 
 
 def options_in(maker: Maker) -> dict[str, object]:
@@ -83,14 +75,10 @@ def options_in(maker: Maker) -> dict[str, object]:
 
     A type that cannot be resolved is unknown and accepts any value.
     """
-    if not isinstance(maker, type):
+    if not isinstance(maker, Method | type):
         return {}
     try:
-        hints = get_type_hints(maker)
+        hints = get_type_hints(maker if isinstance(maker, type) else type(maker))
     except (NameError, TypeError):
         hints = {}
-    return {f.name: hints.get(f.name) for f in fields(maker) if is_option(f)}
-
-
-def is_option(f: Field[Any]) -> bool:
-    return f.init and f.name not in ("sys", "shapes")
+    return {f.name: hints.get(f.name) for f in fields(maker) if f.init and is_option(f.name)}

@@ -23,77 +23,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-    g: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    u: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
-    dc: Vec
+from tunefree.core import OPEN, About, Oracle, Reply, Step, mean, unit
+from tunefree.methods.control import Client, Momentum, Steered, Up, WithMomentum
 
 
 @dataclass(frozen=True)
-class PAdaMFed:
-    sys: System
-    eta: float
-    gamma: float
-    beta: float
+class PAdaMFed(Momentum):  # 1
+    eta: float = OPEN
+    gamma: float = OPEN
+    beta: float = OPEN
 
     about: ClassVar[About] = About(
         title="PAdaMFed",
         family="normalised, momentum, control variate",
         paper="Yan, Zhang, Wang, Cao, ICLR 2025",
         steps={
-            "eta": "1 / (K sqrt(T))",
-            "gamma": "(S K)^(1/4) / T^(3/4)",
-            "beta": "min(1, sqrt(S K / T))",
+            "eta": Step("1 / (K sqrt(T))", lambda K, T: 1 / (K * T**0.5)),
+            "gamma": Step("(S K)^(1/4) / T^(3/4)", lambda S, K, T: (S * K) ** 0.25 / T**0.75),
+            "beta": Step("min(1, sqrt(S K / T))", lambda S, K, T: min(1.0, (S * K / T) ** 0.5)),
         },
         bounds={"delta": 1},
         means={"c": "c_i"},
     )
 
-    @classmethod
-    def theory(cls, sys: System) -> PAdaMFed:
-        _, S, K, T = sys
-        return cls(
-            sys,
-            eta=1 / (K * T**0.5),
-            gamma=(S * K) ** 0.25 / T**0.75,
-            beta=min(1.0, (S * K / T) ** 0.5),
-        )
+    def broadcast(self, s: WithMomentum) -> Steered:
+        return Steered(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 17
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0, g=0 * theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
-
-    def broadcast(self, s: Server) -> Down:
-        return Down(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 17
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Steered, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         u_i = down.u - beta * c_i  # 7 without its gradient
@@ -103,10 +61,10 @@ class PAdaMFed:
             c_new.add_(grad, alpha=1 / K)  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
         N, S, beta = self.sys.N, len(replies), self.beta
         delta, dc = mean(r.up.delta for r in replies), mean(r.up.dc for r in replies)  # 13
-        return Server(
+        return WithMomentum(
             theta=s.theta - self.gamma * delta,  # 14
             c=s.c + S / N * dc,  # 15
             g=beta * (dc + s.c) + (1 - beta) * s.g,  # 16

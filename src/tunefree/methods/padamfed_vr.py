@@ -26,29 +26,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
-
-
-class Server(NamedTuple):
-    theta: Vec
-    theta_prev: Vec
-    c: Vec
-    g: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    theta_prev: Vec
-    u: Vec
-
-
-class UpEma(NamedTuple):
-    delta: Vec
-    dc: Vec
+from tunefree.core import OPEN, About, Exchange, Oracle, Reply, Step, Vec, mean, unit
+from tunefree.methods.control import Client, Momentum, Up
+from tunefree.methods.scaffold_m_vr import Down, Server
 
 
 class UpStorm(NamedTuple):
@@ -58,11 +38,10 @@ class UpStorm(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PAdaMFedVR:
-    sys: System
-    eta: float
-    gamma: float
-    beta: float
+class PAdaMFedVR(Momentum):  # 1
+    eta: float = OPEN
+    gamma: float = OPEN
+    beta: float = OPEN
     momentum: Literal["storm", "ema"] = "storm"
 
     about: ClassVar[About] = About(
@@ -70,37 +49,30 @@ class PAdaMFedVR:
         family="normalised, STORM, control variate",
         paper="Yan, Zhang, Wang, Cao, ICLR 2025",
         steps={
-            "eta": "1 / (K T)",
-            "gamma": "(S K)^(1/3) / T^(2/3)",
-            "beta": "min(1, (S K)^(1/3) / T^(2/3))",
+            "eta": Step("1 / (K T)", lambda K, T: 1 / (K * T)),
+            "gamma": Step(
+                "(S K)^(1/3) / T^(2/3)", lambda S, K, T: (S * K) ** (1 / 3) / T ** (2 / 3)
+            ),
+            "beta": Step(
+                "min(1, (S K)^(1/3) / T^(2/3))",
+                lambda S, K, T: min(1.0, (S * K) ** (1 / 3) / T ** (2 / 3)),
+            ),
         },
         bounds={"delta": 1},
         means={"c": "c_i"},
     )
 
-    @classmethod
-    def theory(cls, sys: System) -> PAdaMFedVR:
-        _, S, K, T = sys
-        gamma = (S * K) ** (1 / 3) / T ** (2 / 3)
-        return cls(sys, eta=1 / (K * T), gamma=gamma, beta=min(1.0, gamma))
-
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, theta0, c=0 * theta0, g=0 * theta0)
 
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
-
     def round(self) -> tuple[Exchange, ...]:
-        Up = UpStorm if self.momentum == "storm" else UpEma
-        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
+        kind = UpStorm if self.momentum == "storm" else Up
+        return (Exchange(Down, kind, self.broadcast, self.local, self.aggregate),)
 
     def broadcast(self, s: Server) -> Down:
         return Down(s.theta, s.theta_prev, self.beta * s.c + (1 - self.beta) * s.g)  # 17
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, UpEma | UpStorm]:
+    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up | UpStorm]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new, q = 0 * c_i, 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -112,7 +84,7 @@ class PAdaMFedVR:
             q = q + g_i / K
         delta, dc = D / K, c_new - c_i
         return Client(c_new), (  # 11
-            UpStorm(delta, dc, q) if self.momentum == "storm" else UpEma(delta, dc)
+            UpStorm(delta, dc, q) if self.momentum == "storm" else Up(delta, dc)
         )
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:

@@ -24,20 +24,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
+from tunefree.core import (
+    OPEN,
+    About,
+    Exchange,
+    Method,
+    Oracle,
+    Reply,
+    Step,
+    Vec,
+    gradient_opening,
+    mean,
+    unit,
+)
+from tunefree.methods.control import Controlled
+from tunefree.methods.local_sgd import Model
 
 
 class Client(NamedTuple):
     m_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
 
 
 class Up(NamedTuple):
@@ -45,36 +50,47 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParFreFL:
-    sys: System
-    eta: float
-    gamma: float
-    beta: float
+class LocalMomentum(Method):
+    """What ParFreFL and ComParFreFL share."""
 
+    eta: float = OPEN
+    gamma: float = OPEN
+    beta: float = OPEN
+
+    def server(self, theta0: Vec) -> Controlled:
+        return Controlled(theta0, c=0 * theta0)
+
+    def momentum(self, m_i: Vec, theta: Vec, F: Oracle) -> Vec:
+        """m_i' after K local steps."""
+        K, eta, beta = self.sys.K, self.eta, self.beta
+        D, m_new = 0 * m_i, 0 * m_i  # θ_i = θ - η D
+        for _ in range(K):
+            m_k = (1 - beta) * m_i + beta * F.grad(theta - eta * D, F.draw())  # 7
+            D = D + unit(m_k)  # 8
+            m_new = m_new + m_k / K
+        return m_new
+
+    def stepped(self, s: Controlled, dm: Vec, S: int) -> Controlled:
+        """The server after the mean increment of S clients."""
+        return Controlled(
+            theta=s.theta - self.gamma * unit(dm + s.c),  # 14, 15
+            c=s.c + S / self.sys.N * dm,  # 13
+        )
+
+
+@dataclass(frozen=True)
+class ParFreFL(LocalMomentum):
     about: ClassVar[About] = About(
         title="ParFreFL",
         family="normalised, local momentum",
         paper="Yan et al., in review, 2026",
         steps={
-            "eta": "1 / (K (S K T)^(1/4))",
-            "gamma": "(S K)^(1/4) / T^(3/4)",
-            "beta": "min(1, sqrt(S K / T))",
+            "eta": Step("1 / (K (S K T)^(1/4))", lambda S, K, T: 1 / (K * (S * K * T) ** 0.25)),
+            "gamma": Step("(S K)^(1/4) / T^(3/4)", lambda S, K, T: (S * K) ** 0.25 / T**0.75),
+            "beta": Step("min(1, sqrt(S K / T))", lambda S, K, T: min(1.0, (S * K / T) ** 0.5)),
         },
         means={"c": "m_i"},
     )
-
-    @classmethod
-    def theory(cls, sys: System) -> ParFreFL:
-        _, S, K, T = sys
-        return cls(
-            sys,
-            eta=1 / (K * (S * K * T) ** 0.25),
-            gamma=(S * K) ** 0.25 / T**0.75,
-            beta=min(1.0, (S * K / T) ** 0.5),
-        )
-
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)
 
     def client(self, theta0: Vec) -> Client:
         return Client(m_i=0 * theta0)
@@ -83,21 +99,11 @@ class ParFreFL:
         return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta), self.local, self.aggregate),)  # 16
+        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 16
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
-        (m_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
-        D, m_new = 0 * m_i, 0 * m_i  # θ_i = θ - η D
-        for _ in range(K):
-            m_k = (1 - beta) * m_i + beta * F.grad(down.theta - eta * D, F.draw())  # 7
-            D = D + unit(m_k)  # 8
-            m_new = m_new + m_k / K
-        return Client(m_new), Up(m_new - m_i)  # 10
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
+        m_new = self.momentum(client.m_i, down.theta, F)
+        return Client(m_new), Up(m_new - client.m_i)  # 10
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        N, S = self.sys.N, len(replies)
-        dm = mean(r.up.dm for r in replies)
-        return Server(
-            theta=s.theta - self.gamma * unit(dm + s.c),  # 14, 15
-            c=s.c + S / N * dm,  # 13
-        )
+    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+        return self.stepped(s, mean(r.up.dm for r in replies), len(replies))

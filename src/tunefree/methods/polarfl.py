@@ -45,17 +45,18 @@ from typing import ClassVar, Literal, NamedTuple
 from tunefree.core import (
     About,
     Exchange,
+    Method,
     Numbers,
     OpeningDown,
     Oracle,
     Reply,
-    System,
+    Shapes,
+    Step,
     Vec,
     gradient_opening,
     mean,
 )
 from tunefree.geometry import (
-    Shapes,
     add_directions,
     descend,
     directions,
@@ -111,23 +112,27 @@ class Pace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PolarFL:
-    sys: System
+class PolarFL(Method):
     C: Compressor | None = None
     geometry: Literal["polar", "tensor", "sphere"] = "polar"
     units: Literal["own", "one"] = "own"
     average: Literal["on", "off"] = "on"
     reach: Literal["straight", "distance", "off"] = "straight"
     first_pass: Literal["off", "on"] = "off"
-    shapes: Shapes = None  # of the model's tensors, as compressors know their sizes
 
     about: ClassVar[About] = About(
         title="PolarFL",
         family="polar steps in own units, local momentum, averaged",
         paper="tunefree, 2026",
         steps={
-            "gamma": "(S K)^(1/4) / (t + 10)^(3/4)",
-            "beta": "min(1, sqrt(S K / (t + 10)))",
+            "gamma": Step(
+                "(S K)^(1/4) / (t + 10)^(3/4)",
+                lambda S, K, t: (S * K) ** 0.25 / (t + 10) ** 0.75,
+            ),
+            "beta": Step(
+                "min(1, sqrt(S K / (t + 10)))",
+                lambda S, K, t: min(1.0, (S * K / (t + 10)) ** 0.5),
+            ),
         },
         means={"c": "c_i"},
     )
@@ -136,24 +141,10 @@ class PolarFL:
         if self.C is not None:
             demand(self.C, "contractive", self.about.title)
 
-    @classmethod
-    def theory(cls, sys: System) -> PolarFL:
-        return cls(sys)
-
-    @property
-    def gamma(self) -> float:
-        """Of the first round, before reach is earned."""
-        return self.pace(0, 1.0).step
-
-    @property
-    def beta(self) -> float:
-        return self.pace(0, 1.0).beta
-
     def pace(self, t: int, R: float) -> Pace:
-        _, S, K, _ = self.sys
-        gamma, beta = (S * K) ** 0.25 / (t + 10) ** 0.75, (S * K / (t + 10)) ** 0.5
         a = 1.0 if self.reach == "off" else min(1.0, max(0.1, R))
-        return Pace(a * gamma, min(1.0, beta))
+        gamma, beta = self.about.steps["gamma"], self.about.steps["beta"]
+        return Pace(a * gamma.at(self.sys, t), beta.at(self.sys, t))
 
     @property
     def tensors(self) -> Shapes:

@@ -4,51 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from math import prod
+from dataclasses import fields
 from typing import Any, cast
 
-from tunefree.core import About, Algorithm, System, about, horizon_steps, text_of, unwrapped
+from tunefree import methods
+from tunefree.core import (
+    About,
+    Method,
+    Shapes,
+    System,
+    about,
+    as_data,
+    bind,
+    horizon_steps,
+    numbers,
+    step_sizes,
+    unwrapped,
+)
+from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest, unknown
-from tunefree.geometry import Shapes
 from tunefree.importing import import_name
-from tunefree.methods.adamasfl import AdaMasFL
-from tunefree.methods.ca2fl import CA2FL
-from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.decay import Decayed, decaying
-from tunefree.methods.defedavg_niid import DeFedAvgNIID
-from tunefree.methods.delta_sgd import DeltaSGD
-from tunefree.methods.fadas import FADAS
-from tunefree.methods.fafed import FAFED
-from tunefree.methods.fed_ef_ams import FedEFAMS
-from tunefree.methods.fed_ef_sgd import FedEFSGD
-from tunefree.methods.fedams_local import FedAMSLocal
-from tunefree.methods.fedams_server import FedAMSServer
-from tunefree.methods.fedavg import FedAvg
-from tunefree.methods.fedavgm import FedAvgM
-from tunefree.methods.fedbuff import FedBuff
-from tunefree.methods.fedcm import FedCM
-from tunefree.methods.feddyn import FedDyn
-from tunefree.methods.fedexp import FedExP
-from tunefree.methods.fednova import FedNova
-from tunefree.methods.fedopt import FedAdagrad, FedAdam, FedYogi
-from tunefree.methods.fedprox import FedProx
-from tunefree.methods.fedsps import FedSPS
-from tunefree.methods.local_sgd_c import LocalSGDC
-from tunefree.methods.masfl import MasFL
-from tunefree.methods.mime import Mime, MimeLite
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in
-from tunefree.methods.padamfed import PAdaMFed
-from tunefree.methods.padamfed_vr import PAdaMFedVR
-from tunefree.methods.parfrefl import ParFreFL
-from tunefree.methods.polarfl import PolarFL
-from tunefree.methods.scafcom import Scafcom
-from tunefree.methods.scaffold import Scaffold
-from tunefree.methods.scaffold_m import ScaffoldM
-from tunefree.methods.scaffold_m_vr import ScaffoldMVR
-from tunefree.methods.scaffold_norm import ScaffoldNorm
-from tunefree.methods.scallion import Scallion
-from tunefree.methods.slowmo import SlowMo
 from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
@@ -60,47 +37,46 @@ from tunefree.settings import (
     checked,
 )
 from tunefree.wire import from_spec
-from tunefree.wire.compressors import AnyOf, PerTensor
 
-REGISTRY: dict[str, type[Any]] = {
-    "polarfl": PolarFL,
-    "padamfed": PAdaMFed,
-    "padamfed_vr": PAdaMFedVR,
-    "parfrefl": ParFreFL,
-    "fedavg": FedAvg,
-    "scaffold": Scaffold,
-    "scaffold_m": ScaffoldM,
-    "scaffold_m_vr": ScaffoldMVR,
-    "scaffold_norm": ScaffoldNorm,
-    "fedavgm": FedAvgM,
-    "slowmo": SlowMo,
-    "fedexp": FedExP,
-    "fedprox": FedProx,
-    "fednova": FedNova,
-    "feddyn": FedDyn,
-    "fedcm": FedCM,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-    "fedams_server": FedAMSServer,
-    "fedams_local": FedAMSLocal,
-    "mime": Mime,
-    "mime_lite": MimeLite,
-    "fedsps": FedSPS,
-    "delta_sgd": DeltaSGD,
-    "fafed": FAFED,
-    "comparfrefl": ComParFreFL,
-    "scafcom": Scafcom,
-    "scallion": Scallion,
-    "fed_ef_sgd": FedEFSGD,
-    "fed_ef_ams": FedEFAMS,
-    "local_sgd_c": LocalSGDC,
-    "adamasfl": AdaMasFL,
-    "masfl": MasFL,
-    "fedbuff": FedBuff,
-    "ca2fl": CA2FL,
-    "defedavg_niid": DeFedAvgNIID,
-    "fadas": FADAS,
+REGISTRY: dict[str, type[Method]] = {
+    "polarfl": methods.PolarFL,
+    "padamfed": methods.PAdaMFed,
+    "padamfed_vr": methods.PAdaMFedVR,
+    "parfrefl": methods.ParFreFL,
+    "fedavg": methods.FedAvg,
+    "scaffold": methods.Scaffold,
+    "scaffold_m": methods.ScaffoldM,
+    "scaffold_m_vr": methods.ScaffoldMVR,
+    "scaffold_norm": methods.ScaffoldNorm,
+    "fedavgm": methods.FedAvgM,
+    "slowmo": methods.SlowMo,
+    "fedexp": methods.FedExP,
+    "fedprox": methods.FedProx,
+    "fednova": methods.FedNova,
+    "feddyn": methods.FedDyn,
+    "fedcm": methods.FedCM,
+    "fedadagrad": methods.FedAdagrad,
+    "fedadam": methods.FedAdam,
+    "fedyogi": methods.FedYogi,
+    "fedams_server": methods.FedAMSServer,
+    "fedams_local": methods.FedAMSLocal,
+    "mime": methods.Mime,
+    "mime_lite": methods.MimeLite,
+    "fedsps": methods.FedSPS,
+    "delta_sgd": methods.DeltaSGD,
+    "fafed": methods.FAFED,
+    "comparfrefl": methods.ComParFreFL,
+    "scafcom": methods.Scafcom,
+    "scallion": methods.Scallion,
+    "fed_ef_sgd": methods.FedEFSGD,
+    "fed_ef_ams": methods.FedEFAMS,
+    "local_sgd_c": methods.LocalSGDC,
+    "adamasfl": methods.AdaMasFL,
+    "masfl": methods.MasFL,
+    "fedbuff": methods.FedBuff,
+    "ca2fl": methods.CA2FL,
+    "defedavg_niid": methods.DeFedAvgNIID,
+    "fadas": methods.FADAS,
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
@@ -127,10 +103,8 @@ def build(
     options: Mapping[str, object] = {},
     explicit_steps: bool = False,
     shapes: Shapes = None,
-) -> Algorithm:
-    """The algorithm with its options; a tuning-free one takes its steps from `sys`.
-
-    A compressor works on each tensor of these `shapes`; without them, on the whole vector.
+) -> Method:
+    """The method with its options, bound to the constants and the model's tensor shapes.
 
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
@@ -140,18 +114,26 @@ def build(
     hints = options_in(maker)
     given = {
         key: float(cast("float", value)) if hints[key] is float else value  # eta = 1 is 1.0
-        for key, value in options.items()
+        for key, value in {**chosen_by_hand(maker), **options}.items()
         if key in hints
     }
     if "compressor" in options:
         given["C"] = from_spec(options["compressor"])
-    algo = over_tensors(replace(made(maker, sys, **given), **given), shapes)
+    algo = bind(made(maker, sys, given), sys, shapes)
     if options.get("decay") == "linear":
         if not decaying(algo):
             raise nothing_decays(about(algo), "linear")
-        algo = Decayed(algo)
+        algo = Decayed(algo, sys=sys)
     weighs = options.get("weighting") == "examples" and "weighting" not in hints
-    return Weighted(algo) if weighs else algo
+    return Weighted(algo, sys=sys) if weighs else algo
+
+
+def chosen_by_hand(maker: Maker) -> dict[str, Any]:
+    """The options that a method's value has and its class has not, but for its compressor."""
+    if not isinstance(maker, Method):
+        return {}
+    usual = {f.name: f.default for f in fields(maker)}
+    return {k: v for k, v in choices(maker).items() if k != "C" and v != usual[k]}
 
 
 def options_of(settings: Settings) -> dict[str, object]:
@@ -161,18 +143,16 @@ def options_of(settings: Settings) -> dict[str, object]:
     return {**settings.option, **many}
 
 
-def configure(
-    settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None
-) -> Algorithm:
-    """The algorithm of these settings, or the one that a user's own class or function makes."""
+def configure(settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None) -> Method:
+    """The method of these settings, or a user's own value, class or function with their options."""
     method = settings.algorithm if make is None else make
     return build(method, sys, options_of(settings), settings.explicit_steps, shapes)
 
 
-def note_no_momentum(algo: Algorithm) -> None:
+def note_no_momentum(algo: Method) -> None:
     """Warn, once per run, that the formulas give no momentum for so few rounds."""
     _, S, K, T = algo.sys
-    if "beta" in horizon_steps(algo) and getattr(unwrapped(algo), "beta", 0) >= 1:
+    if "beta" in horizon_steps(algo) and step_sizes(algo).get("beta", 0) >= 1:
         warnings.warn(
             f"the formula gives beta = 1, no momentum, for T = {T} rounds and S*K = {S * K}; more "
             "rounds, or a smaller S or K, bring it back",
@@ -180,32 +160,26 @@ def note_no_momentum(algo: Algorithm) -> None:
         )
 
 
-def check_rounds(before: Algorithm, after: Algorithm) -> None:
-    """Refuse another T for a run whose method depends on T; the two are made for one T each.
+def check_rounds(before: Method, after: Method) -> None:
+    """Refuse another T for a run whose method depends on T; the two are bound to one T each.
 
-    A method must declare this itself: a formula of `about.steps` contains T or not. Whether that is
+    A method must declare this itself: a step of `about.steps` depends on T or not. Whether that is
     true is tested for those in the registry, and by `tunefree check` for any other. One without
     `about` declares nothing and is refused: running it for both T on a small problem would prove
-    little, as it may use T only late (a decay after T / 2) or not fit a small problem. The fields
+    little, as it may use T only late (a decay after T / 2) or not fit a small problem. The values
     are compared in any case: none may differ.
     """
     if before.sys.T == after.sys.T:
         return
     title, formulas = about(after).title, horizon_steps(after)
-    old, new = unwrapped(before), unwrapped(after)
-    names = dict.fromkeys((*(f.name for f in fields(new)), *about(after).steps))
-    changed = [
-        name
-        for name in names
-        if name != "sys" and text_of(getattr(old, name, None)) != text_of(getattr(new, name, None))
-    ]
+    old, new = as_data(numbers(before)), as_data(numbers(after))
     why = ""
     if formulas:
         listed = ", ".join(f"{name} = {formula}" for name, formula in formulas.items())
         why = f"{title}'s steps depend on T ({listed})"
-    elif changed:
+    elif changed := [name for name in new if old.get(name) != new[name]]:
         why = f"{title} has another {', '.join(changed)} for another T"
-    elif not hasattr(new, "about"):
+    elif not unwrapped(after).about.title:
         why = f"{title} has no `about`, so it is not known whether its steps depend on T"
     if why:
         raise ConfigError(
@@ -214,23 +188,14 @@ def check_rounds(before: Algorithm, after: Algorithm) -> None:
         )
 
 
-def over_tensors(algo: Algorithm, shapes: Shapes) -> Algorithm:
-    """The same algorithm, given the model's tensor shapes if it or its compressor uses them."""
-    C, known = getattr(algo, "C", None), dict[str, Any]()
-    if isinstance(C, PerTensor | AnyOf):
-        known["C"] = C.over(None if shapes is None else [prod(shape) for shape in shapes])
-    if "shapes" in {f.name for f in fields(algo)}:
-        known["shapes"] = shapes
-    return replace(algo, **known)
-
-
 def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bool = False) -> None:
     """Refuse a name or an option that cannot work, before anything else is done."""
     maker = find(method) if isinstance(method, str) else method
-    said, hints, ours = about_of(maker), options_in(maker), maker in REGISTRY.values()
+    said, hints = about_of(maker), options_in(maker)
+    ours = (maker if isinstance(maker, type) else type(maker)) in REGISTRY.values()
     tuning_free = bool(said.steps) and not said.grid
     allowed = ["compressor" if name == "C" else name for name in hints]
-    for key, value in options.items():
+    for key, value in {**chosen_by_hand(maker), **options}.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
             study = ", or give {explicit_steps}=true to study what other steps would do"
@@ -247,7 +212,7 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             check_decay(said, value)
         elif key == "weighting" and key not in allowed:
             check_weighting(said, value)
-        elif not isinstance(maker, type):
+        elif not isinstance(maker, Method | type):
             raise ConfigError(
                 f"was given, but {said.title} is a function of N, S, K and T and has no options",
                 "set it in the function, or give the class",

@@ -20,17 +20,13 @@ with batch gradients at θ^0 as ComParFreFL does, for comparisons from the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
-from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
+from tunefree.core import About, Exchange, Oracle, Vec, gradient_opening
+from tunefree.methods.control import Controlled
+from tunefree.methods.scallion import Compressing, Up
+from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
 class Client(NamedTuple):
@@ -38,20 +34,8 @@ class Client(NamedTuple):
     v_i: Vec
 
 
-class Down(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Up(NamedTuple):
-    delta: Compressed
-
-
 @dataclass(frozen=True)
-class Scafcom:
-    sys: System
-    eta: float = 0.1
-    s: float = 1.0
+class Scafcom(Compressing):  # 1, 7, 8, 9
     beta: float = 0.2
     start: Literal["zero", "gradients"] = "zero"
     C: Compressor = TOP_5_PERCENT
@@ -67,9 +51,6 @@ class Scafcom:
     def __post_init__(self) -> None:
         demand(self.C, "contractive", self.about.title)
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)  # 1
-
     def client(self, theta0: Vec) -> Client:
         return Client(c_i=0 * theta0, v_i=0 * theta0)  # 1
 
@@ -78,10 +59,7 @@ class Scafcom:
             return ()
         return (gradient_opening(self.sys, lambda v: Client(v, v), lambda s, c: s._replace(c=c)),)
 
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i, v_i), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D = 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -89,11 +67,3 @@ class Scafcom:
         v_new = (1 - beta) * v_i + beta * (D / K + c_i - down.c)  # 4
         delta = self.C(v_new - c_i, F.rng)  # 5
         return Client(c_i + delta.dense(), v_new), Up(delta)  # 6
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        N, S, step = self.sys.N, len(replies), self.s * self.eta * self.sys.K
-        delta = mean(r.up.delta.dense() for r in replies)
-        return Server(
-            theta=s.theta - step * (delta + s.c),  # 7
-            c=s.c + S / N * delta,  # 8
-        )

@@ -21,33 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
-    dc: Vec
+from tunefree.core import About, Exchange, Oracle, Reply, mean
+from tunefree.methods.control import Client, Controlled, ControlVariates, Up
 
 
 @dataclass(frozen=True)
-class Scaffold:
-    sys: System
+class Scaffold(ControlVariates):  # 1, 5
     eta: float = 0.1
     s: float = 1.0
     option: Literal["I", "II"] = "II"
@@ -61,21 +42,10 @@ class Scaffold:
         means={"c": "c_i"},
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)  # 1
-
     def opening(self) -> tuple[Exchange, ...]:
-        if self.start == "zero":
-            return ()
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)
+        return super().opening() if self.start == "gradients" else ()
 
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 5
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta
         D = 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -83,9 +53,9 @@ class Scaffold:
         c_new = F.full_grad(down.theta) if self.option == "I" else c_i - down.c + D / K  # 12
         return Client(c_new), Up(delta=eta * D, dc=c_new - c_i)  # 13
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
         N, S = self.sys.N, len(replies)
-        return Server(
+        return Controlled(
             theta=s.theta - self.s * mean(r.up.delta for r in replies),  # 17
             c=s.c + S / N * mean(r.up.dc for r in replies),  # 17
         )

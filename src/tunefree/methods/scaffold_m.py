@@ -23,34 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-    g: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    u: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
-    dc: Vec
+from tunefree.core import About, Oracle, Reply, mean
+from tunefree.methods.control import Client, Momentum, Steered, Up, WithMomentum
 
 
 @dataclass(frozen=True)
-class ScaffoldM:
-    sys: System
+class ScaffoldM(Momentum):  # 1
     eta: float = 0.1
     beta: float = 0.2
     s: float = 1.0
@@ -68,22 +48,10 @@ class ScaffoldM:
         means={"c": "c_i"},
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0, g=0 * theta0)
+    def broadcast(self, s: WithMomentum) -> Steered:
+        return Steered(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 10
 
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
-
-    def broadcast(self, s: Server) -> Down:
-        return Down(s.theta, self.beta * s.c + (1 - self.beta) * s.g)  # 10
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Steered, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -92,11 +60,11 @@ class ScaffoldM:
             c_new = c_new + grad / K  # 5
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 6
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
         N, S = self.sys.N, len(replies)
         gamma = self.s * self.eta * self.sys.K if self.gamma is None else self.gamma
         g = mean(r.up.delta for r in replies)  # 7
-        return Server(
+        return WithMomentum(
             theta=s.theta - gamma * g,  # 8
             c=s.c + S / N * mean(r.up.dc for r in replies),  # 9
             g=g,

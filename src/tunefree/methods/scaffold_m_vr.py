@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean
+from tunefree.core import About, Exchange, Oracle, Reply, Vec, mean
+from tunefree.methods.control import Client, Momentum, Up
 
 
 class Server(NamedTuple):
@@ -35,24 +36,14 @@ class Server(NamedTuple):
     g: Vec
 
 
-class Client(NamedTuple):
-    c_i: Vec
-
-
 class Down(NamedTuple):
     theta: Vec
     theta_prev: Vec
     u: Vec
 
 
-class Up(NamedTuple):
-    delta: Vec
-    dc: Vec
-
-
 @dataclass(frozen=True)
-class ScaffoldMVR:
-    sys: System
+class ScaffoldMVR(Momentum):  # 1
     eta: float = 0.1
     beta: float = 0.2
     s: float = 1.0
@@ -72,12 +63,6 @@ class ScaffoldMVR:
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, theta0, c=0 * theta0, g=0 * theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c, g=c)),)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
         return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)

@@ -20,64 +20,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, gradient_opening, mean, unit
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
-    dc: Vec
+from tunefree.core import OPEN, About, Oracle, Reply, Step, mean, unit
+from tunefree.methods.control import Client, Controlled, ControlVariates, Up
 
 
 @dataclass(frozen=True)
-class ScaffoldNorm:
-    sys: System
-    eta: float
-    gamma: float
+class ScaffoldNorm(ControlVariates):  # 1, 17
+    eta: float = OPEN
+    gamma: float = OPEN
 
     about: ClassVar[About] = About(
         title="SCAFFOLD+norm",
         family="ablation: normalised, control variate",
         paper="Yan, Zhang, Wang, Cao, ICLR 2025",
-        steps={"eta": "1 / (K sqrt(T))", "gamma": "(S K)^(1/4) / T^(3/4)"},
+        steps={
+            "eta": Step("1 / (K sqrt(T))", lambda K, T: 1 / (K * T**0.5)),
+            "gamma": Step("(S K)^(1/4) / T^(3/4)", lambda S, K, T: (S * K) ** 0.25 / T**0.75),
+        },
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "gamma": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
         bounds={"delta": 1},
         means={"c": "c_i"},
     )
 
-    @classmethod
-    def theory(cls, sys: System) -> ScaffoldNorm:
-        _, S, K, T = sys
-        return cls(sys, eta=1 / (K * T**0.5), gamma=(S * K) ** 0.25 / T**0.75)
-
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return (gradient_opening(self.sys, Client, lambda s, c: s._replace(c=c)),)  # 1
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 17
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta
         D, c_new = 0 * c_i, 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
@@ -86,9 +53,9 @@ class ScaffoldNorm:
             c_new = c_new + grad / K  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
         N, S = self.sys.N, len(replies)
-        return Server(
+        return Controlled(
             theta=s.theta - self.gamma * mean(r.up.delta for r in replies),  # 14
             c=s.c + S / N * mean(r.up.dc for r in replies),  # 15
         )

@@ -23,22 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, mean
+from tunefree.core import About, Exchange, Oracle, Reply, mean
+from tunefree.methods.control import Client, Controlled, ControlVariates
 from tunefree.wire import RAND_5_PERCENT, Compressed, Compressor, demand
-
-
-class Server(NamedTuple):
-    theta: Vec
-    c: Vec
-
-
-class Client(NamedTuple):
-    c_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    c: Vec
 
 
 class Up(NamedTuple):
@@ -46,10 +33,29 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scallion:
-    sys: System
+class Compressing(ControlVariates):
+    """What SCALLION and SCAFCOM share."""
+
     eta: float = 0.1
     s: float = 1.0
+
+    def opening(self) -> tuple[Exchange, ...]:
+        return ()
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(Controlled, Up, lambda s: s, self.local, self.aggregate),)  # 9
+
+    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+        N, S, step = self.sys.N, len(replies), self.s * self.eta * self.sys.K
+        delta = mean(r.up.delta.dense() for r in replies)
+        return Controlled(
+            theta=s.theta - step * (delta + s.c),  # 7
+            c=s.c + S / N * delta,  # 8
+        )
+
+
+@dataclass(frozen=True)
+class Scallion(Compressing):  # 1
     alpha: float = 0.1
     C: Compressor = RAND_5_PERCENT
 
@@ -64,30 +70,10 @@ class Scallion:
     def __post_init__(self) -> None:
         demand(self.C, "unbiased", self.about.title)
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, c=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client(c_i=0 * theta0)  # 1
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta, s.c), self.local, self.aggregate),)  # 9
-
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i,), K, eta = client, self.sys.K, self.eta
         D = 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
             D = D + F.grad(down.theta - eta * D, F.draw()) - c_i + down.c  # 3
         delta = self.C(self.alpha * (D / K - down.c), F.rng)  # 4, 5
         return Client(c_i + delta.dense()), Up(delta)  # 6
-
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        N, S, step = self.sys.N, len(replies), self.s * self.eta * self.sys.K
-        delta = mean(r.up.delta.dense() for r in replies)
-        return Server(
-            theta=s.theta - step * (delta + s.c),  # 7
-            c=s.c + S / N * delta,  # 8
-        )

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Reply, System, Vec, mean
-from tunefree.methods.local_sgd import Client, local_sgd
+from tunefree.core import About, Reply, Vec, mean
+from tunefree.methods.local_sgd import LocalSGD
 
 
 class Server(NamedTuple):
@@ -32,9 +32,7 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SlowMo:
-    sys: System
-    eta: float = 0.1
+class SlowMo(LocalSGD):  # 2, 3, 4, 7
     s: float = 1.0
     mu: float = 0.5
 
@@ -48,15 +46,6 @@ class SlowMo:
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, u=0 * theta0)  # 1
-
-    def client(self, theta0: Vec) -> Client:
-        return Client()
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()
-
-    def round(self) -> tuple[Exchange, ...]:
-        return local_sgd(self.sys, self.eta, self.aggregate)  # 2, 3, 4, 7
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
         u = self.mu * s.u + mean(r.up.delta for r in replies) / self.eta  # 5

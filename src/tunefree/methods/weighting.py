@@ -9,52 +9,17 @@ Wire, memory, tuning: the method's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from tunefree.core import (
-    About,
-    Algorithm,
-    Client,
-    Exchange,
-    Message,
-    Reply,
-    Server,
-    System,
-    Vec,
-    about,
-    at,
-)
+from tunefree.core import Exchange, Message, Reply, Server, Vec, Wrapper, about
 from tunefree.wire import Compressed
 
 
 @dataclass(frozen=True)
-class Weighted:
-    inner: Algorithm
-
-    @property
-    def sys(self) -> System:
-        return self.inner.sys
-
-    @property
-    def about(self) -> About:
-        said = about(self.inner)
-        return said._replace(title=f"{said.title}, by examples")
-
-    @property
-    def formulas(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = getattr(self.inner, "formulas", {})
-        return found
-
-    def at(self, t: int) -> Algorithm:
-        return Weighted(at(self.inner, t))
-
-    def server(self, theta0: Vec) -> Server:
-        return self.inner.server(theta0)
-
-    def client(self, theta0: Vec) -> Client:
-        return self.inner.client(theta0)
+class Weighted(Wrapper):
+    words: ClassVar[str] = "by examples"
 
     def opening(self) -> tuple[Exchange, ...]:
         return tuple(map(self.weigh, self.inner.opening()))

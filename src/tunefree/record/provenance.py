@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
-from dataclasses import fields
 from importlib import metadata
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, about, text_of, unwrapped
+from tunefree.core import Algorithm, about, as_data, numbers, step_sizes, text_of
 from tunefree.data.samples import Federation, Samples
 from tunefree.models import weights
 from tunefree.models.objective import Objective
@@ -33,7 +33,7 @@ def identify(
     """What a resumed run must have in common with its start."""
     epochs = f" for {settings.local_epochs} epochs" if settings.local_epochs else ""
     return {
-        "algorithm": f"{text_of(algo)}{epochs}",
+        "algorithm": f"{json.dumps(as_data(algo))}{epochs}",
         "schedule": f"{settings.scheduling!r}{drawn(settings.sampling)}",
         "seed": str(settings.seed),
         "batch size": str(settings.batch_size),
@@ -92,15 +92,14 @@ def drawn(sampling: Sampling) -> str:
 
 def describe(algo: Algorithm, objective: Objective, federation: Federation | None = None) -> Facts:
     """The facts of the method, the model and the data."""
-    said, method = about(algo), unwrapped(algo)
-    numbers = {f.name: getattr(method, f.name) for f in fields(method)}
-    numbers |= {name: getattr(method, name, None) for name in said.steps}  # may depend on t too
+    said = about(algo)
+    formulas = {name: step.formula for name, step in said.steps.items()}
     return Facts(
         title=said.title,
         paper=said.paper,
-        formulas=dict.fromkeys(said.steps, AS_PUBLISHED) if said.constant else dict(said.steps),
-        steps={name: value for name, value in numbers.items() if isinstance(value, float)},
-        compressor=str(numbers.get("C") or ""),
+        formulas=dict.fromkeys(formulas, AS_PUBLISHED) if said.constant else formulas,
+        steps=step_sizes(algo),
+        compressor=str(numbers(algo).get("C") or ""),
         system=algo.sys._asdict(),
         parameters=objective.d,
         tensors=tensors_of(objective),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefree.core import about
 from tunefree.geometry import units
 from tunefree.record.facts import AS_PUBLISHED, Facts
 from tunefree.record.summary import size
@@ -14,7 +15,7 @@ def introduction(run: Training) -> str:
     """What the run will do, with every step size and its formula."""
     facts, d = run.record.facts(), run.objective.d
     prices = costs(run.algo, d)
-    N, S, K, T = run.algo.sys
+    (N, S, K, T), steps = run.algo.sys, about(run.algo).steps
     down = size(32 * d * S * prices[0].down)
     ups = (size(32 * d * S * up) for up in sorted({price.up for price in prices}))
     lines = [
@@ -24,11 +25,11 @@ def introduction(run: Training) -> str:
     for name, value in facts.steps.items():
         formula = "" if name in facts.option else facts.formulas.get(name, "")
         equals = "" if formula in ("", AS_PUBLISHED) else "= "
-        first = ", here for round t = 0" if "t +" in formula else ""
+        first = ", here for round t = 0" if formula and "t" in steps[name].depends_on else ""
         chosen = "given" if name in facts.option else "default"
         source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
-    if shapes := getattr(run.algo, "tensors", None):
+    if shapes := run.algo.tensors:
         r = units(run.objective.theta0, shapes)
         lines.append(
             f"  steps are multiples of each tensor's initial norm: {len(r)} tensors, norms "

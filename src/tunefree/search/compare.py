@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tunefree.core import Algorithm, about, unwrapped
+from tunefree.core import Algorithm, about, numbers
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
@@ -168,9 +168,9 @@ def step_sizes(
             return {}
         known = replace(settings, local_steps=K, local_epochs=0)
         algo = registry.configure(settings, known.system, None)
-    method, info = unwrapped(algo), about(algo)
+    info, all_numbers = about(algo), numbers(algo)
     names = dict.fromkeys((*(info.steps or info.grid), *settings.option))
-    values = {name: getattr(method, name) for name in names}
+    values = {name: all_numbers[name] for name in names}
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 

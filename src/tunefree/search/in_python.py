@@ -17,6 +17,7 @@ from tunefree.core import text_of
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError, no_argument
+from tunefree.methods import registry
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss
@@ -213,7 +214,7 @@ def own_clients(
             algo = (
                 None
                 if method.make is None
-                else method.make(base.system_for(task.federation.parts.sizes))
+                else registry.build(method.make, base.system_for(task.federation.parts.sizes))
             )
             outcomes.append(outcome(method.spec, results, target, algo))
     return outcomes
@@ -229,7 +230,7 @@ def planned_run(method: Method, task: Task, base: Settings, seed: int, folder: P
         settings = replace(
             base, algorithm="", compressor="", decay="none", weighting="uniform", option={}
         )
-        mark += text_of(method.make(base.system_for(task.federation.parts.sizes)))
+        mark += text_of(registry.build(method.make, base.system_for(task.federation.parts.sizes)))
     run = plan(folder, method.label, with_seed(settings, seed), "method", facts, data=mark)
     fleet = replace(run.settings, fleet=base.fleet, workers=base.workers)
     return run._replace(settings=fleet)

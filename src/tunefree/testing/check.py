@@ -6,42 +6,39 @@ from the system constants. The latter is tested with some clients, with all, and
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from tunefree.core import (
-    Algorithm,
     Exchange,
     Message,
+    Method,
     Reply,
     System,
     about,
     horizon_steps,
+    unwrapped,
     with_system,
 )
-from tunefree.errors import ConfigError
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
-from tunefree.importing import import_name
-from tunefree.methods.own import complaints
+from tunefree.methods.own import Maker, class_complaint
 from tunefree.methods.registry import build
 from tunefree.testing.problem import (
     D,
     Flat,
-    Interceptor,
     Part,
     content,
     differ,
     initial_model,
     inspect_calls,
+    intercepted,
     is_namedtuple,
     message_in,
     run_problem,
@@ -52,7 +49,7 @@ from tunefree.wire import decode, encode
 from tunefree.wire.codec import encoded_fields
 from tunefree.wire.message import field_bits, is_finite
 
-Subject: TypeAlias = Algorithm | Callable[[System], Algorithm] | str
+Subject: TypeAlias = Maker | str
 SOME = System(N=6, S=3, K=2, T=8)
 SYSTEMS = (SOME, SOME._replace(S=SOME.N, K=1), System(N=1, S=1, K=1, T=8))
 EXCHANGE = "Exchange(Down, Up, down, work, up)"
@@ -89,26 +86,16 @@ def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
             return
 
 
-def algorithms_of(subject: Subject) -> list[Algorithm]:
-    """The algorithms to try."""
-    if not isinstance(subject, str | type | partial) and not inspect.isroutine(subject):
-        return [cast("Algorithm", subject)]
+def algorithms_of(subject: Subject) -> list[Method]:
+    """The methods to try: a value that is bound already as it is, others for several systems."""
+    if isinstance(subject, Method) and subject.sys != Method.sys:
+        return [subject]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if isinstance(subject, str) and ":" not in subject:
-            return [build(subject, sys) for sys in SYSTEMS]
-        builder = import_name("algorithm", subject) if isinstance(subject, str) else subject
-        builder = cast("Callable[[System], Algorithm]", getattr(builder, "theory", builder))
-        try:
-            return [builder(sys) for sys in SYSTEMS]
-        except TypeError as error:
-            raise ConfigError(
-                f"{subject!r} cannot be made from the system constants alone ({error}); give "
-                "every other field a default, or pass a function of the system"
-            ) from error
+        return [build(subject, sys, explicit_steps=True) for sys in SYSTEMS]
 
 
-def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -> str:
+def complaint_of(check: Callable[[Method], Iterator[str]], algo: Method) -> str:
     """The first complaint about the algorithm; an error that it raises is one."""
     try:
         with warnings.catch_warnings():
@@ -116,7 +103,8 @@ def complaint_of(check: Callable[[Algorithm], Iterator[str]], algo: Algorithm) -
             complaint = next(check(algo), "")
     except Exception as error:
         complaint = f"it raises an error: {reason(error)}"
-    if complaint and isinstance(sys := getattr(algo, "sys", None), System) and sys != SOME:
+    if complaint and algo.sys != SOME:
+        sys = algo.sys
         return f"{complaint} (with N = {sys.N}, S = {sys.S}, K = {sys.K})"
     return complaint
 
@@ -125,8 +113,8 @@ def reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def check_contract(algo: Algorithm) -> Iterator[str]:
-    yield from complaints(algo)
+def check_contract(algo: Method) -> Iterator[str]:
+    yield class_complaint(type(algo))
     theta0 = initial_model(torch.float32)
     server, client = algo.server(theta0), algo.client(theta0)
     for role, state in (("server", server), ("client", client)):
@@ -165,13 +153,13 @@ def is_message_class(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
-def check_runs(algo: Algorithm) -> Iterator[str]:
+def check_runs(algo: Method) -> Iterator[str]:
     """Raises if it cannot be run."""
     run_problem(algo)
     yield ""
 
 
-def check_states(algo: Algorithm) -> Iterator[str]:
+def check_states(algo: Method) -> Iterator[str]:
     theta0 = initial_model(torch.float32)
     first = {"up": algo.server(theta0), "work": algo.client(theta0)}
     for state in first.values():
@@ -200,7 +188,7 @@ def check_states(algo: Algorithm) -> Iterator[str]:
     yield from inspect_calls(algo, complain)
 
 
-def check_precision(algo: Algorithm) -> Iterator[str]:
+def check_precision(algo: Method) -> Iterator[str]:
     for dtype in (torch.float32, torch.float64):
 
         def complain(part: Part, result: Any, *given: Any, dtype: torch.dtype = dtype) -> str:
@@ -215,8 +203,8 @@ def check_precision(algo: Algorithm) -> Iterator[str]:
         yield from inspect_calls(algo, complain, dtype=dtype)
 
 
-def check_purity(algo: Algorithm) -> Iterator[str]:
-    itself = content(getattr(algo, "__dict__", {}))
+def check_purity(algo: Method) -> Iterator[str]:
+    itself = content(vars(algo))
     complaints: list[str] = []
 
     def call(part: Part, *given: Any) -> Any:
@@ -225,7 +213,7 @@ def check_purity(algo: Algorithm) -> Iterator[str]:
         result = function(*given)
         if content(given) != before:
             complaints.append(f"`{role}` changes its arguments; write a = a + b, not a += b")
-        elif content(getattr(algo, "__dict__", {})) != itself:
+        elif content(vars(algo)) != itself:
             complaints.append(
                 f"`{role}` changes the algorithm; store lasting values in its two states"
             )
@@ -233,11 +221,11 @@ def check_purity(algo: Algorithm) -> Iterator[str]:
             complaints.append(f"`{role}` gives another result when repeated; draw only from F.rng")
         return result
 
-    run_problem(Interceptor(lambda: algo, call))
+    run_problem(intercepted(algo, call))
     yield from complaints
 
 
-def check_determinism(algo: Algorithm) -> Iterator[str]:
+def check_determinism(algo: Method) -> Iterator[str]:
     runs = []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
@@ -247,7 +235,7 @@ def check_determinism(algo: Algorithm) -> Iterator[str]:
         yield "two runs with one seed differ; draw only from F.rng"
 
 
-def check_messages(algo: Algorithm) -> Iterator[str]:
+def check_messages(algo: Method) -> Iterator[str]:
     def complain(part: Part, result: Any, *given: Any) -> str:
         message = message_in(part, result)
         if message is None:
@@ -276,7 +264,7 @@ def check_messages(algo: Algorithm) -> Iterator[str]:
         yield from inspect_calls(algo, complain)
 
 
-def check_bits(algo: Algorithm) -> Iterator[str]:
+def check_bits(algo: Method) -> Iterator[str]:
     def complain(part: Part, result: Any, *given: Any) -> str:
         message = message_in(part, result)
         if message is None:
@@ -294,7 +282,7 @@ def check_bits(algo: Algorithm) -> Iterator[str]:
     yield from inspect_calls(algo, complain)
 
 
-def check_bytes(algo: Algorithm) -> Iterator[str]:
+def check_bytes(algo: Method) -> Iterator[str]:
     def carry(message: Message) -> Message:
         return decode(encode(message), type(message), like=initial_model(torch.float32))
 
@@ -305,16 +293,16 @@ def check_bytes(algo: Algorithm) -> Iterator[str]:
             return state, carry(up)
         return carry(result) if part.role == "down" else result
 
-    if differ(run_problem(algo), run_problem(Interceptor(lambda: algo, call))):
+    if differ(run_problem(algo), run_problem(intercepted(algo, call))):
         yield "a run through bytes differs; send all that matters as fields of the messages"
 
 
-def check_pool(algo: Algorithm) -> Iterator[str]:
+def check_pool(algo: Method) -> Iterator[str]:
     if differ(run_problem(algo), run_problem(algo, fleet_of=partial(Pool, workers=2))):
         yield "a run on worker processes differs; use nothing outside the two states"
 
 
-def check_order(algo: Algorithm) -> Iterator[str]:
+def check_order(algo: Method) -> Iterator[str]:
     def call(part: Part, *given: Any) -> Any:
         if part.role == "up":
             server, replies = given
@@ -322,14 +310,14 @@ def check_order(algo: Algorithm) -> Iterator[str]:
         return part.function(*given)
 
     usual = run_problem(algo, torch.float64)
-    rotated = run_problem(Interceptor(lambda: algo, call), torch.float64)
+    rotated = run_problem(intercepted(algo, call), torch.float64)
     for a, b in zip(usual, rotated, strict=True):
         for v, w in zip(vectors(a.server), vectors(b.server), strict=True):
             if not torch.allclose(v, w, rtol=1e-9, atol=1e-12):
                 yield "`up` depends on the order of the replies; treat them equally, as `mean` does"
 
 
-def check_means(algo: Algorithm) -> Iterator[str]:
+def check_means(algo: Method) -> Iterator[str]:
     """A deployment adds up each client's share of a mean: what its replies change alone."""
     one = with_system(algo, algo.sys._replace(N=1, S=1))
     alone = zip((*algo.opening(), *algo.round()), (*one.opening(), *one.round()), strict=True)
@@ -354,7 +342,7 @@ def check_means(algo: Algorithm) -> Iterator[str]:
     yield from inspect_calls(algo, complain, dtype=torch.float64)
 
 
-def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
+def check_zero_gradients(algo: Method) -> Iterator[str]:
     def complain(part: Part, result: Any, *given: Any) -> str:
         state = state_in(part, result)
         for name, value in state._asdict().items() if state else ():
@@ -368,7 +356,7 @@ def check_zero_gradients(algo: Algorithm) -> Iterator[str]:
     yield from inspect_calls(algo, complain, oracle_of=Flat)
 
 
-def check_resuming(algo: Algorithm) -> Iterator[str]:
+def check_resuming(algo: Method) -> Iterator[str]:
     pristine = deepcopy(algo)
 
     def call(part: Part, *given: Any) -> Any:
@@ -377,11 +365,11 @@ def check_resuming(algo: Algorithm) -> Iterator[str]:
             state = restore(state, arrays(state))
         return part.function(state, *rest)
 
-    if differ(run_problem(algo), run_problem(Interceptor(lambda: deepcopy(pristine), call))):
+    if differ(run_problem(algo), run_problem(intercepted(pristine, call, renew=True))):
         yield "a resumed run differs; store all lasting values in the two states"
 
 
-def check_replies(algo: Algorithm) -> Iterator[str]:
+def check_replies(algo: Method) -> Iterator[str]:
     def complain(part: Part, _: object, *given: Any) -> str:
         if part.role != "up":
             return ""
@@ -405,36 +393,23 @@ def check_replies(algo: Algorithm) -> Iterator[str]:
     run_problem(algo, opening="zero")
 
 
-def check_theory(algo: Algorithm) -> Iterator[str]:
-    rule = getattr(type(algo), "theory", None)
-    if rule is None:
+def check_theory(algo: Method) -> Iterator[str]:
+    for name, step in about(algo).steps.items():
+        for letter in step.depends_on:
+            if letter not in (*System._fields, "t"):
+                yield f"its step `{name}` depends on {letter}; a step has only N, S, K, T and t"
+
+
+def check_horizon(algo: Method) -> Iterator[str]:
+    """A method without `about` promises nothing."""
+    if not unwrapped(algo).about.title or horizon_steps(algo):
         return
-    needed = [p for p in inspect.signature(rule).parameters.values() if p.default is p.empty]
-    if len(needed) != 1:
-        yield "`theory` needs more than N, S, K and T; a tuning-free method has nothing else"
-    for sys in SYSTEMS:
-        algo = rule(sys)
-        if algo.sys != sys or content(vars(algo)) != content(vars(rule(sys))):
-            yield "`theory(sys)` does not return an algorithm for that sys; take its steps from it"
+    longer = with_system(algo, algo.sys._replace(T=2 * algo.sys.T))
+    if differ(run_problem(algo), run_problem(longer)):
+        yield "it depends on T, but no step in its `about.steps` does; write there what each step is"
 
 
-def check_horizon(algo: Algorithm) -> Iterator[str]:
-    """An algorithm without `about` promises nothing."""
-    sys, made = algo.sys, getattr(algo, "theory", partial(remade, algo))
-    if not hasattr(algo, "about") or horizon_steps(made(sys)):
-        return
-    if differ(run_problem(made(sys)), run_problem(made(sys._replace(T=2 * sys.T)))):
-        yield (
-            "it depends on T, but no formula of its `about.steps` contains T; write "
-            "there what each step is"
-        )
-
-
-def remade(algo: Algorithm, sys: System) -> Algorithm:
-    return replace(algo, sys=sys)
-
-
-CHECKS: dict[str, Callable[[Algorithm], Iterator[str]]] = {
+CHECKS: dict[str, Callable[[Method], Iterator[str]]] = {
     "contract": check_contract,
     "messages": check_messages,
     "runs": check_runs,

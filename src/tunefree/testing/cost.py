@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from tunefree.core import About, Algorithm, Generator, System, Vec, stream, unwrapped
+from tunefree.core import (
+    About,
+    Generator,
+    Method,
+    System,
+    Vec,
+    options,
+    stream,
+    unwrapped,
+)
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step, run_stage
 from tunefree.testing.problem import Flat
-from tunefree.wire import Compressed, bits
+from tunefree.wire import Compressed, Compressor, bits
 from tunefree.wire.compressed import Whole
 from tunefree.wire.compressors import AnyOf, PerTensor
 from tunefree.wire.message import field_bits
@@ -41,7 +50,7 @@ class Entry(NamedTuple):
     cost: Cost
 
 
-def cost(algo: Algorithm, d: int = D) -> Cost:
+def cost(algo: Method, d: int = D) -> Cost:
     """What the algorithm really sends to and from one client, and what that client stores.
 
     For a large model, one of ours is run on a few short vectors: bits are linear in d.
@@ -52,7 +61,7 @@ def cost(algo: Algorithm, d: int = D) -> Cost:
     return Cost(*(bits / 32 / d for bits in counted))
 
 
-def measured(algo: Algorithm, d: int) -> list[int]:
+def measured(algo: Method, d: int) -> list[int]:
     """The bits of each entry of `Cost`, counted from the messages of a step."""
     theta0 = torch.zeros(d)
     fleet = Serial(algo, theta0, Flat)
@@ -70,12 +79,12 @@ def sent(step: Step) -> tuple[int, int]:
     return totals["down"], totals["up"]
 
 
-def scaled(algo: Algorithm, d: int) -> list[int]:
+def scaled(algo: Method, d: int) -> list[int]:
     """The same without a vector of length d, except for one call of its compressor."""
-    C = getattr(algo, "C", None)
+    C = options(algo).get("C")
     if isinstance(C, PerTensor):
-        algo = replace(algo, C=Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
-    shapes = getattr(algo, "shapes", None) or [(1,)]
+        algo = with_compressor(algo, Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
+    shapes = algo.shapes or [(1,)]
     if not any(shapes):
         return measured(algo, d)
     least = len(shapes)
@@ -85,12 +94,11 @@ def scaled(algo: Algorithm, d: int) -> list[int]:
     return [a + (b - a) * (d - least - 1) for a, b in zip(one, two, strict=True)]
 
 
-def lengthened(algo: Algorithm, more: int) -> Algorithm:
+def lengthened(algo: Method, more: int) -> Method:
     """The algorithm for a model with as many tensors, all of one element but one with `more`."""
-    shapes = getattr(algo, "shapes", None)
-    if shapes is None:
+    if algo.shapes is None:
         return algo
-    short = [(1,) * len(shape) for shape in shapes]
+    short = [(1,) * len(shape) for shape in algo.shapes]
     place = next(i for i, shape in enumerate(short) if shape)
     short[place] = (1 + more, *short[place][1:])
     return replace(algo, shapes=tuple(short))
@@ -128,13 +136,18 @@ class Stand(Whole):
     extra: int = 0  # type: ignore[misc]
 
 
-def costs(algo: Algorithm, d: int) -> list[Cost]:
+def costs(algo: Method, d: int) -> list[Cost]:
     """The cost with each possible compressor; usually there is one."""
     algo = unwrapped(algo)
-    C = getattr(algo, "C", None)
+    C = options(algo).get("C")
     if not isinstance(C, AnyOf):
         return [cost(algo, d)]
-    return [cost(replace(algo, C=choice), d) for choice in C.choices]
+    return [cost(with_compressor(algo, choice), d) for choice in C.choices]
+
+
+def with_compressor(algo: Method, C: Compressor) -> Method:
+    known: dict[str, Any] = {"C": C}
+    return replace(algo, **known)
 
 
 def catalog() -> list[Entry]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from tunefree.core import Algorithm, Exchange, Message, Oracle, System, Vec, mean, stream
+from tunefree.core import Exchange, Message, Method, Oracle, Vec, Wrapper, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.fleet.serial import Serial
@@ -72,30 +73,29 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Interceptor:
-    """An algorithm whose functions are called by `call(part, *given)`.
+class Interceptor(Wrapper):
+    """A method whose functions are called by `call(part, *given)`."""
 
-    It is looked up again for every exchange, so it may be another copy each time.
-    """
-
-    algo: Callable[[], Algorithm]
     call: Callable[..., Any]
+    renew: bool = False  # whether every exchange is another copy's
 
-    @property
-    def sys(self) -> System:
-        return self.algo().sys
+    words: ClassVar[str] = "observed"
 
     def server(self, theta0: Vec) -> Any:
-        return self.call(Part("server", self.algo().server), theta0)
+        return self.call(Part("server", self._one.server), theta0)
 
     def client(self, theta0: Vec) -> Any:
-        return self.call(Part("client", self.algo().client), theta0)
+        return self.call(Part("client", self._one.client), theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self.algo().opening()))
+        return tuple(map(self._intercept, self._one.opening()))
 
     def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self.algo().round()))
+        return tuple(map(self._intercept, self._one.round()))
+
+    @property
+    def _one(self) -> Method:
+        return deepcopy(self.inner) if self.renew else self.inner
 
     def _intercept(self, exchange: Exchange) -> Exchange:
         Down, Up, down, work, up = exchange
@@ -108,12 +108,16 @@ class Interceptor:
         )
 
 
+def intercepted(algo: Method, call: Callable[..., Any], renew: bool = False) -> Interceptor:
+    return Interceptor(algo, call, renew, sys=algo.sys)
+
+
 def initial_model(dtype: torch.dtype) -> Vec:
     return THETA0.to(dtype, copy=True)
 
 
 def run_problem(
-    algo: Algorithm,
+    algo: Method,
     dtype: torch.dtype = torch.float32,
     fleet_of: Callable[..., Fleet] = Serial,
     oracle_of: Callable[[Job], Oracle] = Quadratic,
@@ -134,7 +138,7 @@ def run_problem(
     return steps
 
 
-def inspect_calls(algo: Algorithm, complain: Callable[..., str], **setting: Any) -> Iterator[str]:
+def inspect_calls(algo: Method, complain: Callable[..., str], **setting: Any) -> Iterator[str]:
     """Run, and yield what `complain(part, result, *given)` returns for each call."""
     complaints: list[str] = []
 
@@ -144,7 +148,7 @@ def inspect_calls(algo: Algorithm, complain: Callable[..., str], **setting: Any)
         return result
 
     try:
-        run_problem(Interceptor(lambda: algo, call), **setting)
+        run_problem(intercepted(algo, call), **setting)
     except Exception:
         if not any(complaints):  # otherwise these are the reason
             raise
