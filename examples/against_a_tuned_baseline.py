@@ -13,7 +13,7 @@ from typing import Any
 
 import tunefree
 from tunefree.cli import main as command
-from tunefree.search.compare import Outcome
+from tunefree.search.comparison import Outcome
 
 DATA, PARTITION, GRID = "digits", "dirichlet:0.1", "eta=0.003,0.01,0.03,0.1,0.3"
 

@@ -16,7 +16,7 @@ from tunefree import models
 from tunefree.cli import main
 from tunefree.data import partition, sources
 from tunefree.errors import ConfigError
-from tunefree.run.assemble import train
+from tunefree.run.run import train
 from tunefree.settings import Settings, deployed, load
 
 DATA = (torch.zeros(5, 4), torch.arange(5) % 3)
@@ -29,8 +29,9 @@ def test_train_takes_the_command_lines_settings_and_defaults() -> None:
     for name, argument in inspect.signature(train).parameters.items():
         if name in usual and name not in NO_DEFAULT:
             assert argument.default == usual[name], name
-    assert inspect.signature(train) == inspect.signature(tunefree.Run)
-    assert inspect.signature(train).parameters["schedule"].default == Settings().scheduling
+    here, there = inspect.signature(train), inspect.signature(tunefree.Run)
+    assert here.parameters == there.parameters
+    assert inspect.signature(train).parameters["schedule"].default == Settings().schedule
 
 
 def test_a_deployment_takes_them_too() -> None:

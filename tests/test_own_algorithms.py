@@ -17,7 +17,7 @@ import tunefree
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
-from tunefree.search.methods import parse_method
+from tunefree.search.method_spec import parse_method
 
 MODULE = '''
 from dataclasses import dataclass

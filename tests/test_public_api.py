@@ -75,7 +75,10 @@ def test_it_says_what_its_arguments_are(name: str) -> None:
     doc = inspect.getdoc(DOCUMENTED[name]) or ""
     section = re.split(r"\n(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
     told = re.findall(r"^    (\w+): \S", section, flags=re.MULTILINE)
-    assert sorted(told) == sorted(arguments(DOCUMENTED[name]))
+    elsewhere = arguments(tunefree.train) if "keyword arguments of `train`" in doc else []
+    taken = arguments(DOCUMENTED[name])
+    assert sorted({*told, *elsewhere} & {*taken}) == sorted(taken)
+    assert set(told) <= set(taken)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -21,9 +21,9 @@ from tunefree.record import Record
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"roundz": 10}, "train has no argument 'roundz'; did you mean 'rounds'?"),
-        ({"batchsize": 8}, "train has no argument 'batchsize'; did you mean 'batch_size'?"),
-        ({"compresor": "sign"}, "train has no argument 'compresor'; did you mean 'compressor'?"),
+        ({"roundz": 10}, "Run has no argument 'roundz'; did you mean 'rounds'?"),
+        ({"batchsize": 8}, "Run has no argument 'batchsize'; did you mean 'batch_size'?"),
+        ({"compresor": "sign"}, "Run has no argument 'compresor'; did you mean 'compressor'?"),
         ({"algorithm": "fedavg", "lr": 0.1}, "train has no argument 'lr'; did you mean 'eta'?"),
         (
             {"algorithm": "fedavg", "learning_rate": 0.1},

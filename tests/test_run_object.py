@@ -276,7 +276,7 @@ def test_loading(tmp_path: Path) -> None:
 
 def test_loading_and_clients_of_a_run_of_the_command_line(tmp_path: Path) -> None:
     from tunefree.cli import main
-    from tunefree.run.assemble import client_scores
+    from tunefree.run.files import client_scores
 
     path = tmp_path / "a.sqlite"
     flags = ["--clients=6", "--per-round=2", "--local-steps=1", "--rounds=3", "--model=logistic"]
@@ -303,7 +303,7 @@ def test_each_clients_own_scores(tmp_path: Path) -> None:
     accuracies = [row["accuracy"] for row in rows]
     assert told["worst"] == min(accuracies) == accuracies[int(told["worst_client"])]
     assert tunefree.spread(rows, "loss")["worst"] == max(row["loss"] for row in rows)
-    from tunefree.run.assemble import client_scores
+    from tunefree.run.files import client_scores
 
     with pytest.raises(ConfigError, match=r"Run.resume\(path, model, clients\).client_scores"):
         client_scores(path)

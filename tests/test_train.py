@@ -16,7 +16,7 @@ from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.record import Record
-from tunefree.run.assemble import Run
+from tunefree.run.run import Run
 
 Clients = list[tuple[torch.Tensor, torch.Tensor]]
 

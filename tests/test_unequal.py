@@ -15,7 +15,7 @@ from tunefree.cli import main
 from tunefree.core import System, stream
 from tunefree.errors import ConfigError
 from tunefree.record import Record
-from tunefree.run.assemble import Run, prepare, resume_command
+from tunefree.run.run import Run, prepare, resume_command
 from tunefree.schedule.membership import cohort
 from tunefree.settings import load
 

@@ -1,16 +1,14 @@
-"""A griffe extension: our docstrings' examples, and functions that are made at run time."""
+"""A griffe extension: our docstrings' examples, and keywords that stand in a TypedDict."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+from operator import attrgetter
 from typing import Any
 
 import griffe
-
-import tunefree.run.assemble
-
-MADE = {"train": ("Run", "__init__"), "resume": ("Run", "resume")}  # whose arguments they take
 
 
 def with_examples(text: str) -> str:
@@ -26,31 +24,26 @@ def with_examples(text: str) -> str:
 
 
 class Reference(griffe.Extension):
-    """Shows examples as such, and `tunefree.train` and `resume` with the arguments they take."""
+    """Shows examples as such, and every keyword of a function that takes `**settings`."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = with_examples(obj.docstring.value)
 
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        if pkg.name != "tunefree":
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        if not any("takes(" in str(each.value) for each in func.decorators):
             return
-        api = pkg["api"]
-        for name, (cls, maker) in MADE.items():
-            function = getattr(tunefree.run.assemble, name)
-            arguments = list(api[cls][maker].parameters)[1:]
-            for argument in arguments:
-                usual = inspect.signature(function).parameters[argument.name].default
-                if isinstance(usual, str | int):
-                    argument.default = repr(usual)  # its value, not the expression
-            text = inspect.getdoc(function) or ""
-            made = griffe.Function(
-                name,
-                lineno=api[name].lineno,
-                endlineno=api[name].endlineno,
-                parameters=griffe.Parameters(*arguments),
-                returns=griffe.ExprName("Run", parent=api),
-                parent=api,
+        made = importlib.import_module(func.module.path)
+        place = func.path.removeprefix(f"{func.module.path}.")
+        shown = inspect.signature(attrgetter(place)(made)).parameters
+        taken = [each for each in func.parameters if each.name in shown or each.name == "self"]
+        for name in shown.keys() - {each.name for each in taken}:
+            each = shown[name]
+            kind = griffe.ParameterKind.keyword_only
+            taken.append(
+                griffe.Parameter(
+                    name, annotation=each.annotation, kind=kind, default=repr(each.default)
+                )
             )
-            made.docstring = griffe.Docstring(with_examples(text), parser="google", parent=made)
-            api.set_member(name, made)
+        order = {"self": -1, **{name: place for place, name in enumerate(shown)}}
+        func.parameters = griffe.Parameters(*sorted(taken, key=lambda each: order[each.name]))

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     )
     from tunefree.data import partition
     from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
-    from tunefree.run.assemble import Run, load, resume, train
     from tunefree.run.evaluate import spread
-    from tunefree.search.in_python import compare
+    from tunefree.run.files import load
+    from tunefree.run.run import Run, resume, train
+    from tunefree.search.own_clients import compare
     from tunefree.settings import Schedule
     from tunefree.testing.check import check_algorithm
 
@@ -67,7 +68,8 @@ PACKAGES = {
     "testing": "tunefree.testing",
 }
 HOMES = {
-    "tunefree.run.assemble": ("Run", "load", "resume", "train"),
+    "tunefree.run.run": ("Run", "resume", "train"),
+    "tunefree.run.files": ("load",),
     "tunefree.settings": ("Schedule",),
     "tunefree.testing.check": ("check_algorithm",),
     "tunefree.core": (
@@ -76,7 +78,7 @@ HOMES = {
     ),
     "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
     "tunefree.run.evaluate": ("spread",),
-    "tunefree.search.in_python": ("compare",),
+    "tunefree.search.own_clients": ("compare",),
 }
 
 

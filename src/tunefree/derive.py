@@ -16,6 +16,7 @@ import tunefree.models
 from tunefree.data import partition, sources, user_data
 from tunefree.data.samples import Dataset, Federation, check_federation, held_out
 from tunefree.errors import ConfigError
+from tunefree.methods import registry
 from tunefree.models import weights
 from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
@@ -80,6 +81,14 @@ def named_data(chosen: Settings) -> tuple[Dataset, Federation]:
     return dataset, check_federation(federation)
 
 
+def named(chosen: Settings) -> tuple[Settings, Objective, Federation]:
+    """The model and the data that the settings name; in those returned the model has a name."""
+    registry.check(chosen.algorithm, registry.options_of(chosen), chosen.explicit_steps)
+    dataset, federation = named_data(chosen)
+    chosen = with_start(replace(chosen, model=chosen.model or dataset.model))
+    return chosen, named_objective(chosen, dataset), federation
+
+
 def named_objective(chosen: Settings, dataset: Dataset) -> Objective:
     """The objective of the model that the settings or the data set name."""
     name, seed = chosen.model or dataset.model, chosen.seed
@@ -133,11 +142,17 @@ def start_of(chosen: Settings) -> weights.State:
     return state
 
 
+def theta_of(record: Record) -> NDArray[Any]:
+    """The model trained so far, as one vector."""
+    vectors = record.vectors()
+    if "theta" not in vectors:
+        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
+    return vectors["theta"]
+
+
 def state_dict(record: Record) -> dict[str, NDArray[Any]]:
     """Name -> tensor of the model trained so far, including untrained tensors of a named model."""
-    facts, theta = record.facts(), record.vectors().get("theta")
-    if theta is None:
-        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
+    facts, theta = record.facts(), theta_of(record)
     with_model = f"use tunefree.load({str(record.path)!r}, model) in Python"
     if not facts.tensors:
         raise ConfigError(
@@ -145,7 +160,7 @@ def state_dict(record: Record) -> dict[str, NDArray[Any]]:
             f"the model's tensors; {with_model}"
         )
     fixed = [name for name, _, place in facts.tensors if place < 0]
-    if fixed and facts.door != "command":
+    if fixed and not facts.by_name:
         raise ConfigError(
             f"{fixed[0]!r} of the model was not trained, and '{record.path}' has only what was; "
             f"{with_model}"
@@ -161,8 +176,7 @@ def state_dict(record: Record) -> dict[str, NDArray[Any]]:
 
 def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
     """Frozen parameters and buffers of a named model, which is built again."""
-    chosen = restored(facts.settings)
-    objective = named_objective(chosen, named_dataset(chosen))
+    _, objective, _ = named(restored(facts.settings))
     if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get("first model"):
         raise ConfigError(
             f"now builds another model than when '{record.path}' was started",

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 import tunefree
 from tunefree.cli import main
 from tunefree.record import Facts, Line, Record
-from tunefree.run.assemble import prepare
+from tunefree.run.run import prepare
 from tunefree.settings import Settings, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")

@@ -17,7 +17,7 @@ from tunefree import derive
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.record import Record
-from tunefree.run.assemble import Run, prepare, resume_command
+from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings, load
 
 FEW = ["--clients=6", "--per-round=3", "--local-steps=2", "--fleet=serial", "--format=json"]

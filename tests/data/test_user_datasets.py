@@ -21,7 +21,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.arena import Arena
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
-from tunefree.run.assemble import Run
+from tunefree.run.run import Run
 
 SETTINGS: dict[str, Any] = {"rounds": 6, "local_steps": 2, "batch_size": 4, "progress": False}
 

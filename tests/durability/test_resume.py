@@ -16,14 +16,13 @@ from torch import nn
 import tunefree
 from tunefree.cli import main
 from tunefree.core import System, Vec
-from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
+from tunefree.fleet import choice
 from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import Stored
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.record import Record
-from tunefree.run.assemble import Run, own_data, prepare, resume_command
+from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings, load
 
 TINY = {"clients": 8, "per_round": 3, "local_steps": 2, "rounds": 7, "model": "logistic"}
@@ -183,30 +182,27 @@ def test_train_resumes_with_the_model_and_the_data_given_again(tmp_path: Path) -
     ]
 
 
-def test_a_step_that_was_cut_short_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_step_that_was_cut_short_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two steps wait for their commit when the third is interrupted half way."""
     expected = tunefree.train(model(), data(), algorithm="scaffold", eta=0.1, **CHOICES)
     path = tmp_path / "run.sqlite"
-    run = interrupted_in_accept(path)
+    run = interrupted_in_accept(path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         for _ in run:
             pass
+    monkeypatch.undo()
     assert Record.open(path).last() == (4, 0)
     again = tunefree.resume(path, model(), data(), progress=False)
     assert again.theta_sha256 == expected.theta_sha256
 
 
-def interrupted_in_accept(path: Path) -> Iterator[object]:
-    choices = {key: CHOICES[key] for key in ("rounds", "per_round", "local_steps", "batch_size")}
-    choices |= {"algorithm": "scaffold", "seed": 5, "commit_every": 3, "fleet": "serial"}
-    clients = federation_from(data())
-    choices |= {"out": str(path), "clients": len(clients), "option.eta": 0.1}
-    settings = load(None, choices)
-    run = own_data(settings, model(), clients, None, None)
-    start, calls = run._start, list[Any]()
+def interrupted_in_accept(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    start, calls = choice.start, list[Any]()
 
-    def started(stored: Stored) -> Fleet:
-        fleet = start(stored)
+    def started(*given: Any) -> Fleet:
+        fleet = start(*given)
         accept = fleet.states.accept
 
         def cut(used: Any) -> None:
@@ -218,8 +214,9 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
         fleet.states.accept = cut  # type: ignore[method-assign]
         return fleet
 
-    run._start = started
-    return iter(run)
+    monkeypatch.setattr(choice, "start", started)
+    more: dict[str, Any] = {"commit_every": 3, "fleet": "serial", "out": path}
+    return iter(Run(model(), data(), algorithm="scaffold", eta=0.1, **(CHOICES | more)))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +225,7 @@ def interrupted_in_accept(path: Path) -> Iterator[object]:
         ({"model": nn.Linear(4, 3)}, "its first model was"),
         ({"clients": data()[:5]}, "was started with 6 clients, and now there are 5"),
         ({"clients": [(x[:9], y[:9]) for x, y in data()]}, "its clients' data was"),
-        ({"model": None}, "give them again: tunefree.resume\\(path, model, clients\\)"),
+        ({"model": None}, "you give them again: tunefree.resume\\(path, model, clients\\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -244,7 +241,7 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_
 
 def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
     tunefree.train(model(), data(), out=tmp_path / "run.sqlite", **CHOICES)
-    with pytest.raises(ConfigError, match="resume it in Python: tunefree.resume"):
+    with pytest.raises(ConfigError, match="resume it in Python, where you give them again: tunefree.resume"):
         resume_command(tmp_path / "run.sqlite")
 
 

@@ -18,7 +18,7 @@ from tunefree.core import bind
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Record
-from tunefree.run.assemble import prepare, resume_command
+from tunefree.run.run import prepare, resume_command
 from tunefree.search.batch import plan, run_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")

@@ -85,7 +85,7 @@ def test_a_client_that_fails_is_named() -> None:
 
 
 def test_a_run_on_ray_has_the_bits_of_a_serial_one(tmp_path: Path) -> None:
-    from tunefree.run.assemble import prepare
+    from tunefree.run.run import prepare
 
     prints = set()
     for fleet in ("ray", "serial"):

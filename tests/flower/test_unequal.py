@@ -18,7 +18,7 @@ from tests.flower.test_federation import assert_means, federated, quick, trained
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
-from tunefree.run.assemble import Run
+from tunefree.run.run import Run
 from tunefree.schedule.membership import cohort
 
 __all__ = ["quick"]  # short waits, in every test here too

@@ -19,7 +19,7 @@ from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
-from tunefree.run.assemble import Run
+from tunefree.run.run import Run
 
 
 def images(clients: int = 4, n: int = 17) -> list[Any]:

@@ -13,7 +13,7 @@ from torch.nn import functional as f
 
 import tunefree
 from tunefree.errors import ConfigError
-from tunefree.run.assemble import Run
+from tunefree.run.run import Run
 
 RNG = torch.Generator().manual_seed(0)
 X = [torch.randn(21, 3, generator=RNG) for _ in range(4)]  # a last batch of one sample

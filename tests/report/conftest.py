@@ -13,7 +13,7 @@ import torch
 import tunefree
 from tunefree.errors import WireError
 from tunefree.record import Facts, Summary
-from tunefree.run.assemble import Run, prepare
+from tunefree.run.run import Run, prepare
 from tunefree.settings import load
 
 SMALL: dict[str, object] = {

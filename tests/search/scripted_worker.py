@@ -7,17 +7,14 @@ import signal
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
 
 from tunefree.errors import ConfigError
 from tunefree.record import Facts, Record
-from tunefree.settings import Settings
+from tunefree.search.batch import PlannedRun, Progress, failure, saved_result
 
 
-def act(config: Settings, facts: dict[str, Any], pipe: Connection) -> None:
-    path, how = Path(config.out), facts["label"]
-    tries = path.with_suffix(".tries")
+def act(run: PlannedRun, pipe: Connection) -> None:
+    how, tries = run.label, run.path.with_suffix(".tries")
     count = len(tries.read_text()) if tries.exists() else 0
     tries.write_text("x" * (count + 1))
     if how == "deadly" or (how == "deadly once" and not count):
@@ -25,18 +22,18 @@ def act(config: Settings, facts: dict[str, Any], pipe: Connection) -> None:
     if how == "broken":
         raise ZeroDivisionError
     if how == "sleepy":
-        pipe.send({"row": {"t": 0, "seconds": 0.1}})
+        pipe.send(Progress(run, {"t": 0, "seconds": 0.1}))
         time.sleep(60)
-    pipe.send({"note": "beta is 1"})
+    pipe.send("beta is 1")
     if how == "failed":
-        pipe.send({"end": how, "reason": "failed because"})
+        pipe.send(failure(run, "failed because"))
         return
     if how == "refused":
-        pipe.send({"end": how, "error": ConfigError("refused because", setting="seed", value=1)})
+        pipe.send(ConfigError("refused because", setting="seed", value=1))
         return
-    known = {**facts, "state": "done", "settings": config.asdict()}
-    Record.create(path, Facts.read(known)).close()
-    pipe.send({"end": "done", "reason": ""})
+    known = {**run.facts, "state": "done", "settings": run.settings.asdict()}
+    Record.create(run.path, Facts.read(known)).close()
+    pipe.send(saved_result(run))
 
 
 def main() -> None:
@@ -45,10 +42,9 @@ def main() -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     while True:
         try:
-            config, facts, _ = pipe.recv()
+            act(pipe.recv(), pipe)
         except EOFError:
             return
-        act(config, facts, pipe)
 
 
 if __name__ == "__main__":

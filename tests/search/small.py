@@ -7,8 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tunefree.record import Record, Row
-from tunefree.search import worker
-from tunefree.search.batch import PlannedRun, Result, saved_result
+from tunefree.search.batch import (
+    PlannedRun,
+    Result,
+    Start,
+    from_settings,
+    perform,
+    saved_result,
+)
 from tunefree.settings import Settings, load
 
 SIZES = {
@@ -27,28 +33,27 @@ def settings(name: str = "padamfed", **more: object) -> Settings:
     return load(None, {**SIZES, "algorithm": name, **given})
 
 
-def run_here(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+def run_here(
+    runs: Sequence[PlannedRun], workers: int = 0, start: Start | None = None
+) -> list[Result]:
     """What `batch.run_all` does, in this process."""
     results = []
     for run in runs:
         result = saved_result(run)
         if result is None:
-            messages: list[dict[str, object]] = []
-            worker.run_job(run.settings, run.facts, run.floors, messages.append)
-            if messages[-1]["end"] in ("refused", "failed"):
-                raise AssertionError(messages[-1])
-            result = saved_result(run)
-        assert result is not None
+            *_, result = perform(run, start or from_settings)
+        assert isinstance(result, Result)
+        assert result.state != "failed", result
         results.append(result)
     return results
 
 
 def run_scripted(
     curve: Callable[[Settings], Sequence[float] | None],
-) -> Callable[[Sequence[PlannedRun], int], list[Result]]:
+) -> Callable[..., list[Result]]:
     """A `run_all` that trains nothing: `curve` gives the accuracies, None is divergence."""
 
-    def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
+    def run_all(runs: Sequence[PlannedRun], workers: int = 0, start: object = None) -> list[Result]:
         return [scripted(run) for run in runs]
 
     def scripted(run: PlannedRun) -> Result:

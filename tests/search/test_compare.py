@@ -17,8 +17,8 @@ from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
-from tunefree.search import batch, compare, methods
-from tunefree.search.methods import MethodSpec, configure, parse_method
+from tunefree.search import batch, comparison, method_spec
+from tunefree.search.method_spec import MethodSpec, configure, parse_method
 
 keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda key: key != "name")
 texts = st.from_regex(r"[a-z]{1,4}([:,][a-z0-9.]{1,4}){0,3}", fullmatch=True).filter(
@@ -117,14 +117,11 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 def test_all_methods_share_all_but_the_method() -> None:
     base = settings(rounds=20, partition="iid", compressor="top:0.5")
-    groups = compare.plan_methods(
-        [
-            MethodSpec("fedavg"),
-            MethodSpec("comparfrefl"),
-            MethodSpec("scafcom", {"compressor": "sign"}),
-        ],
-        *(base, [4, 5], Path("x")),
-    )
+    seeds = [4, 5]
+    groups = [
+        comparison.plan_method(each, base, seeds, Path("x"))
+        for each in comparison.contenders(["fedavg", "comparfrefl", "scafcom:compressor=sign"], seeds)
+    ]
     assert [[run.settings.seed for run in runs] for runs in groups] == [[4, 5]] * 3
     compressors = [runs[0].settings.compressor for runs in groups]
     assert compressors == ["", "top:0.5", "sign"]
@@ -246,10 +243,10 @@ def test_settings_tuned_for_another_task_give_a_warning() -> None:
     Path("tuned.json").write_text(json.dumps(tuned))
     method = parse_method("fedavg@tuned.json")
     with pytest.warns(UserWarning, match="fedavg was tuned with rounds = 8, partition"):
-        methods.configure(method, settings(rounds=9, partition="iid"))
+        configure(method, settings(rounds=9, partition="iid"))
     with pytest.warns(UserWarning, match="fedavg was tuned with model_option = "):
-        methods.configure(method, settings(model_option__hidden=4))
-    methods.configure(method, settings(validation=0.2, data_dir="elsewhere"))
+        configure(method, settings(model_option__hidden=4))
+    configure(method, settings(validation=0.2, data_dir="elsewhere"))
 
 
 def test_a_failed_run_exits_with_1(
@@ -257,7 +254,7 @@ def test_a_failed_run_exits_with_1(
 ) -> None:
     scripted = run_scripted(lambda config: [0.5, 0.6])
 
-    def run_all(runs: Any, workers: int = 0) -> Any:
+    def run_all(runs: Any, *_: object) -> Any:
         first, *rest = scripted(runs, 0)
         return [first._replace(state="failed", reason="no memory"), *rest]
 
@@ -291,15 +288,14 @@ def test_words_on_rounds() -> None:
 
 
 def test_methods_tuned_by_different_searches_are_named_after_their_files() -> None:
-    found = methods.labels(
+    found = method_spec.labels(
         [MethodSpec("fedavg", tuned=Path(name)) for name in ("a.json", "b.json")]
     )
     assert found == ["fedavg@a.json", "fedavg@b.json"]
-    alone = methods.labels([MethodSpec("fedavg", tuned=Path("a.json")), MethodSpec("fedavg")])
+    alone = method_spec.labels([MethodSpec("fedavg", tuned=Path("a.json")), MethodSpec("fedavg")])
     assert alone == ["fedavg@tuned", "fedavg"]
-    same = [MethodSpec("fedavg", tuned=Path("a.json"))] * 2
     with pytest.raises(ConfigError, match="method fedavg@a.json is given 2 times"):
-        compare.plan_methods(same, settings(), [0], Path())
+        comparison.contenders(["fedavg@a.json"] * 2, [0])
 
 
 def test_it_prints_where_each_step_came_from(

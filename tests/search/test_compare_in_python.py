@@ -13,7 +13,7 @@ from torch import nn
 import tunefree
 from tests.search.small import run_here
 from tests.test_train import blobs
-from tunefree import ConfigError, System
+from tunefree import ConfigError, System, search
 from tunefree.cli import main
 from tunefree.core import bind
 from tunefree.methods.fedavg import FedAvg
@@ -118,13 +118,14 @@ def test_a_named_data_set_is_the_command_lines_comparison(
         "rounds": 3,
         "partition": "iid",
     }
-    (row,) = tunefree.compare(["fedavg:eta=0.1"], data="digits", seeds=[0], out="a", **given)
+    shared = search.settings(data="digits", **given)
+    (row,) = search.compare(["fedavg:eta=0.1"], shared, [0], "a")
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
     assert main(["compare", "fedavg:eta=0.1", *flags, "--seeds", "0", "--out", "b"]) == 0
     theirs = [path.name for path in Path("b").glob("*.sqlite")]
     assert [Path(run["run"]).name for run in row.runs] == theirs  # the settings name it
     with pytest.raises(ConfigError, match="'mine' is a function, which needs a model and"):
-        tunefree.compare([mine], data="digits")
+        search.compare([mine], shared)
 
 
 @pytest.mark.filterwarnings("default:the formula gives beta")
@@ -142,9 +143,10 @@ def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
         ({"roundz": 3}, "compare has no argument 'roundz'; did you mean 'rounds'?"),
         ({"seed": 3}, "compare has no argument 'seed'; did you mean 'seeds'?"),
         ({"delays": "mild"}, "compare has no argument 'delays'"),
-        ({"partition": "iid"}, "compare has no argument 'partition'"),
-        ({"model": ""}, "compare needs a model and clients, or the name of a data set"),
-        ({"data": "digits"}, "are for your own clients"),
+        ({"partition": "iid"}, "compare takes a model and clients of your own"),
+        ({"data_dir": "x"}, "compare takes a model and clients of your own"),
+        ({"model": "mlp"}, "compare takes a model and clients of your own, not model = 'mlp'; by name"),
+        ({"data": "digits"}, "tunefree.search.compare(methods, tunefree.search.settings(data='digi"),
         ({"rounds": 0}, "rounds = 0 is too small"),
     ],
 )
@@ -161,7 +163,9 @@ def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
 def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
     tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000]}
     Path("tuned.json").write_text(json.dumps({**tuned, "settings": {}}))
-    given = (nn.Linear(4, 3), blobs(), TEST) if not more else ()
     with pytest.raises(ConfigError, match="fedavg was tuned with seed 1000; compare it on other"):
-        tunefree.compare(["fedavg@tuned.json"], *given, **(SMALL | {"seeds": (0, 1000)} | more))
+        if more:
+            search.compare(["fedavg@tuned.json"], search.settings(**more), [0, 1000])
+        else:
+            compare("fedavg@tuned.json", seeds=(0, 1000))
     assert not list(Path().rglob("*.sqlite"))

@@ -17,7 +17,7 @@ from tunefree.record import Record
 from tunefree.report.sweeps import width
 from tunefree.search import batch
 from tunefree.search.batch import Result
-from tunefree.search.sweep import sweep
+from tunefree.search.sweeping import sweep
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
     scripted = run_scripted(lambda _: [0.5, 0.8])
     failing = [0.1]
 
-    def run_all(runs: list[object], workers: int = 0) -> list[Result]:
+    def run_all(runs: list[object], *_: object) -> list[Result]:
         return [
             r._replace(state="failed", reason="no memory")
             if r.run.settings.option["eta"] in failing

@@ -24,9 +24,9 @@ from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
 from tunefree.report.content import content
 from tunefree.report.files import find
-from tunefree.run.assemble import prepare
+from tunefree.run.run import prepare
 from tunefree.search import batch
-from tunefree.search.tune import (
+from tunefree.search.tuning import (
     Search,
     Trial,
     TuningResult,
@@ -284,7 +284,7 @@ def test_a_failed_trial_exits_with_1(
     scripted = run_scripted(lambda _: [0.5] * 8)
     lost = [0.01]
 
-    def run_all(runs: Any, workers: int = 0) -> Any:
+    def run_all(runs: Any, *_: object) -> Any:
         return [
             r._replace(state="failed", reason="its process died")
             if eta(r.run.settings) in lost

@@ -13,7 +13,7 @@ from tunefree.errors import ConfigError
 from tunefree.record.summary import size
 
 if TYPE_CHECKING:
-    from tunefree.search.compare import Outcome
+    from tunefree.search import Outcome
 
 SEEDS = (0, 1, 2)
 WIDTH = 140  # columns; a comparison does not fit into 80
@@ -45,15 +45,15 @@ def accuracy(text: str) -> float:
 
 def compare_command(args: argparse.Namespace) -> int:
     base = flags.settings_of(args)
-    from tunefree.search import methods
-    from tunefree.search.compare import compare
+    from tunefree.search import compare
 
     if args.target is not None and not 0 < args.target <= 1:
         raise ConfigError(f"--target {args.target} must be an accuracy between 0 and 1")
-    choices = [methods.parse_method(text) for text in args.methods]
     folder = flags.folder_of(args, "compare", [args.methods, args.seeds, base.asdict()])
     try:
-        outcomes = compare(choices, base, args.seeds, folder, args.target, args.workers)
+        outcomes = compare(
+            args.methods, base, args.seeds, folder, target=args.target, workers=args.workers
+        )
     except KeyboardInterrupt:
         return flags.interrupted(folder)
     if args.format == "json":

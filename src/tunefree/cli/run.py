@@ -33,8 +33,8 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace) -> int:
     from tunefree import derive
     from tunefree.errors import WireError
-    from tunefree.run.assemble import prepare, resume_command
     from tunefree.run.progress import Stop, show_progress
+    from tunefree.run.run import prepare, resume_command
     from tunefree.run.text import introduction
 
     given = flags.flags_given(args)

@@ -39,7 +39,7 @@ def show_command(args: argparse.Namespace) -> int:
     with closing(Record.open(args.run)) as record:
         shown, lines = overview(record), [page(record.summary())]
     if args.clients:
-        from tunefree.run.assemble import client_scores
+        from tunefree.run.files import client_scores
 
         rows = client_scores(args.run)
         shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}

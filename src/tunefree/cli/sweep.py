@@ -12,7 +12,7 @@ from tunefree.errors import ConfigError
 from tunefree.report.sweeps import WITHIN, Width
 
 if TYPE_CHECKING:
-    from tunefree.search.sweep import Sweep
+    from tunefree.search import Sweep
 
 SEEDS = (0,)
 
@@ -37,14 +37,14 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def sweep_command(args: argparse.Namespace) -> int:
     base = flags.settings_of(args)
-    from tunefree.search import methods
-    from tunefree.search.sweep import HALF_DECADES, as_dict, sweep
+    from tunefree.search import configure, parse_method, sweep
+    from tunefree.search.sweeping import HALF_DECADES, as_dict
 
-    method = methods.parse_method(args.method)
+    method = parse_method(args.method)
     if args.over in method.options:
         raise ConfigError(f"{args.method!r} fixes {args.over}, which --over varies; remove it")
     values = args.values or HALF_DECADES
-    config, _ = methods.configure(method, base)
+    config, _ = configure(method, base)
     what = [args.over, values, args.seeds, config.asdict()]
     folder = flags.folder_of(args, f"sweep-{method.name}-{args.over}", what)
     try:

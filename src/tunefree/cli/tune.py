@@ -11,7 +11,7 @@ from tunefree.errors import ConfigError
 from tunefree.record.summary import size
 
 if TYPE_CHECKING:
-    from tunefree.search.tune import Grid, Trial, TuningResult
+    from tunefree.search import Grid, Trial, TuningResult
 
 SEEDS = (1000,)  # not those of comparisons, whose luck must not decide the choice
 
@@ -43,16 +43,15 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 def tune_command(args: argparse.Namespace) -> int:
     base = flags.settings_of(args)
-    from tunefree.search import methods
-    from tunefree.search.tune import declared_grid, save, tune
+    from tunefree.search import configure, declared_grid, parse_method, save, tune
 
     if args.budget is not None and args.budget < 1:
         raise ConfigError(f"--budget {args.budget} is too small; it must be at least 1")
-    method = methods.parse_method(args.method)
+    method = parse_method(args.method)
     if method.tuned:
         raise ConfigError(f"{args.method!r} is tuned already; give only the name of the method")
     own = declared_grid(method.name)
-    config, _ = methods.configure(method, base)
+    config, _ = configure(method, base)
     rest = {key: values for key, values in own.items() if key not in method.options}
     given = parse_grid(args.grid)
     grid = {**rest, **given} if list(given) == ["decay"] else given or rest
@@ -69,7 +68,10 @@ def tune_command(args: argparse.Namespace) -> int:
     folder = flags.folder_of(args, f"tune-{method.name}", [grid, args.seeds, config.asdict(), how])
     try:
         tuned = tune(
-            *(config, grid, args.seeds, folder),
+            config,
+            grid,
+            args.seeds,
+            folder,
             budget=args.budget,
             pruning=not args.no_pruning,
             extend=not args.no_extend,
@@ -108,7 +110,7 @@ def parse_grid(given: list[str]) -> Grid:
 
 
 def show(tuned: TuningResult) -> None:
-    from tunefree.search.tune import text
+    from tunefree.search.tuning import text
 
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)

@@ -18,11 +18,11 @@ from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
-from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.evaluate import scores_on
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -39,7 +39,7 @@ class ClientSide:
         build_model: Builder,
         load_data: Callable[[Context], Any],
         loss: Loss | None,
-        make: MakeAlgorithm | None,
+        make: Maker | None,
     ) -> None:
         self._context, self._build_model, self._loss, self._make = context, build_model, loss, make
         self._load_data = load_data

@@ -14,8 +14,8 @@ from flwr.clientapp import ClientApp
 if TYPE_CHECKING:
     from tunefree.flower.client_work import ClientSide
     from tunefree.flower.settings import Builder
+    from tunefree.methods.own import Maker
     from tunefree.models.targets import Loss
-    from tunefree.run.assemble import MakeAlgorithm
 
 BY_SIZE = {"local_epochs", "sampling"}  # keys of the run config that may need a client's size
 
@@ -25,7 +25,7 @@ def client_app(
     load_data: Callable[[Context], Any],
     *,
     loss: Loss | None = None,
-    algorithm: MakeAlgorithm | None = None,
+    algorithm: Maker | None = None,
 ) -> ClientApp:
     """The ClientApp that trains this model on this client's data.
 

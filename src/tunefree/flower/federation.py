@@ -11,6 +11,8 @@ from tunefree.core import Algorithm, Vec
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Samples
 from tunefree.errors import FleetError
+from tunefree.fleet.job import Fleet
+from tunefree.fleet.states import Stored
 from tunefree.flower.clock import LiveClock
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
@@ -20,15 +22,13 @@ from tunefree.flower.run_file import open_file, refuse_impossible
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
-from tunefree.run.assemble import MakeAlgorithm
-from tunefree.run.engine import Training
+from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import scores_on
-from tunefree.schedule.buffered import buffered
-from tunefree.schedule.sync import synchronous
 
 
 class Federation:
@@ -44,7 +44,7 @@ class Federation:
         build_model: Builder,
         test: Any = None,
         loss: Loss | None = None,
-        make: MakeAlgorithm | None = None,
+        make: Maker | None = None,
     ) -> None:
         self.waiting = True  # for its clients
         self._given = given = settings_from(run_config)
@@ -87,20 +87,17 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
-        members = Members(fleet, settings, self._facts)
-        self._record.note(**members.facts())
-        clock = LiveClock(fleet, members, own, settings.concurrency, settings.seed)
-        loop = synchronous if settings.schedule == "synchronous" else buffered
-        theta0, opening = self.objective.theta0, settings.opening
-        return Training(
-            lambda _, after: loop(fleet, members, clock, theta0, opening, after),
-            lambda _: fleet,
-            members,
-            self.objective,
-            self._record,
-            self._evaluate,
-            eval_every=settings.eval_every,
-        )
+        self.members = Members(fleet, settings, self._facts)
+        self._record.note(**self.members.facts())
+        self._clock = LiveClock(fleet, self.members, own, settings.concurrency, settings.seed)
+        return Training(Parts(self, self.objective, self._record, self._evaluate, settings))
+
+    def start(self, stored: Stored) -> Fleet:
+        """The fleet, which is there already and has its clients' states."""
+        return self.fleet
+
+    def clock(self, fleet: Fleet) -> LiveClock:
+        return self._clock
 
     def _algorithm(self, N: int) -> Algorithm:
         """The algorithm while N clients are registered."""

@@ -12,13 +12,13 @@ from tunefree.core import Algorithm, about, text_of
 from tunefree.errors import ConfigError
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
+from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.identity import changes
 from tunefree.record.provenance import fingerprint
-from tunefree.run.assemble import MakeAlgorithm
 from tunefree.run.engine import check_resumable, open_record
 from tunefree.schedule.simulate import check
 
@@ -34,7 +34,7 @@ def check_settings(
     folder: Path,
     build_model: Builder,
     loss: Loss | None = None,
-    make: MakeAlgorithm | None = None,
+    make: Maker | None = None,
 ) -> int:
     """Refuse what a server would refuse when run in this folder; returns the rounds.
 
@@ -51,7 +51,7 @@ def check_settings(
     return settings.rounds
 
 
-def refuse_impossible(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> None:
+def refuse_impossible(given: RunConfig, objective: Objective, make: Maker | None) -> None:
     """Refuse what cannot run before anything is written, sent or started."""
     algo = algorithm(given, objective, make)
     check(given.first().scheduling, algo)
@@ -62,13 +62,13 @@ def refuse_impossible(given: RunConfig, objective: Objective, make: MakeAlgorith
         )
 
 
-def algorithm(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Algorithm:
+def algorithm(given: RunConfig, objective: Objective, make: Maker | None) -> Algorithm:
     """The algorithm for as few clients as the run may start with."""
     settings = given.at(max(given.own.clients, given.per_round))
     return registry.configure(settings, settings.system_of(1), objective.shapes, make)
 
 
-def open_file(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> Record:
+def open_file(given: RunConfig, objective: Objective, make: Maker | None) -> Record:
     """The run file; a run that was started in it must be the same one, except for its rounds."""
     settings = given.first()
     path = Path(settings.out)
@@ -89,12 +89,10 @@ def has_started(path: Path) -> bool:
     if is_locked(path):  # by a server that still waits for its clients
         return True
     with closing(Record.open(path)) as record:
-        return record.last() is not None or record.facts().door != "flower"
+        return record.last() is not None or not record.facts().deployed
 
 
-def refuse_another(
-    path: Path, given: RunConfig, objective: Objective, make: MakeAlgorithm | None
-) -> None:
+def refuse_another(path: Path, given: RunConfig, objective: Objective, make: Maker | None) -> None:
     """Refuse to resume a run as another one; only its rounds may change, if its steps allow it."""
     now, rounds = identity(given, objective, make), given.first().rounds
     with closing(Record.open(path)) as record:
@@ -116,7 +114,7 @@ def refuse_another(
     check_resumable(path, rounds, now)
 
 
-def identity(given: RunConfig, objective: Objective, make: MakeAlgorithm | None) -> dict[str, Any]:
+def identity(given: RunConfig, objective: Objective, make: Maker | None) -> dict[str, Any]:
     """What a resumed run must have in common with its start."""
     settings = given.first()
     chosen = {name: getattr(settings, name) for name in SAME}

@@ -14,9 +14,9 @@ from tunefree.flower.log import EXPECTED
 
 if TYPE_CHECKING:
     from tunefree.flower.settings import Builder
+    from tunefree.methods.own import Maker
     from tunefree.models.targets import Loss
     from tunefree.record import Row
-    from tunefree.run.assemble import MakeAlgorithm
     from tunefree.run.engine import Training
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
@@ -26,9 +26,7 @@ OUT = "federation.sqlite"
 class OurServerApp(ServerApp):  # type: ignore[misc, unused-ignore]
     """A ServerApp that `tunefree flower up` can check with a run's settings before it starts."""
 
-    def __init__(
-        self, build_model: Builder, loss: Loss | None, algorithm: MakeAlgorithm | None
-    ) -> None:
+    def __init__(self, build_model: Builder, loss: Loss | None, algorithm: Maker | None) -> None:
         super().__init__()
         self.build_model, self.loss, self.algorithm = build_model, loss, algorithm
 
@@ -38,7 +36,7 @@ def server_app(
     test: Callable[[Context], Any] | None = None,
     *,
     loss: Loss | None = None,
-    algorithm: MakeAlgorithm | None = None,
+    algorithm: Maker | None = None,
 ) -> OurServerApp:
     """The ServerApp that trains this model; all settings are keys of the run config.
 

@@ -11,7 +11,12 @@ from tunefree.errors import ConfigError
 from tunefree.settings import Deployment, Settings, deployed, load
 
 Builder: TypeAlias = Callable[[], nn.Module]
-OWN = {"data": "", "partition": "", "out": "federation.sqlite"}  # unlike a simulation's
+OWN = {  # unlike a simulation's
+    "data": "",
+    "partition": "",
+    "out": "federation.sqlite",
+    "commit_every": 1,
+}
 
 
 class RunConfig(NamedTuple):

@@ -107,6 +107,15 @@ class Facts:
         }
 
     @property
+    def by_name(self) -> bool:
+        """Whether the settings name its model and data, so that the file alone is enough."""
+        return self.door == "command"
+
+    @property
+    def deployed(self) -> bool:
+        return self.door == "flower"
+
+    @property
     def seed(self) -> int | None:
         seed = self.settings.get("seed")
         return seed if isinstance(seed, int) else None
@@ -168,9 +177,9 @@ class Facts:
 
     def how_to_resume(self, path: Path | None) -> str:
         """The command or the call that continues the unfinished run in this file."""
-        if self.door == "flower":
+        if self.deployed:
             return "flwr run, with the same app and --run-config"
-        if self.door == "train":
+        if not self.by_name:
             test = "" if self.identity.get("test set", "none") == "none" else ", test"
             return f"tunefree.resume({str(path)!r}, model, clients{test})"
         return f"tunefree run --resume {path}"

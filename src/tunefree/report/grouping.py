@@ -112,7 +112,7 @@ def separated(label: str, runs: Sequence[Summary]) -> dict[str, list[Summary]]:
     A run of the command line makes its model and its partition from its seed, and so may runs that
     the user gave one name: these are separated only if one seed has two models or data sets.
     """
-    seeded = all(run.facts.door == "command" or run.facts.label for run in runs)
+    seeded = all(run.facts.by_name or run.facts.label for run in runs)
     marked = [run for run in runs if brought(run)]
     distinct = {(run.facts.seed, *brought(run).items()) for run in marked}
     if seeded and len(distinct) == len({run.facts.seed for run in marked}):
@@ -128,10 +128,10 @@ def own_steps(run: Summary) -> dict[str, Hashable]:
 def brought(run: Summary) -> dict[str, Hashable]:
     """Short fingerprints of what the caller brought; empty if the file has none."""
     facts, identity = run.facts, run.facts.identity
-    if facts.door == "flower":
+    if facts.deployed:
         return {}
     data, more = ["clients' data"], dict[str, list[str]]()
-    if facts.door == "train":  # a command line run's settings identify the rest
+    if not facts.by_name:  # a command line run's settings identify the rest
         data, more = [*data, "inputs", "test set"], {"loss": ["loss"]}
     if not facts.algorithm or ":" in facts.algorithm:
         more |= {"algorithm": ["algorithm"]}
@@ -176,7 +176,7 @@ def once_each(runs: Sequence[Summary]) -> list[Summary]:
 def settings_of(run: Summary) -> Hashable:
     """Role, name, settings and seed; None if they do not identify a run."""
     facts = run.facts
-    if facts.door == "flower" or facts.seed is None or facts.role == "trial":
+    if facts.deployed or facts.seed is None or facts.role == "trial":
         return None
     settings = relevant(run) | own_steps(run)
     return facts.role, name_of(run), frozenset(settings.items()), facts.seed

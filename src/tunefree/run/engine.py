@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from torch import nn
 
@@ -20,11 +21,38 @@ from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
+from tunefree.schedule.clock import Clock
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
+from tunefree.schedule.simulate import play
+from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
 SILENT_STEPS = 3  # steps in a row without a usable reply, after which the run ends
+
+
+class Environment(Protocol):
+    """Where the clients of a run are, simulated or deployed."""
+
+    @property
+    def members(self) -> Membership:
+        """The clients that take part."""
+
+    def start(self, stored: Stored) -> Fleet:
+        """The fleet that does their jobs; `stored` reads a client's last state back."""
+
+    def clock(self, fleet: Fleet) -> Clock:
+        """When their replies arrive."""
+
+
+class Parts(NamedTuple):
+    """What a run consists of, simulated or deployed."""
+
+    environment: Environment
+    objective: Objective
+    record: Record
+    evaluate: Callable[[Vec], Mapping[str, float]]
+    settings: Settings
 
 
 class Training:
@@ -34,32 +62,15 @@ class Training:
     steps are committed, and the next loop continues after them.
     """
 
-    def __init__(
-        self,
-        loop: Callable[[Fleet, Step | None], Iterator[Step]],
-        start: Callable[[Stored], Fleet],
-        members: Membership,
-        objective: Objective,
-        record: Record,
-        evaluate: Callable[[Vec], Mapping[str, float]],
-        *,
-        eval_every: int,
-        commit_every: int = 1,
-    ) -> None:
-        """`loop(fleet, after)` yields the steps after a given one, or all of them.
-
-        `start` starts the fleet, given a function that returns clients' stored states.
-        """
-        self.objective, self.record, self.members = objective, record, members
-        self._loop, self._start, self._evaluate = loop, start, evaluate
-        self._eval_every, self._commit_every = eval_every, commit_every
-        self.step = last_step(record, members.algo, objective.theta0)
+    def __init__(self, parts: Parts) -> None:
+        self._environment, self.objective, self.record, self._evaluate, self._settings = parts
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
-        record.release()
+        self.record.release()
 
     def __iter__(self) -> Generator[Row, None, None]:
         """Continue training; each step is evaluated if due, recorded, and yielded as a row.
@@ -82,7 +93,8 @@ class Training:
         self._committed, fleet = None, None
         end = {"state": "interrupted"}
         try:
-            fleet = self._start(self.record.vectors if self.record.path else self._state_of)
+            stored = self.record.vectors if self.record.path else self._state_of
+            fleet = self._environment.start(stored)
             yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
@@ -100,12 +112,15 @@ class Training:
                 self._commit(fleet)
                 self.record.note(**end)
             self._uncommitted.clear()
-            self._left_states |= {} if self.record.path else self._states
+            if not self.record.path:
+                self._left_states |= self._states
             self._states = {}
             self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
-        history, steps = self.history, self._loop(fleet, self.step)
+        history, members = self.history, self._environment.members
+        clock, theta0 = self._environment.clock(fleet), self.objective.theta0
+        steps = play(fleet, members, clock, theta0, self._settings.scheduling, self.step)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             started = time.perf_counter()
@@ -116,9 +131,9 @@ class Training:
             seconds = time.perf_counter() - started
             silent = 0 if step.clients or step.t < 0 else silent + 1
             if silent == SILENT_STEPS:
-                raise self.members.silence(step, silent)
+                raise members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
-            due = (step.t + 1) % self._eval_every == 0 or step.t + 1 == self.algo.sys.T
+            due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             scores = self._evaluate(step.server.theta) if due else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
@@ -131,8 +146,8 @@ class Training:
             yield dict(row)
 
     def _commit_is_due(self, t: int) -> bool:
-        if self._commit_every:
-            return (t + 1) % self._commit_every == 0
+        if every := self._settings.commit_every:
+            return (t + 1) % every == 0
         return self.record.path is None or self.record.costs_little()
 
     def _state_of(self, client: int) -> Vectors:
@@ -143,7 +158,7 @@ class Training:
         lines = [line for line, _ in self._uncommitted]
         if not lines or self.step is None or fleet is None:
             return
-        if facts := self.members.facts():
+        if facts := self._environment.members.facts():
             self.record.note(**facts)
         own = self._states if self.record.path else {}
         now, before = self.step.server, self._committed
@@ -166,7 +181,7 @@ class Training:
 
     @property
     def algo(self) -> Algorithm:
-        return self.members.algo
+        return self._environment.members.algo
 
     @property
     def theta(self) -> Vec:
@@ -208,10 +223,8 @@ def silent_steps(history: list[Row]) -> int:
 
 def line_of(step: Step, seconds: float, scores: Mapping[str, float]) -> Line:
     replies = list(zip(step.clients, step.staleness, strict=True))
-    return Line(
-        *(step.t, step.samples, seconds, step.virtual_seconds),
-        *(replies, scores, step.traffic, step.absent),
-    )
+    costs = step.samples, seconds, step.virtual_seconds
+    return Line(step.t, *costs, replies, scores, step.traffic, step.absent)
 
 
 def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:

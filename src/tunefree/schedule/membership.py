@@ -65,10 +65,10 @@ class Everybody:
     """A simulation's clients: all N, always available."""
 
     def __init__(self, algo: Algorithm, seed: int, odds: Odds = None) -> None:
-        self.algo, self._seed, self._odds = algo, seed, odds
+        self.algo, self.seed, self.odds = algo, seed, odds
 
     def cohort(self, t: int) -> list[int]:
-        return cohort(self._seed, t, self.algo.sys, self._odds)
+        return cohort(self.seed, t, self.algo.sys, self.odds)
 
     def joining(self, server: Server, t: int) -> list[Job]:
         return []

@@ -1,17 +1,18 @@
-"""Schedules of simulations: checked, then run with all clients and a virtual clock."""
+"""Schedules: what one cannot run is refused; a simulation has all clients and a virtual clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from tunefree.core import Algorithm, Vec, about
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet
 from tunefree.schedule.buffered import buffered
-from tunefree.schedule.clock import VirtualClock
+from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.membership import Everybody, Odds
+from tunefree.schedule.membership import Everybody, Membership, Odds
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
 from tunefree.settings import Schedule
@@ -34,25 +35,48 @@ def simulate(
     clients, if not uniform.
     """
     check(schedule, algo)
-    everybody = Everybody(algo, seed, odds)
-    if delays is None and (schedule.delays or schedule.name == "buffered"):
-        delays = from_spec(schedule.delays or "mild", algo.sys.N)
-    clock = VirtualClock(delays, seed)
+    members = Everybody(algo, seed, odds)
+    clock = virtual_clock(members, schedule, fleet, delays)
+    return play(fleet, members, clock, theta0, schedule, after)
+
+
+def play(
+    fleet: Fleet,
+    members: Membership,
+    clock: Clock,
+    theta0: Vec,
+    schedule: Schedule,
+    after: Step | None = None,
+) -> Iterator[Step]:
+    """The steps of this schedule, simulated or deployed; `after` is the one to resume after."""
     if schedule.name == "synchronous":
-        return synchronous(fleet, everybody, clock, theta0, schedule.opening, after)
+        return synchronous(fleet, members, clock, theta0, schedule.opening, after)
+    filling = cast("BufferClock", clock)
+    return buffered(fleet, members, filling, theta0, schedule.opening, after)
+
+
+def virtual_clock(
+    members: Everybody, schedule: Schedule, fleet: Fleet, delays: Delays | None = None
+) -> Clock:
+    """The clock of a simulation; `delays` replaces the law that the schedule names."""
+    sys = members.algo.sys
+    if delays is None and (schedule.delays or schedule.name == "buffered"):
+        delays = from_spec(schedule.delays or "mild", sys.N)
+    clock = VirtualClock(delays, members.seed)
+    if schedule.name == "synchronous":
+        return clock
     assert delays is not None
-    timeline = Timeline(
-        seed,
-        algo.sys,
-        concurrency=schedule.concurrency or algo.sys.S,
+    return Timeline(
+        members.seed,
+        sys,
+        concurrency=schedule.concurrency or sys.S,
         dispatch=schedule.dispatch,
         clock=clock,
         dropout=schedule.dropout,
         timeout=schedule.timeout or delays.longest,
         fleet=fleet,
-        odds=odds,
+        odds=members.odds,
     )
-    return buffered(fleet, everybody, timeline, theta0, schedule.opening, after)
 
 
 def check(schedule: Schedule, algo: Algorithm) -> None:

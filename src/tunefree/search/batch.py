@@ -12,8 +12,9 @@ import re
 import sqlite3
 import subprocess
 import time
+import warnings
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -22,17 +23,18 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from filelock import FileLock, Timeout
 
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.fleet.pool import cores
 from tunefree.fleet.process import WorkerProcess
 from tunefree.record import Facts, Record, Row, is_locked
 from tunefree.run.progress import BatchProgress, sentence
+from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings
 
 Role = Literal["method", "trial", "sweep"]
 State = Literal["done", "diverged", "pruned", "failed"]
 
-WORKER = "tunefree.search.worker"
+WORKER = "tunefree.search.run_worker"
 TRIES = 2  # a run whose process has died so often is not tried again
 SECONDS_TO_END = 10  # for a process whose pipe closed, or whose batch was killed, to exit
 
@@ -84,6 +86,7 @@ class Progress(NamedTuple):
 
 
 Event: TypeAlias = Progress | Result | str  # a string is a note to the user
+Start: TypeAlias = Callable[[PlannedRun], Run]  # makes the run, or resumes it
 
 
 def plan(
@@ -115,13 +118,21 @@ def fingerprint(settings: Settings, floors: Mapping[int, float], data: str = "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
-    """Run what is not finished yet, on `workers` processes (0: one per core), with progress."""
+def run_all(
+    runs: Sequence[PlannedRun], workers: int = 0, start: Start | None = None
+) -> list[Result]:
+    """Run what is not finished yet, on `workers` processes (0: one per core), with progress.
+
+    If `start` is given, it makes each run in this process, and they run one after the other.
+    """
     if not runs:
         return []
     finished: dict[Path, Result] = {}
     rounds = sum(run.settings.rounds for run in runs)
-    with BatchProgress(len(runs), rounds) as progress, closing(events(runs, workers)) as stream:
+    with (
+        BatchProgress(len(runs), rounds) as progress,
+        closing(events(runs, workers, start)) as stream,
+    ):
         for event in stream:
             show(event, progress)
             if isinstance(event, Result):
@@ -130,6 +141,7 @@ def run_all(runs: Sequence[PlannedRun], workers: int = 0) -> list[Result]:
 
 
 def show(event: Event, progress: BatchProgress) -> None:
+    """Show what has happened."""
     if isinstance(event, str):
         progress.note(event)
         return
@@ -140,13 +152,17 @@ def show(event: Event, progress: BatchProgress) -> None:
         progress.row(*run, event.row)
 
 
-def run_groups(groups: Sequence[Sequence[PlannedRun]], workers: int = 0) -> list[list[Result]]:
-    """Run all groups at once; the results come in the same groups."""
-    results = iter(run_all([run for group in groups for run in group], workers))
+def run_groups(
+    groups: Sequence[Sequence[PlannedRun]], workers: int = 0, start: Start | None = None
+) -> list[list[Result]]:
+    """Run all groups at once, as `run_all` does; the results come in the same groups."""
+    results = iter(run_all([run for group in groups for run in group], workers, start))
     return [[next(results) for _ in group] for group in groups]
 
 
-def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, None, None]:
+def events(
+    runs: Sequence[PlannedRun], workers: int = 0, start: Start | None = None
+) -> Generator[Event, None, None]:
     """Notes, progress and one result for each run; finished runs are read back."""
     for path, count in Counter(run.path for run in runs).items():
         if count > 1:
@@ -166,7 +182,10 @@ def events(runs: Sequence[PlannedRun], workers: int = 0) -> Generator[Event, Non
                 waiting.append(run)
             else:
                 yield result
-        yield from dispatch(waiting, min(workers or cores(), len(waiting)))
+        if start is None:
+            yield from dispatch(waiting, min(workers or cores(), len(waiting)))
+        else:
+            yield from in_turn(waiting, start)
 
 
 def acquire(lock: FileLock, folder: Path, timeout: float = -1) -> bool:
@@ -247,39 +266,73 @@ def dispatch(waiting: deque[PlannedRun], count: int) -> Iterator[Event]:
         while waiting or busy:
             while waiting and idle:
                 worker, run = idle.pop(), waiting.popleft()
-                worker.send((run.settings, run.facts, run.floors))
+                worker.send(run)
                 busy[worker.pipe] = worker, run
             for pipe in wait(list(busy)):
                 worker, run = busy[cast("Connection", pipe)]
                 message = worker.receive()
-                if message is None:
-                    del busy[worker.pipe]
-                    code = worker.end(SECONDS_TO_END)
-                    deaths[run.path] += 1
-                    idle.append(new_worker())
-                    if deaths[run.path] < TRIES:
-                        waiting.append(run)
-                    else:
-                        how = f"its process died {TRIES} times, {describe_exit(code)}"
-                        yield failure(run, how)
-                elif "note" in message:
-                    yield str(message["note"])
-                elif "row" in message:
-                    yield Progress(run, message["row"])
+                if isinstance(message, ConfigError):
+                    raise message
+                if message is not None:
+                    if isinstance(message, Result):
+                        idle.append(busy.pop(worker.pipe)[0])
+                    yield message
+                    continue
+                del busy[worker.pipe]
+                code = worker.end(SECONDS_TO_END)
+                deaths[run.path] += 1
+                idle.append(new_worker())
+                if deaths[run.path] < TRIES:
+                    waiting.append(run)
                 else:
-                    idle.append(busy.pop(worker.pipe)[0])
-                    if message["end"] == "refused":
-                        raise message["error"]
-                    if message["end"] == "failed":
-                        yield failure(run, message["reason"])
-                    else:
-                        yield cast(Result, saved_result(run))
+                    how = f"its process died {TRIES} times, {describe_exit(code)}"
+                    yield failure(run, how)
     finally:
         for worker in (*idle, *(worker for worker, _ in busy.values())):
             worker.end(0)
 
 
+def in_turn(waiting: Iterable[PlannedRun], start: Start) -> Iterator[Event]:
+    """Do the runs in this process, one after the other; warnings are notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        for run in waiting:
+            for event in perform(run, start):
+                while caught:
+                    yield str(caught.pop(0).message)
+                yield event
+
+
+def perform(run: PlannedRun, start: Start) -> Iterator[Progress | Result]:
+    """Do one run to its end, or until it is hopeless: its rows, then its result."""
+    try:
+        training = start(run)
+        with closing(training.record), closing(iter(training)) as rows:
+            for row in rows:
+                yield Progress(run, row)
+                floor = run.floors.get(int(row["t"]), 0.0)
+                if row.get("accuracy", floor) < floor:
+                    training.record.note(
+                        pruned=f"accuracy {row['accuracy']:.4f} at round {row['t'] + 1:.0f} is "
+                        f"below {floor:.4f}, the median of the trials run in full"
+                    )
+                    break
+    except WireError:
+        pass  # it has diverged; the reason is in the run file
+    except (FleetError, RecordError) as error:
+        yield failure(run, str(error))
+        return
+    yield cast(Result, saved_result(run))
+
+
+def from_settings(run: PlannedRun) -> Run:
+    """A new run, or an interrupted one resumed from its last checkpoint."""
+    if run.path.exists():
+        return resume_command(run.path, run.settings.fleet)
+    return prepare(run.settings, run.facts)
+
+
 def failure(run: PlannedRun, reason: str) -> Result:
+    """The result of a run that failed, with what it did before."""
     if not run.path.exists() or remove_if_empty(run.path):
         return Result(run, "failed", [], reason)
     with closing(Record.open(run.path)) as record:

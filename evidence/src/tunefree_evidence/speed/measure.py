@@ -25,7 +25,7 @@ from tunefree.data.samples import Samples
 from tunefree.fleet.pool import cores
 from tunefree.geometry import polar_directions
 from tunefree.models.objective import Objective, one_thread
-from tunefree.run.assemble import Run, simulation
+from tunefree.run.run import Run, simulation
 from tunefree.settings import FleetName, load
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation

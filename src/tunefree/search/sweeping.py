@@ -14,7 +14,7 @@ from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.report.sweeps import WITHIN, Width, width
 from tunefree.search.batch import Result, plan, run_groups
-from tunefree.search.compare import about_run, check_has_accuracy, mean, with_seed
+from tunefree.search.comparison import about_run, check_has_accuracy, mean, with_seed
 from tunefree.settings import Settings
 
 HALF_DECADES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)

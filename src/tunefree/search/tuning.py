@@ -22,9 +22,8 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.record import Row
-from tunefree.search import atomic_file
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
-from tunefree.search.compare import about_run, check_has_accuracy, with_seed
+from tunefree.search.comparison import about_run, check_has_accuracy, with_seed
 from tunefree.settings import Settings
 
 Value: TypeAlias = float | str  # a number, or one of a few choices
@@ -94,6 +93,11 @@ class Search:
             tuple(zip(grid, values, strict=True)) for values in product(*grid.values())
         ]
         self.trials: dict[Point, Trial] = {}
+        self.floors: Mapping[int, float] = {}  # of trials with their first seed, by t
+
+    def mixed(self, most: int | None) -> list[Point]:
+        """The points, or so many of them, in random order, always the same."""
+        return [self.points[i] for i in stream(0, "tuning").permutation(len(self.points))[:most]]
 
     def plan(self, point: Point, seed: int, floors: Mapping[int, float] = {}) -> PlannedRun:
         """The run of a point with a seed."""
@@ -222,45 +226,34 @@ def search_all(
     workers: int = 0,
 ) -> None:
     """Run all trials of these searches at once; each search prunes and grows on its own."""
-    whole, rest = list[Todo](), list[Todo]()
-    for search in searches:
-        mixed = stream(0, "tuning").permutation(len(search.points))[:budget]
-        chosen = [search.points[place] for place in mixed]
-        few = max(WHOLE, len(chosen) // 4) if pruning else len(chosen)
-        whole.append((search, chosen[:few], {}))
-        rest.append((search, chosen[few:], {}))
-    run_points(whole, seeds, workers)
-    floors = [medians(s.trials.values(), s.settings.rounds) if pruning else {} for s in searches]
-    run_points(
-        [(s, points, own) for (s, points, _), own in zip(rest, floors, strict=True)], seeds, workers
-    )
+    mixed = [search.mixed(budget) for search in searches]
+    few = [max(WHOLE, len(points) // 4) if pruning else len(points) for points in mixed]
+    first = [points[:n] for points, n in zip(mixed, few, strict=True)]
+    run_points(zip(searches, first, strict=True), seeds, workers)
+    for search in searches if pruning else ():
+        search.floors = medians(search.trials.values(), search.settings.rounds)
+    rest = [points[n:] for points, n in zip(mixed, few, strict=True)]
+    run_points(zip(searches, rest, strict=True), seeds, workers)
     most = math.inf if budget is None else budget
     while extend:
-        grown = [
-            (search, search.grow(1) if len(search.trials) < most else [], own)
-            for search, own in zip(searches, floors, strict=True)
-        ]
-        if not any(points for _, points, _ in grown):
+        grown = [(each, each.grow(1)) for each in searches if len(each.trials) < most]
+        if not any(points for _, points in grown):
             return
         run_points(grown, seeds, workers)
 
 
-Todo: TypeAlias = tuple[Search, Sequence[Point], Mapping[int, float]]  # points, and their floors
-
-
-def run_points(todo: Sequence[Todo], seeds: Sequence[int], workers: int) -> None:
+def run_points(
+    todo: Iterable[tuple[Search, Sequence[Point]]], seeds: Sequence[int], workers: int
+) -> None:
     """Run the trials of points; one that does not finish with its first seed gets no others."""
-    points = [(search, point, floors) for search, each, floors in todo for point in each]
-    first = run_groups([[s.plan(point, seeds[0], floors)] for s, point, floors in points], workers)
-    others = [seeds[1:] if result.state == "done" else [] for (result,) in first]
-    rest = run_groups(
-        [
-            [s.plan(p, seed) for seed in more]
-            for (s, p, _), more in zip(points, others, strict=True)
-        ],
-        workers,
-    )
-    for (search, point, _), one, more in zip(points, first, rest, strict=True):
+    points = [(search, point) for search, each in todo for point in each]
+    first = run_groups([[s.plan(p, seeds[0], s.floors)] for s, p in points], workers)
+    others = [seeds[1:] if result.state == "done" else () for (result,) in first]
+    planned = [
+        [s.plan(p, seed) for seed in more] for (s, p), more in zip(points, others, strict=True)
+    ]
+    rest = run_groups(planned, workers)
+    for (search, point), one, more in zip(points, first, rest, strict=True):
         search.trials[point] = Trial(point, one + more)
 
 
@@ -408,5 +401,13 @@ def save(tuned: TuningResult, settings: Settings, seeds: Sequence[int], folder: 
         "settings": settings.asdict(),
     }
     path = folder / TUNED
-    atomic_file.write(path, json.dumps(content, indent=1))
+    write_file(path, json.dumps(content, indent=1))
     return path
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old text or the new one, whenever we are killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.new")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)

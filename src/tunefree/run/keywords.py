@@ -1,0 +1,178 @@
+"""The keyword arguments of `train`, `Run` and `compare`, as users write them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, cast
+
+import numpy as np
+import torch
+
+from tunefree.errors import ConfigError, no_argument
+from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.own import Maker, about_of, options_in
+from tunefree.methods.registry import LEARNING_RATES, REGISTRY
+from tunefree.models.targets import Loss
+from tunefree.run.evaluate import Measure
+from tunefree.settings import (
+    FIELDS,
+    Decay,
+    FleetName,
+    Kernels,
+    Sampling,
+    Schedule,
+    ScheduleName,
+    Settings,
+    Weighting,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+FOLLOWING = ("per_round", "local_steps", "local_epochs", "out")  # their defaults follow from others
+NO_SETTINGS = ("evaluate", "loss", "name", "progress")
+OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
+ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
+
+
+class Shared(TypedDict, total=False):
+    """Those that all methods of a comparison share; `train` explains each."""
+
+    rounds: int
+    per_round: int | None
+    local_steps: int | None
+    local_epochs: int | None
+    sampling: Sampling | Sequence[float]
+    batch_size: int
+    compressor: str
+    decay: Decay
+    weighting: Weighting
+    explicit_steps: bool
+    eval_every: int
+    evaluate: Measure | None
+    loss: Loss | None
+    schedule: Schedule | ScheduleName
+    grad_norm: bool
+    device: str | torch.device
+    fleet: FleetName
+    workers: int
+    kernels: Kernels
+    commit_every: int
+
+
+class Keywords(Shared, total=False):
+    """Those of a single run."""
+
+    algorithm: str | Maker
+    seed: int | None
+    name: str
+    out: str | Path | None
+    progress: bool
+
+
+class Again(TypedDict, total=False):
+    """Those of a run that is resumed."""
+
+    algorithm: Maker | None
+    loss: Loss | None
+    evaluate: Measure | None
+    rounds: int | None
+    fleet: FleetName
+    workers: int
+    progress: bool
+
+
+def named(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among these keywords, by name; None counts as not given.
+
+    >>> named({"rounds": np.int64(20), "per_round": None})
+    {'rounds': 20}
+    """
+    found = {
+        key: plain(value)
+        for key, value in given.items()
+        if value is not None and key not in NO_SETTINGS
+    }
+    if isinstance(schedule := given.get("schedule"), Schedule):
+        found |= schedule.as_settings()
+    return found
+
+
+def plain(value: object) -> object:
+    """The value as settings store it: NumPy numbers, torch devices and paths are accepted too.
+
+    >>> plain(np.int64(20)), plain(torch.device("cpu"))
+    (20, 'cpu')
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, torch.device | Path) else value
+
+
+def takes(keywords: type[Any]) -> Callable[[F], F]:
+    """Let a function show these keywords and their defaults in its signature, and refuse others."""
+    hints = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+
+    def decorated(function: F) -> F:
+        name = function.__qualname__.removesuffix(".__init__").split(".")[-1]
+        own = inspect.signature(function).parameters.values()
+        shown = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        known = [*hints, *(each.name for each in shown)]
+
+        @wraps(function)
+        def checked(*given: Any, **named: Any) -> Any:
+            for key in named:
+                if key not in known:
+                    raise not_taken(name, key, named, known)
+            return function(*given, **named)
+
+        shown += [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=usual(key), annotation=hint
+            )
+            for key, hint in hints.items()
+        ]
+        checked.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return cast("F", checked)
+
+    return decorated
+
+
+def usual(key: str) -> object:
+    """The default of a keyword; None where it follows from others."""
+    if key in FOLLOWING or key not in FIELDS:
+        return key == "progress" or None
+    return FIELDS[key].default
+
+
+def not_taken(
+    function: str, key: str, given: Mapping[str, Any], known: Sequence[str]
+) -> ConfigError:
+    """The error for a keyword that a function does not take, with where it belongs."""
+    has_none, value = f"{function} has no argument {key!r}", given[key]
+    if key in Schedule.__dataclass_fields__:
+        where = f"schedule=tunefree.Schedule({key}={value!r})"
+        return ConfigError(has_none, f"it belongs to the schedule: {where}")
+    if function == "compare" and key in ("data", "partition", "data_dir"):
+        return by_name(function, key, value)
+    if function not in ("train", "Run") or (key not in OPTIONS and key not in ELSEWHERE):
+        return no_argument(function, key, known)
+    method = given.get("algorithm", Settings.algorithm)
+    maker = REGISTRY.get(method, FedAvg) if isinstance(method, str) else FedAvg
+    said, option = about_of(maker), "eta" if key in ELSEWHERE else key
+    if said.steps and not said.grid and option in LEARNING_RATES:
+        has_none += (
+            f", and {said.title} takes no step size: its {', '.join(said.steps)} {said.origin}"
+        )
+    maker = maker if option in options_in(maker) and said.grid else FedAvg
+    where = f"algorithm=tunefree.methods.{maker.__name__}({option}={value!r})"
+    return ConfigError(has_none, f"give it to a method that takes it: {where}")
+
+
+def by_name(function: str, key: str, value: object) -> ConfigError:
+    """The error for what is given by its name to a function that takes the user's own."""
+    return ConfigError(
+        f"{function} takes a model and clients of your own, not {key} = {value!r}",
+        "by name: tunefree.search.compare(methods, tunefree.search.settings(data='digits'))",
+    )
