@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree import methods, testing
+    from tunefree import methods, search, testing
     from tunefree.core import (
         OPEN,
         About,
@@ -56,6 +56,7 @@ __all__ = [
     "norm",
     "partition",
     "resume",
+    "search",
     "spread",
     "testing",
     "train",
@@ -65,20 +66,18 @@ __all__ = [
 PACKAGES = {
     "methods": "tunefree.methods",
     "partition": "tunefree.data.partition",
+    "search": "tunefree.search",
     "testing": "tunefree.testing",
 }
 HOMES = {
-    "tunefree.run.run": ("Run", "resume", "train"),
-    "tunefree.run.files": ("load",),
-    "tunefree.settings": ("Schedule",),
-    "tunefree.testing.check": ("check_algorithm",),
-    "tunefree.core": (
-        *("OPEN", "About", "Exchange", "Method", "Oracle", "Reply", "Step", "System"),
-        *("mean", "norm", "unit"),
-    ),
-    "tunefree.errors": ("ConfigError", "FleetError", "RecordError", "TunefreeError", "WireError"),
-    "tunefree.run.evaluate": ("spread",),
-    "tunefree.search.own_clients": ("compare",),
+    "tunefree.core": "OPEN About Exchange Method Oracle Reply Step System mean norm unit",
+    "tunefree.errors": "ConfigError FleetError RecordError TunefreeError WireError",
+    "tunefree.run.evaluate": "spread",
+    "tunefree.run.files": "load",
+    "tunefree.run.run": "Run resume train",
+    "tunefree.search.own_clients": "compare",
+    "tunefree.settings": "Schedule",
+    "tunefree.testing.check": "check_algorithm",
 }
 
 
@@ -91,7 +90,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         if name in PACKAGES:
             return importlib.import_module(PACKAGES[name])
         for home, names in HOMES.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(home), name)
         raise AttributeError(f"module 'tunefree' has no attribute {name!r}")
 

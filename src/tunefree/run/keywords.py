@@ -11,10 +11,11 @@ from typing import Any, TypedDict, TypeVar, cast
 import numpy as np
 import torch
 
+from tunefree.core import Method
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.fedavg import FedAvg
-from tunefree.methods.own import Maker, about_of, options_in
-from tunefree.methods.registry import LEARNING_RATES, REGISTRY
+from tunefree.methods.own import Maker, about_of, options_in, title_of
+from tunefree.methods.registry import LEARNING_RATES, REGISTRY, WRAPPED, chosen_by_hand
 from tunefree.models.targets import Loss
 from tunefree.run.evaluate import Measure
 from tunefree.settings import (
@@ -99,6 +100,30 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def spelled(algorithm: str | Maker) -> dict[str, object]:
+    """The settings that name a method and its options; empty for a user's own method.
+
+    Of a value, these are what would be tuned, and what is not at its default.
+
+    >>> spelled(FedAvg(eta=0.1, weighting="examples"))
+    {'algorithm': 'fedavg', 'option.eta': 0.1, 'weighting': 'examples'}
+    """
+    if isinstance(algorithm, str):
+        return {"algorithm": algorithm}
+    cls = algorithm if isinstance(algorithm, type) else type(algorithm)
+    names = [name for name, known in REGISTRY.items() if known is cls]
+    if not names:
+        return {}
+    if not isinstance(algorithm, Method):
+        return {"algorithm": names[0]}
+    tuned = {name: getattr(algorithm, name) for name in algorithm.about.grid}
+    chosen = tuned | chosen_by_hand(algorithm)
+    if (compressor := getattr(algorithm, "C", None)) != getattr(cls, "C", None):
+        chosen["compressor"] = str(compressor)
+    own = {key if key in WRAPPED else f"option.{key}": v for key, v in chosen.items()}
+    return {"algorithm": names[0], **{key: plain(value) for key, value in own.items()}}
+
+
 def plain(value: object) -> object:
     """The value as settings store it: NumPy numbers, torch devices and paths are accepted too.
 
@@ -158,15 +183,20 @@ def not_taken(
         return by_name(function, key, value)
     if function not in ("train", "Run") or (key not in OPTIONS and key not in ELSEWHERE):
         return no_argument(function, key, known)
-    method = given.get("algorithm", Settings.algorithm)
-    maker = REGISTRY.get(method, FedAvg) if isinstance(method, str) else FedAvg
-    said, option = about_of(maker), "eta" if key in ELSEWHERE else key
-    if said.steps and not said.grid and option in LEARNING_RATES:
+    algorithm, option = given.get("algorithm", Settings.algorithm), key
+    named = REGISTRY.get(algorithm, FedAvg) if isinstance(algorithm, str) else algorithm
+    maker = cast("Maker", named)
+    said = about_of(maker)
+    if key in LEARNING_RATES and said.steps and not said.grid:
         has_none += (
             f", and {said.title} takes no step size: its {', '.join(said.steps)} {said.origin}"
         )
-    maker = maker if option in options_in(maker) and said.grid else FedAvg
-    where = f"algorithm=tunefree.methods.{maker.__name__}({option}={value!r})"
+    if key in ELSEWHERE:
+        option = "eta"
+    if not said.grid or option not in options_in(maker):
+        every: list[type[Method]] = [FedAvg, *REGISTRY.values()]
+        maker = next(each for each in every if option in options_in(each))
+    where = f"algorithm=tunefree.methods.{title_of(maker)}({option}={value!r})"
     return ConfigError(has_none, f"give it to a method that takes it: {where}")
 
 

@@ -7,16 +7,17 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from torch import nn
 
 from tunefree.data.clients import federation_from
+from tunefree.methods.own import Maker
 from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import Evaluator
-from tunefree.run.keywords import Again, Keywords, named, takes
+from tunefree.run.keywords import Again, Keywords, named, spelled, takes
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
 from tunefree.settings import FIELDS, FleetName, Settings, load
@@ -69,7 +70,7 @@ class Run(Training):
             model: The module as it was given at the start.
             clients: The clients' data, the same as before.
             test: The test set, the same as before.
-            algorithm: The class or function, if the algorithm was one.
+            algorithm: The method, class or function, if it was your own.
             loss: The function, if a loss was given.
             evaluate: The function, if there are measures of your own.
             rounds: A new T, also for a finished run: as if started with it, if no step of its
@@ -137,12 +138,14 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     """The run of a user's own model and clients, with the keyword arguments of `train`."""
     algorithm = given.get("algorithm", Settings.algorithm)
     federation = federation_from(clients, test)
-    chosen = named(given) | {"clients": len(federation), "data": "", "partition": ""}
-    chosen["algorithm"] = algorithm if isinstance(algorithm, str) else ""
+    method = spelled(algorithm)
+    own = {"clients": len(federation), "data": "", "partition": "", "algorithm": ""}
+    chosen = {**named(given), **own, **method}
     if given.get("seed", 0) is None:
         chosen["seed"] = secrets.randbits(31)
-    make = None if isinstance(algorithm, str) else algorithm
-    functions = Functions(make, given.get("loss"), given.get("evaluate"))
+    functions = Functions(
+        None if method else cast("Maker", algorithm), given.get("loss"), given.get("evaluate")
+    )
     facts = {"label": str(given.get("name", ""))}
     return of_model(load(None, chosen), model, federation, functions, facts)
 
@@ -155,8 +158,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         model: Any module; it is copied and left as it is.
         clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
-        algorithm: A name from `tunefree algorithms`, `package.module:Name`, a class, or a function
-            of the system constants.
+        algorithm: One of `tunefree.methods`, such as `FedAvg(eta=0.1)`, or its name; your own, or
+            `package.module:Name`; or a function of the system constants that makes one.
         rounds: T, the number of server steps.
         per_round: S, clients per round; by default 10, or all if there are fewer. 0 is all.
         local_steps: K, mini-batch steps of a client per round; by default 10.
@@ -207,7 +210,7 @@ def resume(
         model: The module as it was given at the start; not needed for a run of the command line.
         clients: The clients' data, the same as before.
         test: The test set, the same as before.
-        algorithm: The class or function, if the algorithm was one.
+        algorithm: The method, class or function, if it was your own.
         loss: The function, if a loss was given.
         evaluate: The function, if there are measures of your own.
         rounds: A new T, also for a finished run, if no step of its method depends on T.

@@ -15,15 +15,16 @@ from tunefree.core import text_of
 from tunefree.data import sources
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
-from tunefree.methods.own import Maker, about_of
+from tunefree.methods.own import Maker, about_of, title_of
 from tunefree.record import Facts, Record, Row
 from tunefree.record.facts import AS_PUBLISHED
 from tunefree.record.summary import own_measures
+from tunefree.run.keywords import spelled
 from tunefree.search.batch import PlannedRun, Result, plan, run_groups
 from tunefree.search.method_spec import MethodSpec, check_seeds, configure, labels, parse_method
 from tunefree.settings import Settings
 
-Method: TypeAlias = str | Maker  # NAME, NAME:key=value, NAME@tuned.json, or a function
+Method: TypeAlias = str | Maker  # PolarFL(), or NAME, NAME:key=value, NAME@tuned.json
 Methods: TypeAlias = Sequence[Method] | Mapping[str, Method]
 
 
@@ -93,8 +94,8 @@ def compare(
     for each in chosen:
         if each.make is not None:
             raise ConfigError(
-                f"method {each.label!r} is a function, which needs a model and clients of your "
-                "own; use tunefree.compare, or give a name: package.module:Name"
+                f"method {each.label!r} is your own, and worker processes know it by name only; "
+                "give package.module:Name, or use tunefree.compare with your model and clients"
             )
     folder = folder_of(folder, chosen, seeds, settings)
     groups = run_groups([plan_method(each, settings, seeds, folder) for each in chosen], workers)
@@ -108,16 +109,23 @@ def contenders(methods: Methods, seeds: Sequence[int]) -> list[Contender]:
             f"methods = {methods!r} must be a list of methods, such as ['polarfl', 'fedavg']"
         )
     values = list(methods.values()) if isinstance(methods, Mapping) else list(methods)
-    specs = [parse_method(v) if isinstance(v, str) else MethodSpec(called(v)) for v in values]
+    specs = [spec_of(value) for value in values]
     names = list(methods) if isinstance(methods, Mapping) else labels(specs)
     check_once(names, seeds)
     check_seeds(specs, seeds)
-    made = [None if isinstance(value, str) else value for value in values]
+    made = [None if isinstance(v, str) or spelled(v) else v for v in values]
     return [Contender(*each) for each in zip(names, specs, made, strict=True)]
 
 
-def called(make: Maker) -> str:
-    return str(getattr(make, "__qualname__", text_of(make)))
+def spec_of(method: Method) -> MethodSpec:
+    """The name and the options of a method; of a user's own, its name only."""
+    if isinstance(method, str):
+        return parse_method(method)
+    options = spelled(method)
+    if not options:
+        return MethodSpec(title_of(method))
+    name = str(options.pop("algorithm"))
+    return MethodSpec(name, {key.removeprefix("option."): v for key, v in options.items()})
 
 
 def plan_method(

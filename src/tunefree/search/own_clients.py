@@ -81,8 +81,8 @@ def compare(
     `algorithm`, `seed`, `name`, `out` and `progress`.
 
     Args:
-        methods: Each as on the command line, "polarfl" or "fedavg:eta=0.1", or a function of
-            the system constants; a dict gives them names.
+        methods: Each one of `tunefree.methods`, such as `FedAvg(eta=0.1)`, your own, or as on the
+            command line: "polarfl", "fedavg:eta=0.1"; a dict gives them names.
         model: A module, or a function that makes one, so that initial weights differ between
             seeds.
         clients: As for `train`.
@@ -94,10 +94,11 @@ def compare(
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory
+    >>> from tunefree.methods import FedAvg, PolarFL
     >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
     >>> with TemporaryDirectory() as folder:
     ...     rows = compare(
-    ...         ["polarfl", "fedavg:eta=0.1"], nn.Linear(4, 3), clients, clients[0],
+    ...         [PolarFL(), FedAvg(eta=0.1)], nn.Linear(4, 3), clients, clients[0],
     ...         rounds=2, seeds=[0, 1], out=folder,
     ...     )
     >>> [(row.method, row.steps, len(row.runs)) for row in rows]
@@ -127,7 +128,9 @@ def plan_own(
     else:
         usual = {name: getattr(Settings, name) for name in registry.WRAPPED}
         settings = replace(base, algorithm="", option={}, **usual)
-        made = text_of(method.make(base.system_for(workload.federation.parts.sizes)))
+        made = text_of(
+            registry.build(method.make, base.system_for(workload.federation.parts.sizes))
+        )
     runs = []
     for seed in seeds:
         mark = workload.mark(seed) + made
