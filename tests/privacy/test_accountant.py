@@ -14,7 +14,7 @@ from tunefree.core import System
 from tunefree.errors import ConfigError
 from tunefree.privacy import accountant
 from tunefree.privacy.accountant import (
-    Release,
+    Gaussian,
     epsilon,
     gaussian_delta,
     gaussian_epsilon,
@@ -26,7 +26,7 @@ from tunefree.privacy.accountant import (
 )
 from tunefree.privacy.promise import Privacy
 
-TUTORIAL = Release(1.2, 120 / 3383)  # of TFF, 100 rounds, delta 1e-5; it says 1.99, by RDP
+TUTORIAL = Gaussian(1.2, 120 / 3383)  # of TFF, 100 rounds, delta 1e-5; it says 1.99, by RDP
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def test_no_number_is_too_large_for_the_gaussian() -> None:
 
 
 def test_releases_to_all_add_up_as_one() -> None:
-    four = epsilon({Release(2.0): 4}, 1e-5)
-    assert four == pytest.approx(epsilon({Release(1.0): 1}, 1e-5))
-    assert four == pytest.approx(epsilon({Release(2.0): 2, Release(2 * 2**-0.5): 1}, 1e-5))
+    four = epsilon({Gaussian(2.0): 4}, 1e-5)
+    assert four == pytest.approx(epsilon({Gaussian(1.0): 1}, 1e-5))
+    assert four == pytest.approx(epsilon({Gaussian(2.0): 2, Gaussian(2 * 2**-0.5): 1}, 1e-5))
     assert sigma_for(8, 1e-5, 9) == pytest.approx(3 * sigma_for(8, 1e-5, 1))
-    assert epsilon({Release(0.0): 1}, 1e-5) == math.inf
+    assert epsilon({Gaussian(0.0): 1}, 1e-5) == math.inf
 
 
 def test_sigma_and_rounds_are_found_again(coins: None) -> None:
     for q in (1.0, 0.1):
         sigma = sigma_for(3, 1e-5, 40, q)
-        assert 2.99 < epsilon({Release(sigma, q): 40}, 1e-5) <= 3
+        assert 2.99 < epsilon({Gaussian(sigma, q): 40}, 1e-5) <= 3
         assert rounds_for(3, 1e-5, sigma, q) == 40
     assert rounds_for(3, 1e-5, 0.01) == 0
 
@@ -86,8 +86,8 @@ def test_published_values(coins: None) -> None:
     ],
 )
 def test_reference_sigmas(coins: None, N: int, S: int, sigma: float, budget: float) -> None:
-    by_rdp = rdp_epsilon(rdp(Release(sigma, S / N), 100), N**-1.1)
-    by_pld = epsilon({Release(sigma, S / N): 100}, N**-1.1)
+    by_rdp = rdp_epsilon(rdp(Gaussian(sigma, S / N), 100), N**-1.1)
+    by_pld = epsilon({Gaussian(sigma, S / N): 100}, N**-1.1)
     assert by_rdp == pytest.approx(budget, rel=0.02)
     assert 0.7 * budget < by_pld < by_rdp
 
@@ -103,16 +103,16 @@ def test_the_grid_of_losses_is_fine_enough(coins: None) -> None:
 
 
 def test_kinds_of_release_compose(coins: None) -> None:
-    both: Mapping[Release, int] = {Release(1.2, 0.1): 10, Release(5.0): 2}
+    both: Mapping[Gaussian, int] = {Gaussian(1.2, 0.1): 10, Gaussian(5.0): 2}
     parts = [epsilon({release: times}, 1e-5) for release, times in both.items()]
     assert max(parts) < epsilon(both, 1e-5) < sum(parts)
-    assert epsilon({Release(1.2, 0.1): 5, Release(5.0): 0}, 1e-5) == epsilon(
-        {Release(1.2, 0.1): 5}, 1e-5
+    assert epsilon({Gaussian(1.2, 0.1): 5, Gaussian(5.0): 0}, 1e-5) == epsilon(
+        {Gaussian(1.2, 0.1): 5}, 1e-5
     )
 
 
 def test_it_says_nothing(coins: None, capfd: pytest.CaptureFixture[str]) -> None:
-    rdp_epsilon(rdp(Release(0.87, 0.1), 100), 1e-5)  # absl would warn of five orders
+    rdp_epsilon(rdp(Gaussian(0.87, 0.1), 100), 1e-5)  # absl would warn of five orders
     of_a_search(TUTORIAL, 100, 10, 1e-5)
     assert capfd.readouterr() == ("", "")
 
@@ -142,7 +142,7 @@ def test_opacus_agrees(coins: None, sigma: float, q: float, rounds: int) -> None
     prv = pytest.importorskip("opacus.accountants").PRVAccountant()
     prv.history = [(sigma, q, rounds)]
     theirs = prv.get_epsilon(delta=1e-5, eps_error=0.001)
-    assert epsilon({Release(sigma, q): rounds}, 1e-5) == pytest.approx(theirs, rel=0.01)
+    assert epsilon({Gaussian(sigma, q): rounds}, 1e-5) == pytest.approx(theirs, rel=0.01)
 
 
 def test_a_promise_in_a_federation(coins: None) -> None:
@@ -151,11 +151,13 @@ def test_a_promise_in_a_federation(coins: None) -> None:
     assert guarantee.release.q == 0.1
     assert guarantee.limit == 100
     assert 7.99 < guarantee.spent(100) <= 8 < guarantee.spent(101)
-    assert "dp-accounting 0.6" in guarantee.accountant
+    assert "dp-accounting 0.6" in guarantee.facts()["accountant"]
     capped = Privacy(epsilon=8, participations=20).in_a(sys)
-    assert (capped.release.q, capped.limit) == (1.0, 20)
-    assert capped.release.sigma == pytest.approx(sigma_for(8, 1e-5, 1) * 20**0.5)
-    assert Privacy(epsilon=8, participations=200).in_a(sys).limit == 100
+    assert (capped.release.q, capped.limit) == (1.0, 10)  # 100 rounds ask each 10 times
+    assert capped.release.sigma == pytest.approx(sigma_for(8, 1e-5, 1) * 10**0.5)
+    assert capped.after(1, sys) < capped.after(11, sys) == capped.spent(2)
+    with pytest.raises(ConfigError, match="participations = 9 is too small: 100 rounds of 100 of"):
+        Privacy(epsilon=8, participations=9).in_a(sys)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tunefree.errors import ConfigError
-from tunefree.privacy.accountant import Release, epsilon, sigma_for
+from tunefree.privacy.accountant import Gaussian, epsilon, sigma_for
 from tunefree.privacy.ledger import Ledger
 
 DELTA = 1e-5
-FIVE = Release(sigma_for(2.0, DELTA, 5))  # five of these cost epsilon 2
+FIVE = Gaussian(sigma_for(2.0, DELTA, 5))  # five of these cost epsilon 2
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_larger_budget_goes_on(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tunefree.privacy.accountant import Release
+from tunefree.privacy.accountant import Gaussian
 from tunefree.privacy.ledger import Ledger
 
 path, where, at = sys.argv[1:]
@@ -111,7 +111,7 @@ def drawn(t):
     return os.urandom(8)
 
 for t in range(int(at), 5):
-    value = ledger.once(f"round {t}", Release(float(SIGMA)), lambda: drawn(t))
+    value = ledger.once(f"round {t}", Gaussian(float(SIGMA)), lambda: drawn(t))
     if where == "after" and t == int(at) + 1:
         os.kill(os.getpid(), signal.SIGKILL)
     print(t, value.hex(), flush=True)

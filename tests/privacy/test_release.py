@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Message, Reply, Vec, norm
-from tunefree.privacy.accountant import Release, epsilon
+from tunefree.privacy.accountant import Gaussian, epsilon
 from tunefree.privacy.clipping import FIRST, next_threshold, split_noise
 from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.release import Dense, NoisyMean, deployed, simulated
@@ -115,7 +115,7 @@ def test_both_sums_have_the_noise_of_the_split() -> None:
 
 
 def test_a_deployed_sum_is_entered_before_it_leaves(tmp_path: Path) -> None:
-    release = Release(0.5)
+    release = Gaussian(0.5)
     ledger = Ledger.open(tmp_path / "ledger.sqlite", epsilon({release: 1}, 1e-5), 1e-5)
     mean = NoisyMean(deployed(ledger, release), release.sigma, per_round=2, bound=1.0)
     like = torch.zeros(50_000)
@@ -134,7 +134,7 @@ def test_a_deployed_sum_is_the_sum() -> None:
         def once(self, key, release, value, clients=None, times=1):  # type: ignore[no-untyped-def]
             return value()
 
-    release = Release(1e-4)
+    release = Gaussian(1e-4)
     mean = NoisyMean(deployed(Silent(), release), release.sigma, 1, bound=1.0)  # type: ignore[arg-type]
     found = mean(0, Up, replies(up(0.6, 0, -0.5), up(0.1, 0.2, 0)), ZERO).up.delta
     assert found.tolist() == pytest.approx([0.7, 0.2, -0.5], abs=1e-3)
@@ -143,7 +143,7 @@ def test_a_deployed_sum_is_the_sum() -> None:
 def test_two_deployments_have_different_noise(tmp_path: Path) -> None:
     def one(name: str) -> Vec:
         ledger = Ledger.open(tmp_path / name, 100.0, 1e-5)
-        found: Vec = NoisyMean(deployed(ledger, Release(0.5)), 0.5, 1, 1.0)(0, Up, [], ZERO).up[0]
+        found: Vec = NoisyMean(deployed(ledger, Gaussian(0.5)), 0.5, 1, 1.0)(0, Up, [], ZERO).up[0]
         return found
 
     assert not torch.equal(one("a"), one("b"))

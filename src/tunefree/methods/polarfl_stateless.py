@@ -128,8 +128,8 @@ class PolarFLStateless(Method):
     def worth(self, theta0: Vec) -> float:
         """M."""
         (_, S, K, _), roots = self.sys, self.roots(theta0)
-        D = sum(roots) ** 2 / len(roots)
-        return 1 / (1 / (S * K) + self.sigma**2 * D / S**2)
+        noise: float = self.sigma / S * sum(roots)
+        return 1.0 / (1 / (S * K) + noise * noise / len(roots))  # noise^2 / L is sigma^2 D / S^2
 
     def pace(self, s: Server) -> float:
         """a_t γ_t."""

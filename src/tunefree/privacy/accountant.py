@@ -27,25 +27,25 @@ EXACT = 1e-12  # relative, of a number that is searched for
 TINY = 1e-9  # nothing that is searched for is smaller
 
 
-class Release(NamedTuple):
-    """A noisy sum that leaves the server.
+class Gaussian(NamedTuple):
+    """A release of a sum with Gaussian noise.
 
     Attributes:
         sigma: The noise's standard deviation; a client's vector has norm at most 1.
         q: The chance of each client to be in it, by a secret coin; 1: all may be.
 
-    >>> Release(sigma=0.9, q=0.1)
-    Release(sigma=0.9, q=0.1)
+    >>> Gaussian(sigma=0.9, q=0.1)
+    Gaussian(sigma=0.9, q=0.1)
     """
 
     sigma: float
     q: float = 1.0
 
 
-def epsilon(spent: Mapping[Release, int], delta: float, grid: float = GRID) -> float:
+def epsilon(spent: Mapping[Gaussian, int], delta: float, grid: float = GRID) -> float:
     """The epsilon of so many releases of each kind.
 
-    >>> round(epsilon({Release(2.0): 1}, delta=1e-5), 3), epsilon({}, delta=1e-5)
+    >>> round(epsilon({Gaussian(2.0): 1}, delta=1e-5), 3), epsilon({}, delta=1e-5)
     (1.993, 0.0)
     """
     some = {release: times for release, times in spent.items() if times}
@@ -95,7 +95,7 @@ def sigma_for(
         return most
 
     def fits(sigma: float) -> bool:
-        return epsilon({Release(sigma, q): rounds}, delta, grid) <= budget
+        return epsilon({Gaussian(sigma, q): rounds}, delta, grid) <= budget
 
     return least(fits, min(most, math.hypot(q * most, once / 2)), grid / 10)
 
@@ -107,12 +107,12 @@ def rounds_for(budget: float, delta: float, sigma: float, q: float = 1.0) -> int
     4
     """
     high = 1
-    while epsilon({Release(sigma, q): high}, delta) <= budget:
+    while epsilon({Gaussian(sigma, q): high}, delta) <= budget:
         high *= 2
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        fits = epsilon({Release(sigma, q): middle}, delta) <= budget
+        fits = epsilon({Gaussian(sigma, q): middle}, delta) <= budget
         low, high = (middle, high) if fits else (low, middle)
     return low
 
@@ -136,7 +136,7 @@ def least(holds: Callable[[float], bool], near: float, exact: float = EXACT) -> 
     return high
 
 
-def of_a_search(release: Release, rounds: int, trials: float, delta: float) -> float:
+def of_a_search(release: Gaussian, rounds: int, trials: float, delta: float) -> float:
     """The epsilon of the best of about `trials` such runs: their number is drawn at random, from
     the geometric distribution with this mean.
 
@@ -147,7 +147,7 @@ def of_a_search(release: Release, rounds: int, trials: float, delta: float) -> f
     return rdp_epsilon(packages().dp_event.RepeatAndSelectDpEvent(from_rdp, trials, 1), delta)
 
 
-def rdp(release: Release, rounds: int) -> Any:
+def rdp(release: Gaussian, rounds: int) -> Any:
     """Rounds of a release as dp-accounting writes them."""
     event = packages().dp_event
     once = event.PoissonSampledDpEvent(release.q, event.GaussianDpEvent(release.sigma))
@@ -161,7 +161,7 @@ def rdp_epsilon(event: Any, delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def privacy_loss(release: Release, grid: float) -> Any:
+def privacy_loss(release: Gaussian, grid: float) -> Any:
     """The distribution of one release's privacy loss."""
     sigma, q = release
     return packages().pld.privacy_loss_distribution.from_gaussian_mechanism(

@@ -42,8 +42,14 @@ class Leaves(NamedTuple):
     found: Callable[[Asked], bool] = lambda asked: False
 
 
-def server_uses_more_than_the_mean(asked: Asked) -> bool:
-    return about(asked.algo).weights != "mean"
+def more_than_the_mean(asked: Asked) -> bool:
+    method = unwrapped(asked.algo)
+    return about(method).weights != "mean" and not hasattr(method, "weighting")
+
+
+def by_examples(asked: Asked) -> bool:
+    weighting = getattr(unwrapped(asked.algo), "weighting", asked.settings.weighting)
+    return "examples" in (weighting, asked.settings.weighting)
 
 
 LEAVES = (
@@ -71,10 +77,17 @@ LEAVES = (
     Leaves(
         "control variates",
         "refused",
-        "the server of {title} keeps more of the uploads than their mean, in gradients' units, "
-        "which have no bound",
+        "clients of {title} upload control variates or momenta in gradients' units, which have no "
+        "bound, and its server keeps their mean over all clients",
         "choose a method that averages uploads, such as polarfl_stateless or fedavg",
-        server_uses_more_than_the_mean,
+        lambda asked: bool(about(asked.algo).means),
+    ),
+    Leaves(
+        "more than a mean of uploads",
+        "refused",
+        "{title} does not declare that its server uses uploads through their mean only",
+        "choose a method that averages uploads, such as polarfl_stateless or fedavg",
+        more_than_the_mean,
     ),
     Leaves(
         "gradients of an opening",
@@ -96,7 +109,7 @@ LEAVES = (
         "weighting by examples tells how many samples a client has, and no client's weight is "
         "bounded",
         "set {weighting} = uniform",
-        lambda asked: asked.settings.weighting != "uniform",
+        by_examples,
     ),
     Leaves(
         "numbers of samples, as odds",
@@ -128,12 +141,21 @@ LEAVES = (
     Leaves(
         "when a buffered client answers",
         "refused",
-        "in the buffered schedule a client's speed decides how often it is in a step, so nobody's "
-        "chance is known",
-        "set {schedule} = synchronous, or give participations",
-        lambda asked: (
-            asked.settings.schedule == "buffered" and asked.privacy.participations is None
-        ),
+        "in the buffered schedule a client's speed decides how often it is in a step",
+        "set {schedule} = synchronous",
+        lambda asked: asked.settings.schedule == "buffered",
+    ),
+    Leaves(
+        "training loss and counts of labels",
+        "private",
+        "neither is computed or stored: scores are those of the test set",
+    ),
+    Leaves(
+        "records of a client, one by one",
+        "refused",
+        "unit = 'record' is not available yet",
+        "protect clients: unit = 'client'",
+        lambda asked: asked.privacy.unit == "record",
     ),
     Leaves("sizes of messages", "free", "the same for every client and round: they follow from d"),
     Leaves(
@@ -151,5 +173,8 @@ def refuse(asked: Asked) -> None:
         if each.fate == "refused" and each.found(asked):
             title = about(unwrapped(asked.algo)).title
             raise ConfigError(
-                f"no privacy here: {each.reason.replace('{title}', title)}", each.remedy
+                f"cannot be promised: {each.reason.replace('{title}', title)}",
+                each.remedy,
+                setting="epsilon",
+                value=asked.privacy.epsilon,
             )

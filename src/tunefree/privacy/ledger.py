@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from tunefree.errors import ConfigError
-from tunefree.privacy.accountant import Release, epsilon, gaussian_delta, least
+from tunefree.privacy.accountant import Gaussian, epsilon, gaussian_delta, least
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS released (
@@ -51,11 +51,11 @@ class Ledger:
         """The epsilon spent so far, by the client that has given most."""
         return self._epsilon({})
 
-    def allows(self, release: Release, times: int = 1) -> bool:
+    def allows(self, release: Gaussian, times: int = 1) -> bool:
         """Whether everybody can be in so many more releases."""
         return self._epsilon({release: times}) <= self.budget
 
-    def with_room(self, clients: Iterable[int], release: Release) -> list[int]:
+    def with_room(self, clients: Iterable[int], release: Gaussian) -> list[int]:
         """Those of these clients that can be in one more release; all must be without coins."""
         given, one = self._mu2(), release.sigma**-2
         limit = least(lambda s: gaussian_delta(1 / s, self.budget) <= self.delta, 1.0) ** -2
@@ -64,7 +64,7 @@ class Ledger:
     def once(
         self,
         key: str,
-        release: Release,
+        release: Gaussian,
         value: Callable[[], bytes],
         clients: Collection[int] | None = None,
         times: int = 1,
@@ -103,10 +103,10 @@ class Ledger:
     def _mu2(self) -> dict[int, float]:
         return dict(self._db.execute(f"{EACH} GROUP BY client"))
 
-    def _epsilon(self, more: Mapping[Release, int]) -> float:
+    def _epsilon(self, more: Mapping[Gaussian, int]) -> float:
         """What these would bring it to, for everybody."""
         kinds = "SELECT sigma, q, SUM(times) FROM released WHERE everybody GROUP BY sigma, q"
-        spent = Counter(more) + Counter({Release(s, q): n for s, q, n in self._db.execute(kinds)})
+        spent = Counter(more) + Counter({Gaussian(s, q): n for s, q, n in self._db.execute(kinds)})
         if mu2 := self._mu2():
-            spent[Release(max(mu2.values()) ** -0.5)] += 1
+            spent[Gaussian(max(mu2.values()) ** -0.5)] += 1
         return epsilon(spent, self.delta)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 from tunefree.core import System
 from tunefree.errors import ConfigError, unknown
-from tunefree.privacy.accountant import Release, described, epsilon, sigma_for
+from tunefree.privacy.accountant import Gaussian, described, epsilon, sigma_for
+from tunefree.privacy.coins import turns
+from tunefree.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,40 @@ class Privacy:
         """The least noise that keeps this promise over all rounds."""
         N, S, _, T = sys
         delta, k = self.delta_for(N), self.participations
-        q = 1.0 if k else S / N
-        limit = min(k or T, T)
-        return Guarantee(
-            self.epsilon, delta, Release(sigma_for(self.epsilon, delta, limit, q), q), limit
-        )
+        if k is None:
+            q, limit = S / N, T
+        elif (limit := turns(T, N, S)) <= k:
+            q = 1.0
+        else:
+            raise ConfigError(
+                f"is too small: {T} rounds of {S} of {N} clients ask each {limit} times",
+                f"raise it to {limit}, or lower {{rounds}} to {k * (N // S)}",
+                setting="participations",
+                value=k,
+            )
+        sigma = sigma_for(self.epsilon, delta, limit, q)
+        return Guarantee(self.epsilon, delta, Gaussian(sigma, q), limit)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Privacy | None:
+        """The promise in these settings, if there is one."""
+        if not settings.epsilon:
+            for name in ("delta", "clip", "participations"):
+                if value := getattr(settings, name):
+                    raise ConfigError(
+                        "belongs to privacy", "give {epsilon} too", setting=name, value=value
+                    )
+            return None
+        given = (settings.delta or None, settings.clip or None, settings.participations or None)
+        return cls(settings.epsilon, settings.unit, *given)
+
+    def as_settings(self) -> dict[str, Any]:
+        """These values by the names of settings.
+
+        >>> Privacy(epsilon=8, clip=0.5).as_settings()
+        {'epsilon': 8.0, 'unit': 'client', 'clip': 0.5}
+        """
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Guarantee(NamedTuple):
@@ -91,13 +123,45 @@ class Guarantee(NamedTuple):
 
     epsilon: float
     delta: float
-    release: Release
+    release: Gaussian
     limit: int
 
     def spent(self, releases: int) -> float:
         """The epsilon of a client that may have been in so many of them."""
         return epsilon({self.release: releases}, self.delta)
 
-    @property
-    def accountant(self) -> str:
-        return described(self.release.q < 1)
+    def after(self, rounds: int, sys: System) -> float:
+        """The epsilon spent after so many rounds."""
+        return self.spent(rounds if self.release.q < 1 else turns(rounds, sys.N, sys.S))
+
+    def checked(self, sys: System) -> Guarantee:
+        """The same, unless so many rounds would spend more."""
+        if (needed := self.after(sys.T, sys)) > self.epsilon * (1 + 1e-3):
+            raise ConfigError(
+                f"would spend epsilon = {needed:.3g} with the noise that the run was started with, "
+                f"and its budget is {self.epsilon:g}",
+                "start a new run with a larger {epsilon}, or lower {rounds}",
+                setting="rounds",
+                value=sys.T,
+            )
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        """What a run file stores, and a report states."""
+        sigma, q = self.release
+        coins = (
+            f"each client by a coin of {q:g}" if q < 1 else f"a client {self.limit} times at most"
+        )
+        return {
+            **{"epsilon": self.epsilon, "delta": self.delta, "sigma": sigma, "q": q},
+            **{"limit": self.limit, "unit": "client", "sampling": coins},
+            "adjacency": "one client added or removed, the denominator fixed",
+            "accountant": described(q < 1),
+            "trust": "simulated: no guarantee",
+        }
+
+    @classmethod
+    def stored(cls, facts: Mapping[str, Any]) -> Guarantee:
+        """The guarantee in a run file."""
+        release = Gaussian(facts["sigma"], facts["q"])
+        return cls(facts["epsilon"], facts["delta"], release, facts["limit"])

@@ -7,18 +7,20 @@ in which nobody took part releases noise all the same. The method receives it as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Message, Reply, Vec
-from tunefree.privacy.accountant import Release
+from tunefree.core import Algorithm, Message, Reply, Vec, about
+from tunefree.privacy.accountant import Gaussian
 from tunefree.privacy.clipping import FIRST, clipped, next_threshold, split_noise
 from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.noise import Words, discrete_gaussian, entropy, grid, on_grid, seeded
+from tunefree.privacy.promise import Guarantee
 
 
 class Sum(Protocol):
@@ -43,7 +45,7 @@ def simulated(seed: int, sigma: float) -> Sum:
     return total
 
 
-def deployed(ledger: Ledger, release: Release, words: Words = entropy) -> Sum:
+def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
     """Noise from the system's entropy, on integers; entered in the ledger before it is returned."""
     step = grid(release.sigma, 1.0)
 
@@ -84,8 +86,10 @@ class NoisyMean:
         per_round: float,
         bound: float | None = None,
         threshold: float = FIRST,
+        spent: Callable[[int], float] = lambda rounds: math.nan,
     ) -> None:
         self._total, self._per_round, self._adaptive = total, per_round, bound is None
+        self._spent = spent
         self.threshold = threshold if bound is None else bound  # of the next round
         parts = split_noise(sigma, per_round) if bound is None else None
         self._scale = 1.0 if parts is None else sigma / parts.vectors  # of the vectors in the ball
@@ -106,6 +110,11 @@ class NoisyMean:
         late = round(sum(r.tau for r in replies) / len(replies)) if replies else 0
         return Reply(-1, 1, late, Up(*map(kinds, torch.split(mean, like.numel()))))
 
+    def scores(self, rounds: int, due: bool) -> dict[str, float]:
+        """For the row after so many rounds: the next threshold, and if due the epsilon spent."""
+        clip = {"clip": self.threshold} if self._adaptive else {}
+        return {**clip, "epsilon": self._spent(rounds)} if due else clip
+
     def _in_ball(self, up: Message) -> Vec:
         parts = [v if isinstance(v, torch.Tensor) else v.dense() for v in up]
         v, within = clipped(torch.cat(parts) if len(parts) > 1 else parts[0], self.threshold)
@@ -117,3 +126,28 @@ class NoisyMean:
 def is_compressed(Up: type[Message]) -> bool:
     """Whether this message has compressed vectors, by the annotations of its fields."""
     return any("Compressed" in str(kind) for kind in Up.__annotations__.values())
+
+
+def bound_of(algo: Algorithm, clip: float | None) -> float | None:
+    """The largest norm of an upload: the method's own, or the one that was given."""
+    bounds, fields = about(algo).bounds, algo.round()[0].Up._fields
+    if set(fields) <= set(bounds):
+        return math.sqrt(sum(bounds[name] ** 2 for name in fields))
+    return clip
+
+
+def in_simulation(
+    guarantee: Guarantee, algo: Algorithm, seed: int, clip: float | None
+) -> Callable[[Mapping[str, float]], NoisyMean]:
+    """How a simulation starts its release, or goes on with it after the last row."""
+    sigma, S = guarantee.release.sigma, algo.sys.S
+    bound = bound_of(algo, clip)
+
+    def start(last: Mapping[str, float]) -> NoisyMean:
+        threshold, total = last.get("clip", FIRST), simulated(seed, sigma)
+        return NoisyMean(
+            total, sigma, S, bound, threshold, lambda rounds: guarantee.after(rounds, algo.sys)
+        )
+
+    start({})  # refuses what cannot be split
+    return start

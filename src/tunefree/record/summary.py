@@ -17,7 +17,13 @@ BITS = ("bits_up", "bits_down", "value_bits_up", "value_bits_down")
 CUMULATIVE = ("samples", "seconds", *BITS)
 NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
-TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
+TAKEN = (
+    *SCORES,
+    "train_accuracy",
+    "epsilon",
+    "clip",
+    *NO_SCORES,
+)  # names that a user's measure cannot have
 
 
 class Line(NamedTuple):

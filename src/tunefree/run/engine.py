@@ -22,7 +22,7 @@ from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
 from tunefree.schedule.clock import Clock
-from tunefree.schedule.exchange import Step
+from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Membership
 from tunefree.schedule.simulate import play
 from tunefree.settings import Settings
@@ -45,6 +45,13 @@ class Environment(Protocol):
         """When their replies arrive."""
 
 
+class PrivateRelease(Release, Protocol):
+    """A release with scores of its own."""
+
+    def scores(self, rounds: int, due: bool) -> Mapping[str, float]:
+        """What the row after so many rounds says of it; more if an evaluation is due."""
+
+
 class Parts(NamedTuple):
     """What a run consists of, simulated or deployed."""
 
@@ -53,6 +60,7 @@ class Parts(NamedTuple):
     record: Record
     evaluate: Callable[[Vec], Mapping[str, float]]
     settings: Settings
+    private: Callable[[Mapping[str, float]], PrivateRelease] | None = None  # after the last row
 
 
 class Training:
@@ -63,7 +71,8 @@ class Training:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._environment, self.objective, self.record, self._evaluate, self._settings = parts
+        self._environment, self.objective, self.record, self._evaluate = parts[:4]
+        self._settings, self._private = parts.settings, parts.private
         self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
@@ -120,7 +129,9 @@ class Training:
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history, members = self.history, self._environment.members
         clock, theta0 = self._environment.clock(fleet), self.objective.theta0
-        steps = play(fleet, members, clock, theta0, self._settings.scheduling, self.step)
+        release = self._private and self._private(history[-1] if history else {})
+        scheduling = self._settings.scheduling
+        steps = play(fleet, members, clock, theta0, scheduling, self.step, release)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             started = time.perf_counter()
@@ -129,12 +140,13 @@ class Training:
             if step is None:
                 return
             seconds = time.perf_counter() - started
-            silent = 0 if step.clients or step.t < 0 else silent + 1
+            silent = 0 if step.clients or not step.absent else silent + 1
             if silent == SILENT_STEPS:
                 raise members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
-            scores = self._evaluate(step.server.theta) if due else {}
+            scores = dict(self._evaluate(step.server.theta)) if due else {}
+            scores |= release.scores(step.t + 1, due) if release else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
             self.step, self._states = step, fleet.states.new()
@@ -217,7 +229,7 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
 
 def silent_steps(history: list[Row]) -> int:
     """How many steps at the end of the record had no usable reply."""
-    last = takewhile(lambda row: not row["clients"] and row["t"] >= 0, reversed(history))
+    last = takewhile(lambda row: not row["clients"] and row["absent"], reversed(history))
     return sum(1 for _ in last)
 
 

@@ -17,6 +17,7 @@ from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
 from tunefree.methods.registry import LEARNING_RATES, REGISTRY, WRAPPED, chosen_by_hand
 from tunefree.models.targets import Loss
+from tunefree.privacy.promise import Privacy
 from tunefree.run.evaluate import Measure
 from tunefree.settings import (
     FIELDS,
@@ -32,7 +33,7 @@ from tunefree.settings import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 FOLLOWING = ("per_round", "local_steps", "local_epochs", "out")  # their defaults follow from others
-NO_SETTINGS = ("evaluate", "loss", "name", "progress")
+NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -54,6 +55,7 @@ class Shared(TypedDict, total=False):
     evaluate: Measure | None
     loss: Loss | None
     schedule: Schedule | ScheduleName
+    privacy: Privacy | None
     grad_norm: bool
     device: str | torch.device
     fleet: FleetName
@@ -97,6 +99,15 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(schedule := given.get("schedule"), Schedule):
         found |= schedule.as_settings()
+    if (privacy := given.get("privacy")) is not None:
+        if not isinstance(privacy, Privacy):
+            raise ConfigError(
+                "is no promise",
+                "write tunefree.Privacy(epsilon=8)",
+                setting="privacy",
+                value=privacy,
+            )
+        found |= privacy.as_settings()
     return found
 
 

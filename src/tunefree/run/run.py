@@ -20,7 +20,7 @@ from tunefree.run.evaluate import Evaluator
 from tunefree.run.keywords import Again, Keywords, named, spelled, takes
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
-from tunefree.settings import FIELDS, FleetName, Settings, load
+from tunefree.settings import FIELDS, PRIVATE, FleetName, Settings, load
 
 
 class Run(Training):
@@ -136,7 +136,8 @@ class AssembledRun(Run):
 
 def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) -> Parts:
     """The run of a user's own model and clients, with the keyword arguments of `train`."""
-    algorithm = given.get("algorithm", Settings.algorithm)
+    usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
+    algorithm = given.get("algorithm", usual)
     federation = federation_from(clients, test)
     method = spelled(algorithm)
     own = {"clients": len(federation), "data": "", "partition": "", "algorithm": ""}
@@ -176,6 +177,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         evaluate: A function of the model that returns further scores as a dict of numbers.
         loss: By default the model's own, else cross-entropy for labels, MSE for real targets.
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
+        privacy: `Privacy(epsilon=8)` makes the run differentially private, by default with the
+            method "polarfl_stateless".
         grad_norm: Whether evaluations also measure the norm of the full gradient.
         device: "cpu", or "cuda" where there is a GPU.
         fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": the faster one.

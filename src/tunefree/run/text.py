@@ -37,6 +37,17 @@ def introduction(run: Training) -> str:
         )
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
+    if facts.privacy:
+        lines.append(
+            "  privacy: epsilon {epsilon:g} at delta {delta:.2g}, per {unit}".format(
+                **facts.privacy
+            )
+        )
+        lines.append(
+            "  {adjacency}; {sampling}; noise {sigma:.3g}; {accountant}; {trust}".format(
+                **facts.privacy
+            )
+        )
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
@@ -47,6 +58,15 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def privacy_words(facts: Facts) -> str:
+    """The promise, and what it rests on."""
+    promise = (
+        "privacy: epsilon {epsilon:g} at delta {delta:.2g} for every {unit}; noise {sigma:.3g}"
+    )
+    rests = "{sampling}; {adjacency}; {accountant}; {trust}"
+    return f"{promise}; {rests}".format(**facts.privacy)
 
 
 def local_work(facts: Facts, K: int) -> str:

@@ -11,7 +11,7 @@ from tunefree.fleet.job import Fleet
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
-from tunefree.schedule.exchange import Step
+from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Everybody, Membership, Odds
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
@@ -28,6 +28,7 @@ def simulate(
     *,
     delays: Delays | None = None,
     odds: Odds = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
@@ -37,7 +38,7 @@ def simulate(
     check(schedule, algo)
     members = Everybody(algo, seed, odds)
     clock = virtual_clock(members, schedule, fleet, delays)
-    return play(fleet, members, clock, theta0, schedule, after)
+    return play(fleet, members, clock, theta0, schedule, after, release)
 
 
 def play(
@@ -47,12 +48,13 @@ def play(
     theta0: Vec,
     schedule: Schedule,
     after: Step | None = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """The steps of this schedule, simulated or deployed; `after` is the one to resume after."""
     if schedule.name == "synchronous":
-        return synchronous(fleet, members, clock, theta0, schedule.opening, after)
+        return synchronous(fleet, members, clock, theta0, schedule.opening, after, release)
     filling = cast("BufferClock", clock)
-    return buffered(fleet, members, filling, theta0, schedule.opening, after)
+    return buffered(fleet, members, filling, theta0, schedule.opening, after, release)
 
 
 def virtual_clock(
