@@ -128,12 +128,14 @@ class PolarFLStateless(Method):
     def worth(self, theta0: Vec) -> float:
         """M."""
         (_, S, K, _), roots = self.sys, self.roots(theta0)
-        noise: float = self.sigma / S * sum(roots)
-        return 1.0 / (1 / (S * K) + noise * noise / len(roots))  # noise^2 / L is sigma^2 D / S^2
+        D = sum(roots) * sum(roots) / len(roots)
+        return 1 / (1 / (S * K) + self.sigma * self.sigma * D / (S * S))
 
     def pace(self, s: Server) -> float:
         """a_t γ_t."""
-        return min(1.0, max(0.1, s.R)) * self.worth(s.theta0) ** 0.25 / (s.t + 10) ** 0.75
+        a, M = min(1.0, max(0.1, s.R)), self.worth(s.theta0)
+        gamma: float = M**0.25 / (s.t + 10) ** 0.75
+        return a * gamma
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, theta0, theta0, m=0 * theta0)  # 1

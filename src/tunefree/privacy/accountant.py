@@ -81,6 +81,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return math.exp(first) - math.exp(min(first, epsilon + second))
 
 
+@lru_cache(maxsize=256)
 def sigma_for(
     budget: float, delta: float, rounds: int, q: float = 1.0, grid: float = GRID
 ) -> float:

@@ -38,16 +38,7 @@ def introduction(run: Training) -> str:
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
     if facts.privacy:
-        lines.append(
-            "  privacy: epsilon {epsilon:g} at delta {delta:.2g}, per {unit}".format(
-                **facts.privacy
-            )
-        )
-        lines.append(
-            "  {adjacency}; {sampling}; noise {sigma:.3g}; {accountant}; {trust}".format(
-                **facts.privacy
-            )
-        )
+        lines.append(f"  {privacy_words(facts)}")
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
