@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,12 +17,14 @@ import torch
 from torch import nn
 
 import tunefree
+from tests.commands import commands
 from tests.problem import QuadraticOracle, quadratic, simulate
+from tests.twins.compression import identity, per_tensor, top
 from tests.twins.polarfl_stateless import polarfl_stateless
-from tests.twins.test_polarfl_twin import WIDE, problem_of
+from tests.twins.test_polarfl_twin import WIDE, problem_of, sizes
 from tests.twins.test_twins import agree
 from tunefree import methods
-from tunefree.cli import main
+from tunefree.cli import main, parser
 from tunefree.core import System, about, bind, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
@@ -32,7 +36,7 @@ from tunefree.privacy.promise import Privacy
 from tunefree.privacy.release import NoisyMean, bound_of, simulated
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.simulate import play
-from tunefree.settings import Schedule, Settings
+from tunefree.settings import Schedule, Settings, deployed
 
 pytest.importorskip("dp_accounting")
 SYS = System(N=12, S=6, K=2, T=8)
@@ -186,9 +190,6 @@ def test_the_stateless_method_with_noise_is_its_page(spec: str) -> None:
     steps = list(play(fleet, members, VirtualClock(None, 0), theta0, Schedule(), release=release))
     uploads = [[(client, step.t) for client in step.clients] for step in steps[1:]]
     assert min(map(len, uploads)) == 0 < max(map(len, uploads))  # nobody came, and noise was used
-    from tests.twins.compression import identity, per_tensor, top
-    from tests.twins.test_polarfl_twin import sizes
-
     C = per_tensor(top(0.4), sizes(WIDE)) if spec else identity
     noises = [sigma * seeded(3, t, problem.d).astype(np.float64) for t in range(sys.T)]
     page = polarfl_stateless(problem, uploads, sys.K, WIDE, C, sigma=sigma, noises=noises, S=sys.S)
@@ -222,6 +223,34 @@ def test_every_refusal_is_tested_and_every_line_has_a_reason() -> None:
     assert {each.fate for each in LEAVES} == {"refused", "private", "free"}
     assert all(each.reason for each in LEAVES)
     assert all(each.remedy for each in LEAVES if each.fate == "refused")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+
+
+def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), "page", "exec"), {})
+    spent, *prices = map(float, capsys.readouterr().out.split())
+    assert 7.99 < spent <= 8
+    said = re.findall(r"^print.*: (\d\.\d\d)$", PAGE, re.MULTILINE)
+    assert prices == list(map(float, said))
+    assert len(prices) == 3
+
+
+def test_the_commands_of_the_page_can_be_typed() -> None:
+    typed = commands(PAGE)
+    assert len(typed) == 4
+    for command in typed:
+        parser().parse_args(shlex.split(command))
+
+
+def test_the_page_has_this_list() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+    assert [(each.what, each.fate) for each in LEAVES] == [
+        (row[0], row[1])
+        for row in rows
+        if len(row) == 3 and row[1] in ("refused", "private", "free")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -272,8 +301,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_deployment_says_that_it_has_none() -> None:
-    from tunefree.settings import deployed
-
     with pytest.raises(ConfigError, match="epsilon = 8.0 is for simulations: a deployed"):
         deployed({"epsilon": 8.0})
 
