@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tunefree
+from tunefree import search
 from tunefree.cli import main as command
-from tunefree.search.comparison import Outcome
 
 DATA, PARTITION, GRID = "digits", "dirichlet:0.1", "eta=0.003,0.01,0.03,0.1,0.3"
 
@@ -29,18 +28,13 @@ def tune(folder: Path, grid: str, sizes: dict[str, int]) -> Path:
 
 def main(
     folder: Path, grid: str = GRID, seeds: tuple[int, ...] = (0, 1, 2), **changed: int
-) -> list[Outcome]:
+) -> list[search.Outcome]:
     sizes: dict[str, Any] = {"clients": 50, "per_round": 10, "local_steps": 10, "rounds": 100}
     sizes |= changed
     tuned = tune(folder / "search", grid, sizes)
-    outcomes = tunefree.compare(
-        ["polarfl", f"fedavg@{tuned}"],
-        data=DATA,
-        partition=PARTITION,
-        seeds=seeds,
-        out=folder / "comparison",
-        **sizes,
-    )
+    shared = search.settings(data=DATA, partition=PARTITION, **sizes)
+    methods = ["polarfl", f"fedavg@{tuned}"]
+    outcomes = search.compare(methods, shared, seeds, folder / "comparison")
     for each in outcomes:
         before = each.tuning["rounds"] if each.tuning else 0
         print(f"{each.algorithm}: accuracy {each.accuracy:.3f} after {sizes['rounds']} rounds")

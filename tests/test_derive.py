@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tunefree
-from tunefree import derive
+from tunefree import derive, search
 from tunefree.cli import main
 from tunefree.record import Record
 from tunefree.settings import load
@@ -79,17 +78,14 @@ def test_a_client_column_gives_natural_clients_in_every_command(
 def test_in_python_too() -> None:
     assert main(["run", "own.toml"]) == 0
     expected = recorded()
-    tunefree.compare(
-        ["polarfl"],
+    shared = search.settings(
         data="table.csv",
         data_option={"target": "ill", "client_column": "hospital"},
         local_epochs=1,
         rounds=2,
         eval_every=2,
-        seeds=[0],
-        workers=1,
-        out="runs",
     )
+    search.compare(["polarfl"], shared, [0], "runs", workers=1)
     assert recorded() == expected
 
 

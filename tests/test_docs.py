@@ -13,9 +13,10 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from tests.problem import quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import System, bind
 from tunefree.methods.fedavg import FedAvg
+from tunefree.testing import quadratic
 from tunefree.testing.check import check_algorithm
 
 ROOT = Path(__file__).parents[1]
@@ -45,21 +46,17 @@ def test_the_whole_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"accuracy {scores[-1]:.2f}\n"
 
 
-def moves(algo: Any) -> list[float]:
-    thetas = simulate(algo, quadratic()).thetas
+def moves(method: Any) -> list[float]:
+    thetas = simulate(bind(method, SYS), quadratic()).thetas
     return [float(np.linalg.norm(b - a)) for a, b in pairwise(thetas)]
 
 
 def test_no_upload_is_longer_than_the_radius(clipped: Any) -> None:
-    assert (
-        max(moves(clipped(SYS, radius=0.2))) <= 0.2 * (1 + 1e-12) < max(moves(bind(FedAvg(), SYS)))
-    )
+    assert max(moves(clipped(radius=0.2))) <= 0.2 * (1 + 1e-12) < max(moves(FedAvg()))
 
 
 def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
-    np.testing.assert_allclose(
-        moves(clipped(SYS, radius=1e9)), moves(bind(FedAvg(), SYS)), rtol=1e-10
-    )
+    np.testing.assert_allclose(moves(clipped(radius=1e9)), moves(FedAvg()), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +67,26 @@ def test_a_radius_out_of_reach_is_fedavg(clipped: Any) -> None:
             "D = down.theta.mul_(1) * 0; down.theta.add_(1) ",
             "`work` changes its arguments",
         ),
-        ("Exchange(Down, Up, ", "Exchange(", "`round` makes an Exchange without its messages"),
+        ("Exchange(Model, Up, ", "Exchange(", "`round` makes an Exchange without its messages"),
     ],
 )
 def test_what_the_page_says_of_mistakes(right: str, wrong: str, sentence: str) -> None:
     assert BLOCKS[0].count(right) == 1
     broken = script(BLOCKS[0].replace(right, wrong))["ClippedAvg"]
     assert sentence in "".join(check_algorithm(broken))
+
+
+def test_the_page_shows_how_a_stranger_tests_a_method() -> None:
+    page = script(*BLOCKS[:4])
+    tests = [test for name, test in page.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
+    (right, wrong), is_its_page = ("(self.radius / norm", "(0.9 * self.radius / norm"), tests[1]
+    assert BLOCKS[0].count(right) == 1
+    broken = script(BLOCKS[0].replace(right, wrong), *BLOCKS[1:4])[is_its_page.__name__]
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        broken()
 
 
 def test_the_method_has_forty_lines() -> None:

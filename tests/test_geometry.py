@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.twins.polarfl import newton_schulz as by_hand
-from tunefree.core import Vec, stream
+from tunefree.core import Shapes, Vec, stream
 from tunefree.geometry import (
-    Shapes,
     descend,
     directions,
     distance,

@@ -15,31 +15,46 @@ import tunefree
 from tests.test_run_object import SMALL, TEST, model, new_run
 from tests.test_train import blobs
 from tunefree import ConfigError
+from tunefree.methods import FedAvg, PAdaMFed, PolarFL
 from tunefree.record import Record
+from tunefree.wire import from_spec
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"roundz": 10}, "Run has no argument 'roundz'; did you mean 'rounds'?"),
-        ({"batchsize": 8}, "Run has no argument 'batchsize'; did you mean 'batch_size'?"),
-        ({"compresor": "sign"}, "Run has no argument 'compresor'; did you mean 'compressor'?"),
-        ({"algorithm": "fedavg", "lr": 0.1}, "train has no argument 'lr'; did you mean 'eta'?"),
+        ({"roundz": 10}, "train has no argument 'roundz'; did you mean 'rounds'?"),
+        ({"batchsize": 8}, "train has no argument 'batchsize'; did you mean 'batch_size'?"),
+        ({"compresor": "sign"}, "train has no argument 'compresor'; did you mean 'compressor'?"),
         (
-            {"algorithm": "fedavg", "learning_rate": 0.1},
-            "train has no argument 'learning_rate'; did you mean 'eta'?",
+            {"algorithm": "fedavg", "lr": 0.1},
+            "train has no argument 'lr'; give it to a method that takes it: "
+            "algorithm=tunefree.methods.FedAvg(eta=0.1)",
         ),
-        ({"learning_rate": 0.1}, "learning_rate = 0.1 was given, but PolarFL takes no step size"),
-        ({"quux": 1}, "train has no argument 'quux'; choose from algorithm, average, batch_size"),
+        (
+            {"algorithm": "scaffold", "learning_rate": 0.1},
+            "train has no argument 'learning_rate'; give it to a method that takes it: "
+            "algorithm=tunefree.methods.Scaffold(eta=0.1)",
+        ),
+        (
+            {"algorithm": FedAvg(), "eta": 0.1},
+            "takes it: algorithm=tunefree.methods.FedAvg(eta=0.1)",
+        ),
+        ({"mu": 0.1}, "takes it: algorithm=tunefree.methods.FedAvgM(mu=0.1)"),
+        (
+            {"learning_rate": 0.1},
+            "train has no argument 'learning_rate', and PolarFL takes no step size: its gamma, ",
+        ),
+        ({"quux": 1}, "train has no argument 'quux'; choose from algorithm, batch_size"),
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
-            {"algorithm": "padamfed", "eta": 0.1},
+            {"algorithm": PAdaMFed(eta=0.1)},
             "omit it, or give explicit_steps=true to study what other steps would do",
         ),
         ({"rounds": 1.5}, "rounds = 1.5 must be a whole number"),
         ({"schedule": "bufered"}, "schedule = 'bufered' is not known"),
         ({"fleet": "cloud"}, "fleet = 'cloud' is not known"),
-        ({"compressor": None}, "compressor = None must be text; omit it for the default"),
+        ({"compressor": 3}, "compressor = 3 must be text"),
         ({"opening": "zero"}, "schedule=tunefree.Schedule(opening='zero')"),
     ],
 )
@@ -75,15 +90,40 @@ def test_nothing_to_compare_and_nothing_to_train() -> None:
 
 
 def test_the_advice_about_steps_works() -> None:
-    run = new_run(algorithm="padamfed", eta=0.1, explicit_steps=True)
+    run = new_run(algorithm=PAdaMFed(eta=0.1), explicit_steps=True)
     assert run.algo.eta == 0.1  # type: ignore[attr-defined]
 
 
+def test_a_plain_method_is_the_named_one_with_its_options(tmp_path: Path) -> None:
+    given = new_run(algorithm=FedAvg(eta=0.3, weighting="examples"), out=tmp_path / "a.sqlite")
+    facts = given.record.facts()
+    assert (facts.algorithm, facts.option) == ("fedavg", {"eta": 0.3})
+    assert facts.settings["weighting"] == "examples"
+    next(iter(given))
+    again = tunefree.resume(tmp_path / "a.sqlite", model(), blobs(), TEST, progress=False)
+    assert (
+        again.theta_sha256
+        == new_run(algorithm=FedAvg(eta=0.3, weighting="examples")).finish().theta_sha256
+    )
+    assert again.theta_sha256 != new_run(algorithm="fedavg").finish().theta_sha256
+    assert (
+        new_run(algorithm=FedAvg).finish().theta_sha256
+        == new_run(algorithm="fedavg").finish().theta_sha256
+    )
+
+
+def test_a_plain_methods_compressor_is_stored(tmp_path: Path) -> None:
+    sign = new_run(algorithm="polarfl", compressor="sign", out=tmp_path / "a.sqlite").finish()
+    plain = new_run(algorithm=PolarFL(C=from_spec("sign"))).finish()
+    assert plain.theta_sha256 == sign.theta_sha256
+    assert plain.record.facts().settings["compressor"] == "sign"
+
+
 def test_numbers_and_devices_as_other_libraries_give_them() -> None:
-    usual = new_run(rounds=6, algorithm="fedavg", eta=0.5)
+    usual = new_run(rounds=6, algorithm=FedAvg(eta=0.5))
     numpys = new_run(
         **{"rounds": np.int64(6), "per_round": np.int32(3), "device": torch.device("cpu")},
-        **{"algorithm": "fedavg", "eta": np.float64(0.5), "seed": np.uint8(0)},
+        **{"algorithm": FedAvg(eta=np.float64(0.5)), "seed": np.uint8(0)},
     )
     assert numpys.finish().theta_sha256 == usual.finish().theta_sha256
     assert numpys.record.facts().seed == 0
@@ -151,11 +191,11 @@ def test_the_identity_of_a_run_has_data_model_and_steps(tmp_path: Path) -> None:
     def identity(**more: Any) -> dict[str, str]:
         return dict(new_run(**more).record.facts().identity)
 
-    usual = identity(algorithm="fedavg", eta=0.1)
-    assert usual == identity(algorithm="fedavg", eta=0.1)
-    other = identity(algorithm="fedavg", eta=0.2)
+    usual = identity(algorithm=FedAvg(eta=0.1))
+    assert usual == identity(algorithm=FedAvg(eta=0.1))
+    other = identity(algorithm=FedAvg(eta=0.2))
     assert {key for key in usual if usual[key] != other[key]} == {"algorithm"}
-    data = tunefree.Run(model(), blobs(n=20), TEST, **SMALL, algorithm="fedavg", eta=0.1)
+    data = tunefree.Run(model(), blobs(n=20), TEST, **SMALL, algorithm=FedAvg(eta=0.1))
     theirs = data.record.facts().identity
     assert {key for key in usual if usual[key] != theirs[key]} == {"clients' data", "inputs"}
 
@@ -164,7 +204,7 @@ def test_the_names_of_the_library() -> None:
     assert tunefree.__version__
     assert set(tunefree.__all__) <= set(dir(tunefree))
     for name in tunefree.__all__:
-        assert getattr(tunefree, name) is not None
+        assert hasattr(tunefree, name)
     names: dict[str, Any] = {}
     exec("from tunefree import *", names)
     assert {"Run", "train", "load", "compare", "Exchange", "unit", "TunefreeError"} <= set(names)

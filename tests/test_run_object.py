@@ -18,6 +18,7 @@ from torch import nn
 import tunefree
 from tests.test_train import blobs
 from tunefree import ConfigError, Run
+from tunefree.methods import FedAvg, Scaffold
 from tunefree.record import Record, is_locked
 
 TEST = blobs(1, 60, seed=9)[0]
@@ -26,7 +27,7 @@ SMALL: dict[str, Any] = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "polarfl": {},
-    "scaffold": {"algorithm": "scaffold", "eta": 0.1},
+    "scaffold": {"algorithm": Scaffold(eta=0.1)},
     "buffered": {
         "algorithm": "fedbuff",
         "schedule": tunefree.Schedule("buffered", concurrency=5, dispatch="queue"),
@@ -249,7 +250,7 @@ def test_a_run_describes_itself(tmp_path: Path) -> None:
     assert "interrupted after round 20: accuracy" in told
     assert run.record.facts().label == "my first"
     assert run.record.summary().as_dict()["name"] == "my first"
-    assert "given" in new_run(algorithm="fedavg", eta=0.3).summary()
+    assert "given" in new_run(algorithm=FedAvg(eta=0.3)).summary()
 
 
 def test_loading(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Reference(griffe.Extension):
             obj.docstring.value = with_examples(obj.docstring.value)
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        if not any("takes(" in str(each.value) for each in func.decorators):
+        if not any("shows(" in str(each.value) for each in func.decorators):
             return
         made = importlib.import_module(func.module.path)
         place = func.path.removeprefix(f"{func.module.path}.")

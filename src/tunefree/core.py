@@ -55,6 +55,9 @@ class System(NamedTuple):
     T: int
 
 
+UNBOUND = System(0, 0, 0, 0)
+
+
 class Oracle(Protocol):
     """A client's only access to its data; it counts the samples used.
 
@@ -108,6 +111,9 @@ class Reply(NamedTuple):
     up: Message
 
 
+Replies: TypeAlias = Sequence[Reply]
+
+
 class Exchange(NamedTuple):
     """One trip over the wire: the server sends, clients work and reply, the server aggregates.
 
@@ -129,7 +135,7 @@ class Exchange(NamedTuple):
     Up: type[Message]
     down: Callable[[Server], Message]
     work: Callable[[Client, Message, Oracle], tuple[Client, Message]]
-    up: Callable[[Server, Sequence[Reply]], Server]
+    up: Callable[[Server, Replies], Server]
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,12 @@ class Method(ABC):
     """A federated method: a frozen dataclass of its hyper-parameters, with pure functions.
 
     A method has `server` and `round`; everything else has a default that most methods keep.
-    `about` describes it, and is where a tuning-free method has the formulas of its steps.
+    A tuning-free method has the formulas of its steps in `about`.
+
+    Attributes:
+        about: What it says about itself.
+        sys: N, S, K and T, which the engine adds when a run starts.
+        shapes: Of the model's tensors, which the engine adds too.
 
     >>> from tunefree.methods import FedAvg
     >>> FedAvg(eta=0.3)
@@ -219,8 +230,8 @@ class Method(ABC):
     3
     """
 
-    sys: System = field(default=System(0, 0, 0, 0), kw_only=True, repr=False)  # by the engine
-    shapes: Shapes = field(default=None, kw_only=True, repr=False)  # of the model, by the engine
+    sys: System = field(default=UNBOUND, kw_only=True, repr=False)
+    shapes: Shapes = field(default=None, kw_only=True, repr=False)
 
     about: ClassVar[About] = About()
 
@@ -455,7 +466,7 @@ def gradient_opening(
         c_i = F.mean_grad(down.theta, sys.K)
         return client(c_i), OpeningUp(c_i)
 
-    def up(s: Server, replies: Sequence[Reply]) -> Server:
+    def up(s: Server, replies: Replies) -> Server:
         return server(s, len(replies) / sys.N * mean(r.up.grad for r in replies))
 
     return Exchange(OpeningDown, OpeningUp, lambda s: OpeningDown(s.theta), work, up)

@@ -91,7 +91,8 @@ class WireError(TunefreeError, ValueError):
     >>> import torch, tunefree
     >>> clients = [(torch.randn(20, 4), torch.randn(20))]
     >>> model = torch.nn.Linear(4, 1)
-    >>> tunefree.train(model, clients, algorithm="fedavg", eta=1e30, progress=False)
+    >>> wild = tunefree.methods.FedAvg(eta=1e30)
+    >>> tunefree.train(model, clients, algorithm=wild, progress=False)
     Traceback (most recent call last):
     tunefree.errors.WireError: ...
     """

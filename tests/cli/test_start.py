@@ -15,8 +15,10 @@ from torch import nn
 import tunefree
 from tunefree import derive
 from tunefree.cli import main
+from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
 from tunefree.record import Record
+from tunefree.run.assemble import of_model
 from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings, load
 
@@ -177,7 +179,7 @@ def test_settings_depend_on_the_weights() -> None:
 
 def test_a_module_of_your_own_has_its_weights_already() -> None:
     with pytest.raises(ConfigError, match="lora is for models by name; give your own with its"):
-        tunefree.compare(["polarfl"], nn.Linear(4, 3), CLIENTS, lora=2, rounds=1)
+        of_model(load(None, {"clients": 3, "lora": 2}), nn.Linear(4, 3), federation_from(CLIENTS))
 
 
 def test_another_frozen_part_is_refused_in_python(tmp_path: Path) -> None:

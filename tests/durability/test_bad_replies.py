@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tunefree
-from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic
+from tests.problem import CountingStates
 from tunefree.core import Algorithm, OpeningUp, System, Vec, bind, mean, stream
 from tunefree.errors import WireError
 from tunefree.fleet.job import Done, Job
@@ -28,6 +28,7 @@ from tunefree.record import Record
 from tunefree.schedule.exchange import Absence
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
+from tunefree.testing import Problem, QuadraticOracle, quadratic
 
 SYS = System(N=9, S=4, K=3, T=60)
 LATE = 2  # calls of work after which a late reply arrives
@@ -237,7 +238,7 @@ def test_silence_ends_a_run_after_three_steps(tmp_path: Path) -> None:
         tunefree.train(
             nn.Linear(4, 1),
             clients(),
-            algorithm=lambda sys: bind(FedAvg(eta=0.1), sys),
+            algorithm=lambda sys: FedAvg(eta=0.1),
             loss=lambda outputs, y: broken(outputs),
             rounds=9,
             progress=False,

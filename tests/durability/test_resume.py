@@ -19,7 +19,7 @@ from tunefree.core import System, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
 from tunefree.fleet.job import Fleet
-from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods import PAdaMFed, Scaffold
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.record import Record
 from tunefree.run.run import Run, prepare, resume_command
@@ -166,16 +166,12 @@ def test_train_resumes_with_the_model_and_the_data_given_again(tmp_path: Path) -
     path = tmp_path / "run.sqlite"
     Awkward.calls = 0
     with pytest.raises(KeyboardInterrupt):
-        tunefree.train(
-            model(), data(), test=data()[0], algorithm=Awkward.theory, out=path, **CHOICES
-        )
+        tunefree.train(model(), data(), test=data()[0], algorithm=Awkward, out=path, **CHOICES)
     record = Record.open(path)
     assert (record.state, record.last()) == ("interrupted", (3, 0))
-    with pytest.raises(ConfigError, match="was a function.* give it again"):
+    with pytest.raises(ConfigError, match="was your own.* give it again"):
         tunefree.resume(path, model(), data(), progress=False)
-    run = tunefree.resume(
-        path, model(), data(), data()[0], algorithm=Awkward.theory, progress=False
-    )
+    run = tunefree.resume(path, model(), data(), data()[0], algorithm=Awkward, progress=False)
     assert run.theta_sha256 == expected.theta_sha256
     assert [row.get("accuracy") for row in run.history] == [
         row.get("accuracy") for row in expected.history
@@ -186,7 +182,7 @@ def test_a_step_that_was_cut_short_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps wait for their commit when the third is interrupted half way."""
-    expected = tunefree.train(model(), data(), algorithm="scaffold", eta=0.1, **CHOICES)
+    expected = tunefree.train(model(), data(), algorithm=Scaffold(eta=0.1), **CHOICES)
     path = tmp_path / "run.sqlite"
     run = interrupted_in_accept(path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
@@ -216,7 +212,7 @@ def interrupted_in_accept(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     monkeypatch.setattr(choice, "start", started)
     more: dict[str, Any] = {"commit_every": 3, "fleet": "serial", "out": path}
-    return iter(Run(model(), data(), algorithm="scaffold", eta=0.1, **(CHOICES | more)))
+    return iter(Run(model(), data(), algorithm=Scaffold(eta=0.1), **(CHOICES | more)))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +237,9 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], sentence: str, tmp_
 
 def test_a_run_of_train_is_not_for_the_command_line(tmp_path: Path) -> None:
     tunefree.train(model(), data(), out=tmp_path / "run.sqlite", **CHOICES)
-    with pytest.raises(ConfigError, match="resume it in Python, where you give them again: tunefree.resume"):
+    with pytest.raises(
+        ConfigError, match="resume it in Python, where you give them again: tunefree.resume"
+    ):
         resume_command(tmp_path / "run.sqlite")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.problem import Problem, QuadraticOracle, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
 from tunefree.fleet.distribute import TRIES
@@ -21,6 +21,7 @@ from tunefree.fleet.pool import Pool
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate as steps_of
+from tunefree.testing import Problem, QuadraticOracle, quadratic
 
 SYS = System(N=7, S=3, K=3, T=12)
 

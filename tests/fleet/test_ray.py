@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("ray")
 
-from tests.problem import Problem, QuadraticOracle, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Oracle, System
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Job
@@ -21,6 +21,7 @@ from tunefree.fleet.ray import Ray
 from tunefree.methods.registry import build
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import load
+from tunefree.testing import Problem, QuadraticOracle, quadratic
 
 pytestmark = [
     pytest.mark.slow,  # a cluster takes seconds to start

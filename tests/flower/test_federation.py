@@ -380,7 +380,7 @@ def test_a_second_node_with_the_same_partition_is_refused(tmp_path: Path) -> Non
     nodes.places[2000] = 1
     run, _ = trained(nodes, rounds=3)
     assert run.algo.sys.N == 3
-    refused = cast("Any", run.members)._nodes.refused
+    refused = cast("Any", run)._environment.nodes.refused
     assert "partition 1 is connected already" in refused[2000]
 
 
@@ -399,7 +399,7 @@ def test_what_is_sent_is_our_codec_and_a_known_frame(tmp_path: Path) -> None:
     sizes = sum(len(data_in(r.content, "it")) for r in up)
     d = run.theta.numel()
     from tunefree.core import OpeningUp
-    from tunefree.methods.padamfed import Up
+    from tunefree.methods.control import Up
 
     head = len(encode(Up(torch.zeros(d), torch.zeros(d)))) - 8 * d
     first = len(encode(OpeningUp(torch.zeros(d)))) - 4 * d

@@ -18,6 +18,7 @@ from tests.flower.test_federation import assert_means, federated, quick, trained
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.envelope import Envelope, unpack
+from tunefree.methods import FedAvg
 from tunefree.run.run import Run
 from tunefree.schedule.membership import cohort
 
@@ -166,6 +167,6 @@ OWN = "tests.flower.own_method:Mine"
 def test_an_own_algorithm_by_its_path(tmp_path: Path) -> None:
     run, _ = trained(deployed(tmp_path, algorithm=OWN, **{"option.eta": 0.2}))
     assert run.record.facts().title == "Mine"
-    assert run.theta_sha256 == simulated(algorithm="fedavg", eta=0.2, local_steps=1).theta_sha256
+    assert run.theta_sha256 == simulated(algorithm=FedAvg(eta=0.2), local_steps=1).theta_sha256
     with pytest.raises(ConfigError, match="option.etta = 0.2 is not an option of Mine"):
         federated(deployed(tmp_path / "b", algorithm=OWN, **{"option.etta": 0.2}))

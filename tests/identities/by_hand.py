@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tests.problem import Array, Problem, QuadraticOracle
 from tunefree.core import Algorithm, Client, Oracle, Reply, Server, Vec
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.schedule.membership import cohort
+from tunefree.testing import Array, Problem, QuadraticOracle
 
 Call = Callable[..., Any]  # call(function, *given) -> result
 Accept = Callable[[int, list[Reply]], list[Reply]]  # what reaches the server at step t

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.identities.by_hand import Moment
-from tests.problem import Problem, QuadraticOracle, Trace, quadratic, simulate, simulate_buffered
+from tests.problem import simulate, simulate_buffered
 from tunefree.core import Algorithm, System, bind
 from tunefree.fleet.serial import Serial
 from tunefree.methods.adamasfl import AdaMasFL
@@ -25,6 +25,7 @@ from tunefree.methods.polarfl import PolarFL
 from tunefree.methods.scaffold_m import ScaffoldM
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
+from tunefree.testing import Problem, QuadraticOracle, Trace, quadratic
 from tunefree.wire import from_spec
 
 SYS = System(N=9, S=3, K=4, T=40)

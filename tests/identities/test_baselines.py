@@ -11,7 +11,7 @@ import torch
 
 from tests.identities.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
-from tests.problem import quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Reply, System, bind
 from tunefree.errors import ConfigError
 from tunefree.methods.delta_sgd import DeltaSGD
@@ -32,6 +32,7 @@ from tunefree.methods.registry import build
 from tunefree.methods.scaffold_m import ScaffoldM
 from tunefree.methods.slowmo import SlowMo
 from tunefree.schedule.membership import cohort
+from tunefree.testing import quadratic
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)
@@ -189,7 +190,7 @@ def test_decreasing_steps_decrease() -> None:
             seen.append((client, new))
             return new, up
 
-    simulate(Watching(FULL, c=2.0, l_star=-50.0, rule="decreasing"), problem)
+    simulate(bind(Watching(c=2.0, l_star=-50.0, rule="decreasing"), FULL), problem)
     for old, new in seen:
         assert new.k == old.k + FULL.K
         assert 0 < new.z <= old.z

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
-from tests.problem import Problem, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Reply, System, bind
 from tunefree.errors import WireError
 from tunefree.fleet.job import Job
@@ -22,6 +22,7 @@ from tunefree.methods.parfrefl import ParFreFL
 from tunefree.methods.scafcom import Scafcom
 from tunefree.methods.scaffold import Scaffold
 from tunefree.methods.scallion import Scallion
+from tunefree.testing import Problem, quadratic
 from tunefree.wire import from_spec
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
@@ -75,7 +76,7 @@ def test_scafcom_without_momentum_and_compression_is_scaffold(sys: System, start
 @both_systems
 def test_error_feedback_without_error_is_fedavg(sys: System, make: Any) -> None:
     problem = quadratic(N=sys.N)
-    ours = simulate(make(sys, eta=0.05, C=IDENTITY), problem).thetas
+    ours = simulate(bind(make(eta=0.05, C=IDENTITY), sys), problem).thetas
     same(ours, simulate(bind(FedAvg(eta=0.05), sys), problem).thetas)
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tests.identities.by_hand import by_hand
-from tests.problem import quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Reply, System, stream
 from tunefree.methods.registry import build
+from tunefree.testing import quadratic
 
 SYS = System(N=7, S=4, K=3, T=25)
 STORM: dict[str, object] = {"momentum": "storm"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.problem import Array, Problem, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import Algorithm, System, bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.registry import build
 from tunefree.methods.scaffold import Scaffold
+from tunefree.testing import Array, Problem, quadratic
 
 SEEDS = range(5)
 

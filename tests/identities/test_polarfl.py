@@ -15,8 +15,9 @@ from torch import nn
 import tunefree
 from tests.durability.test_bad_replies import lossy
 from tests.identities.by_hand import CastOracle, Moment, by_hand
-from tests.problem import Array, Problem, Trace, quadratic, simulate, simulate_buffered
+from tests.problem import simulate, simulate_buffered
 from tests.twins.test_polarfl_twin import WIDE, problem_of
+from tunefree import search
 from tunefree.core import Algorithm, Oracle, Reply, System, Vec, bind, mean
 from tunefree.fleet.job import Job
 from tunefree.geometry import distance, split, units
@@ -26,6 +27,7 @@ from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.models.objective import Objective
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
+from tunefree.testing import Array, Problem, Trace, quadratic
 from tunefree.wire import from_spec
 
 SYS = System(N=9, S=3, K=4, T=25)
@@ -504,6 +506,6 @@ def test_threads_do_not_change_a_bit() -> None:
 @pytest.mark.slow
 def test_a_run_that_goes_on_long_after_all_is_learned_loses_nothing(tmp_path: Any) -> None:
     """Digits are learned by round 200; normalised noise must not lead the model away again."""
-    settings = {"data": "digits", "eval_every": 100, "seeds": [0], "out": tmp_path / "long"}
-    (found,) = tunefree.compare(["polarfl"], rounds=1000, **settings)
+    shared = search.settings(data="digits", eval_every=100, rounds=1000)
+    (found,) = search.compare(["polarfl"], shared, [0], tmp_path / "long")
     assert (found.accuracy or 0) > 0.99

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.identities.by_hand import CastOracle, by_hand
-from tests.problem import Array, Problem, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import System, Vec, bind
 from tunefree.fleet.job import Job
 from tunefree.methods.padamfed import PAdaMFed
@@ -19,6 +19,7 @@ from tunefree.methods.scaffold import Scaffold
 from tunefree.methods.scaffold_m import ScaffoldM
 from tunefree.methods.scaffold_m_vr import ScaffoldMVR
 from tunefree.methods.scaffold_norm import ScaffoldNorm
+from tunefree.testing import Array, Problem, quadratic
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)
@@ -142,7 +143,7 @@ def test_the_first_storm_step_is_a_momentum_step() -> None:
 )
 def test_variance_reduction_starts_at_the_second_step(vr: Any, plain: Any) -> None:
     sys, problem = System(N=5, S=2, K=1, T=4), quadratic(N=5)
-    with_vr = simulate(vr(sys, eta=0.1, gamma=0.2, beta=0.3), problem).thetas
-    without = simulate(plain(sys, eta=0.1, gamma=0.2, beta=0.3), problem).thetas
+    with_vr = simulate(bind(vr(eta=0.1, gamma=0.2, beta=0.3), sys), problem).thetas
+    without = simulate(bind(plain(eta=0.1, gamma=0.2, beta=0.3), sys), problem).thetas
     same(with_vr[:2], without[:2])
     assert not np.allclose(with_vr[2:], without[2:], rtol=1e-3)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tunefree.core import System
+from tunefree.core import System, numbers
 from tunefree.methods.registry import REGISTRY, configure, note_no_momentum
 from tunefree.settings import load
 
@@ -51,15 +51,15 @@ def test_formulas_are_read_as_printed() -> None:
 @given(sys=systems())
 def test_shown_formulas_are_the_steps_taken(name: str, sys: System) -> None:
     algo, _ = theory(name, sys)
-    shown = {step: evaluate(formula, sys) for step, formula in algo.about.steps.items()}
-    assert {step: getattr(algo, step) for step in shown} == pytest.approx(shown, rel=1e-13)
+    shown = {name: evaluate(step.formula, sys) for name, step in algo.about.steps.items()}
+    assert {name: numbers(algo)[name] for name in shown} == pytest.approx(shown, rel=1e-13)
 
 
 @given(sys=systems(), t=st.integers(0, 5000))
 def test_shown_formulas_are_the_steps_of_every_round(sys: System, t: int) -> None:
     """PolarFL's shrink with t; those of the others do not."""
     algo, _ = theory("polarfl", sys)
-    gamma, beta = (evaluate(algo.about.steps[step], sys, t) for step in ("gamma", "beta"))
+    gamma, beta = (evaluate(algo.about.steps[step].formula, sys, t) for step in ("gamma", "beta"))
     assert algo.pace(t, R=1.0) == pytest.approx((gamma, beta), rel=1e-13)
     assert algo.pace(t, R=0.3) == pytest.approx((0.3 * gamma, beta), rel=1e-13)
     assert algo.pace(t, R=0.0) == pytest.approx((0.1 * gamma, beta), rel=1e-13)

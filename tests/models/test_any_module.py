@@ -17,6 +17,7 @@ import tunefree
 from tunefree.core import stream
 from tunefree.data.clients import federation_from
 from tunefree.errors import ConfigError
+from tunefree.methods import FedAvg
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.run.run import Run
@@ -188,7 +189,7 @@ class Unused(nn.Module):
 
 def test_parameters_without_a_use_stay_as_they_are() -> None:
     model: Any = seeded(Unused)
-    trained: Any = fit(model, images(), algorithm="fedavg", eta=0.1).model
+    trained: Any = fit(model, images(), algorithm=FedAvg(eta=0.1)).model
     assert torch.equal(trained.spare.weight, model.spare.weight)
     assert not torch.equal(trained.used.weight, model.used.weight)
 

@@ -12,7 +12,6 @@ import torch
 
 import tunefree
 from tests.report.conftest import SEARCH, configured, made, planned, scores
-from tunefree.core import bind
 from tunefree.methods.fedavg import FedAvg
 from tunefree.record import Facts, Record, Summary
 from tunefree.report.content import content
@@ -342,7 +341,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> Any:
         torch.nn.init.constant_(model.weight, 0.01 * first)
         torch.nn.init.zeros_(model.bias)
         if "algorithm" not in settings:
-            settings = {"algorithm": "fedavg", "eta": 0.1} | settings
+            settings = {"algorithm": FedAvg(eta=0.1)} | settings
         settings |= {"rounds": 2, "local_steps": 1}
         clients = [(x[i::3], y[i::3]) for i in range(3)]
         path = folder / f"{name}.sqlite"
@@ -357,7 +356,7 @@ def test_runs_of_train_with_other_data_models_steps_or_losses_are_other_methods(
 ) -> None:
     one = called("one")
     other_data, other_model = called("data", shift=1.0), called("model", first=1)
-    other_step, other_seed = called("step", eta=0.2), called("seed", seed=1)
+    other_step, other_seed = called("step", algorithm=FedAvg(eta=0.2)), called("seed", seed=1)
     other_loss = called("loss", loss=torch.nn.functional.multi_margin_loss)
 
     def methods(*paths: Path) -> dict[str, int]:
@@ -386,8 +385,7 @@ def test_a_copy_of_a_run_of_train_counts_once(called: Any, tmp_path: Path) -> No
 
 def test_steps_of_an_own_algorithm_separate_its_runs(called: Any) -> None:
     paths = [
-        called(f"own-{eta}", algorithm=lambda sys, eta=eta: bind(FedAvg(eta=eta), sys))
-        for eta in (0.1, 0.2)
+        called(f"own-{eta}", algorithm=lambda sys, eta=eta: FedAvg(eta=eta)) for eta in (0.1, 0.2)
     ]
     (workload,) = content_of(*paths)["workloads"]
     assert [method["label"] for method in workload["methods"]] == [

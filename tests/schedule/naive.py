@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tests.problem import Problem, QuadraticOracle
 from tunefree.core import Algorithm, Client, Reply, Server, stream
 from tunefree.fleet.job import Job
 from tunefree.schedule.delays import Delays
+from tunefree.testing import Problem, QuadraticOracle
 
 
 class Moment(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import CountingStates, Problem, QuadraticOracle, quadratic, simulate_buffered
+from tests.problem import CountingStates, simulate_buffered
 from tests.schedule.naive import eager
 from tests.testing.variants import every_algorithm
 from tunefree.core import Algorithm, Exchange, System, Vec, bind
@@ -27,6 +27,7 @@ from tunefree.schedule.delays import LAWS, Trace
 from tunefree.schedule.exchange import Absence, Step
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
+from tunefree.testing import Problem, QuadraticOracle, quadratic
 
 SYS = System(N=9, S=3, K=2, T=25)
 MILD = LAWS["mild"]
@@ -184,7 +185,7 @@ class TwoTrips(FedAvg):
 
 def test_two_exchanges_a_round_are_refused() -> None:
     with pytest.raises(ConfigError, match="^FedAvg needs 2 exchanges a round; the buffered sched"):
-        simulate_buffered(TwoTrips(SYS), quadratic(N=SYS.N), 5)
+        simulate_buffered(bind(TwoTrips(), SYS), quadratic(N=SYS.N), 5)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_synchronous_time_is_that_of_the_slowest() -> None:
         fleet, theta0 = serial(algo, quadratic(N=SYS.N))
         return list(play(algo, fleet, theta0, 0, delays=delays))
 
-    for algo, trips in [(bind(FedAvg(), SYS), 1), (TwoTrips(SYS), 2)]:
+    for algo, trips in [(bind(FedAvg(), SYS), 1), (bind(TwoTrips(), SYS), 2)]:
         steps = times(algo)
         waits = np.diff([step.virtual_seconds for step in steps])
         assert waits.tolist() == [trips * (1 + max(step.clients)) for step in steps[1:]]

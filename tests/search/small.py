@@ -41,8 +41,9 @@ def run_here(
     for run in runs:
         result = saved_result(run)
         if result is None:
-            *_, result = perform(run, start or from_settings)
-        assert isinstance(result, Result)
+            *_, last = perform(run, start or from_settings)
+            assert isinstance(last, Result)
+            result = last
         assert result.state != "failed", result
         results.append(result)
     return results

@@ -21,8 +21,8 @@ from rich.console import Console
 from tests.search.small import FLAGS, run_here, settings, theta_sha256
 from tunefree.errors import ConfigError
 from tunefree.record import Facts, Record
-from tunefree.run.run import prepare
 from tunefree.run.progress import BatchProgress
+from tunefree.run.run import prepare
 from tunefree.search import batch
 from tunefree.search.batch import Event, PlannedRun, Progress, Result, plan, run_all
 

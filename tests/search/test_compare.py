@@ -120,7 +120,9 @@ def test_all_methods_share_all_but_the_method() -> None:
     seeds = [4, 5]
     groups = [
         comparison.plan_method(each, base, seeds, Path("x"))
-        for each in comparison.contenders(["fedavg", "comparfrefl", "scafcom:compressor=sign"], seeds)
+        for each in comparison.contenders(
+            ["fedavg", "comparfrefl", "scafcom:compressor=sign"], seeds
+        )
     ]
     assert [[run.settings.seed for run in runs] for runs in groups] == [[4, 5]] * 3
     compressors = [runs[0].settings.compressor for runs in groups]

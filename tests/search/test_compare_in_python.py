@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,7 @@ from tests.search.small import run_here
 from tests.test_train import blobs
 from tunefree import ConfigError, System, search
 from tunefree.cli import main
-from tunefree.core import bind
-from tunefree.methods.fedavg import FedAvg
-from tunefree.methods.padamfed import PAdaMFed
+from tunefree.methods import FedAvg, PAdaMFed, PolarFL
 from tunefree.record import Record
 from tunefree.search import batch
 
@@ -29,7 +28,7 @@ TEST = blobs(1, 60, seed=9)[0]
 
 
 def mine(sys: System) -> FedAvg:
-    return bind(FedAvg(eta=0.3), sys)
+    return FedAvg(eta=0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +42,7 @@ def compare(*methods: Any, **more: Any) -> list[Any]:
 
 
 def test_own_clients_own_methods_and_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    methods = ("polarfl", "fedavg:eta=0.1", mine, "fedavg:eta=1e38")
+    methods = (PolarFL(), FedAvg(eta=0.1), mine, "fedavg:eta=1e38")
     rows = compare(*methods, out="c", target=0.2, evaluate=lambda m: {"bias": m.bias.sum()})
     assert [row.method for row in rows] == ["polarfl", "fedavg:eta=0.1", "mine", "fedavg:eta=1e+38"]
     assert [row.steps for row in rows] == ["from theory", "chosen", "chosen", "chosen"]
@@ -59,7 +58,7 @@ def test_own_clients_own_methods_and_the_report(capsys: pytest.CaptureFixture[st
     assert main(["report", "c", "-o", "report.html"]) == 0
     assert "8 runs of 4 methods" in capsys.readouterr().out
     once: dict[str, Any] = {key: value for key, value in SMALL.items() if key != "seeds"}
-    once |= {"algorithm": "fedavg", "eta": 0.1, "seed": 1}
+    once |= {"algorithm": FedAvg(eta=0.1), "seed": 1}
     alone = tunefree.Run(seeded_linear(), blobs(), TEST, **once).finish()
     path = Path(rows[1].runs[1]["run"])
     assert Record.open(path).theta_sha256() == alone.theta_sha256
@@ -119,18 +118,20 @@ def test_a_named_data_set_is_the_command_lines_comparison(
         "partition": "iid",
     }
     shared = search.settings(data="digits", **given)
-    (row,) = search.compare(["fedavg:eta=0.1"], shared, [0], "a")
+    (row,) = search.compare([FedAvg(eta=0.1)], shared, [0], "a")
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
     assert main(["compare", "fedavg:eta=0.1", *flags, "--seeds", "0", "--out", "b"]) == 0
     theirs = [path.name for path in Path("b").glob("*.sqlite")]
     assert [Path(run["run"]).name for run in row.runs] == theirs  # the settings name it
-    with pytest.raises(ConfigError, match="'mine' is a function, which needs a model and"):
+    with pytest.raises(ConfigError, match="'mine' is your own, and worker processes know it"):
         search.compare([mine], shared)
 
 
 @pytest.mark.filterwarnings("default:the formula gives beta")
 def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    compare("padamfed", PAdaMFed.theory, out="c")
+    torch.manual_seed(0)
+    both: dict[str, Any] = {"by name": "padamfed", "by value": PAdaMFed()}
+    tunefree.compare(both, nn.Linear(4, 3), blobs(), TEST, **SMALL, out="c")
     assert capsys.readouterr().err.count("the formula gives beta = 1") == 1
 
 
@@ -145,8 +146,14 @@ def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
         ({"delays": "mild"}, "compare has no argument 'delays'"),
         ({"partition": "iid"}, "compare takes a model and clients of your own"),
         ({"data_dir": "x"}, "compare takes a model and clients of your own"),
-        ({"model": "mlp"}, "compare takes a model and clients of your own, not model = 'mlp'; by name"),
-        ({"data": "digits"}, "tunefree.search.compare(methods, tunefree.search.settings(data='digi"),
+        (
+            {"model": "mlp"},
+            "compare takes a model and clients of your own, not model = 'mlp'; by name",
+        ),
+        (
+            {"data": "digits"},
+            "tunefree.search.compare(methods, tunefree.search.settings(data='digi",
+        ),
         ({"rounds": 0}, "rounds = 0 is too small"),
     ],
 )
@@ -163,9 +170,8 @@ def test_what_it_refuses(call: dict[str, Any], sentence: str) -> None:
 def test_a_tuned_method_is_not_compared_on_the_seed_it_was_tuned_with(more: dict[str, Any]) -> None:
     tuned = {"algorithm": "fedavg", "options": {"eta": 0.2}, "bill": {}, "seeds": [1000]}
     Path("tuned.json").write_text(json.dumps({**tuned, "settings": {}}))
+    by_name = partial(search.compare, ["fedavg@tuned.json"], search.settings(**more), [0, 1000])
+    act = by_name if more else partial(compare, "fedavg@tuned.json", seeds=(0, 1000))
     with pytest.raises(ConfigError, match="fedavg was tuned with seed 1000; compare it on other"):
-        if more:
-            search.compare(["fedavg@tuned.json"], search.settings(**more), [0, 1000])
-        else:
-            compare("fedavg@tuned.json", seeds=(0, 1000))
+        act()
     assert not list(Path().rglob("*.sqlite"))

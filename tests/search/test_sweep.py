@@ -145,7 +145,7 @@ def test_failed_runs_are_excluded_and_exit_with_1(
             r._replace(state="failed", reason="no memory")
             if r.run.settings.option["eta"] in failing
             else r
-            for r in scripted(runs, 0)  # type: ignore[arg-type]
+            for r in scripted(runs, 0)
         ]
 
     monkeypatch.setattr(batch, "run_all", run_all)

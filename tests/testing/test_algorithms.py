@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from tests.identities.by_hand import by_hand
-from tests.problem import quadratic
 from tests.testing.variants import SYS, every_algorithm, every_subject
 from tunefree.core import Algorithm
+from tunefree.testing import quadratic
 from tunefree.testing.check import CHECKS, Subject, findings
-from tunefree.testing.problem import vectors
+from tunefree.testing.observe import vectors
 
 PROBLEM = quadratic(N=SYS.N)
 

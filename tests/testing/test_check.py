@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,10 +14,10 @@ import pytest
 import torch
 
 from tunefree.cli.check import add_to
-from tunefree.core import About, Exchange, Oracle, Reply, System, Vec, bind, mean
+from tunefree.core import About, Exchange, Method, Oracle, Reply, Step, System, Vec, bind, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import REGISTRY
+from tunefree.methods.registry import REGISTRY, build
 from tunefree.testing.check import CHECKS, check_algorithm, findings
 
 SYS = System(N=5, S=2, K=2, T=4)
@@ -65,10 +64,9 @@ class Up(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mine:
+class Mine(Method):
     """A user's own method, without `about`; tests replace one part at a time by a wrong one."""
 
-    sys: System
     new_server: Callable[[Vec], Any] = lambda theta0: Server(theta0, 0 * theta0)
     new_client: Callable[[Vec], Any] = lambda theta0: Client(0 * theta0)
     down: Callable[[Server], Any] = lambda s: Down(s.theta)
@@ -102,7 +100,7 @@ class Mine:
 
 
 def test_a_users_own_algorithm_passes() -> None:
-    for subject in (Mine, Mine(SYS), lambda sys: Mine(sys), partial(Mine), f"{__name__}:Mine"):
+    for subject in (Mine, Mine(), bind(Mine(), SYS), lambda sys: Mine(), f"{__name__}:Mine"):
         assert check_algorithm(subject) == []
 
 
@@ -217,14 +215,14 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("check", "wrong", "sentence"), BROKEN, ids=lambda v: str(v)[:30])
 def test_each_mistake_is_named(check: str, wrong: dict[str, Any], sentence: str) -> None:
-    complaints = dict(findings(replace(Mine(SYS), **wrong)))
+    complaints = dict(findings(bind(replace(Mine(), **wrong), SYS)))
     assert sentence in complaints[check]
     assert all("\n" not in complaint for complaint in complaints.values())
 
 
 def test_the_other_checks_pass() -> None:
     """A wrong order does not concern purity, bytes or states: one fault, one complaint."""
-    wrong = replace(Mine(SYS), move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
+    wrong = Mine(move=lambda s, m, r: Server(s.theta - r[0].up.delta, m))
     assert len(check_algorithm(wrong)) == 1
 
 
@@ -243,49 +241,65 @@ class Averaging(Mine):
 
 
 def test_a_mean_that_is_not_linear_in_the_uploads_is_found() -> None:
-    assert dict(findings(Averaging(SYS)))["means"] == ""
+    assert dict(findings(Averaging()))["means"] == ""
     assert (
         "`up` changes the mean `m` by another amount"
-        in dict(findings(Averaging(SYS, power=1.5)))["means"]
+        in dict(findings(Averaging(power=1.5)))["means"]
     )
 
 
 def test_a_field_with_more_bits_than_it_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunefree.testing.check.field_bits", lambda value: 8)
-    complaint = dict(findings(Mine(SYS)))["bits"]
+    complaint = dict(findings(Mine()))["bits"]
     assert "`down` sends a field `theta` of 160 bits that claims 8; let" in complaint
 
 
 def test_hidden_state_is_found() -> None:
     aside = Aside()
-    complaints = dict(findings(replace(Mine(SYS), delta=lambda c, g, F: aside.count(g))))
+    complaints = dict(findings(Mine(delta=lambda c, g, F: aside.count(g))))
     for check in ("purity", "determinism", "bytes", "resuming"):
         assert complaints[check], check
 
 
-@dataclass(unsafe_hash=True)
-class Thawed:
-    """Everything that is required, but mutable."""
-
-    sys: System
-    server: Any = Mine(SYS).server
-    client: Any = Mine(SYS).client
-    opening: Any = Mine(SYS).opening
-    round: Any = Mine(SYS).round
-
-
 class Plain:
-    """The same without being a dataclass."""
-
-    def __init__(self, sys: System) -> None:
-        self.__dict__ |= vars(Thawed(sys))
+    """A class that is not a method."""
 
 
-@pytest.mark.parametrize("cls", [Thawed, Plain])
-def test_an_algorithm_is_a_frozen_dataclass(cls: Any) -> None:
-    expected = f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above its"
-    (complaint,) = check_algorithm(bind(cls(), SYS))
-    assert expected in complaint
+class Bare(Mine):
+    """Its field is not one, as nothing makes the class a dataclass."""
+
+    eta: float = 0.1
+
+
+class Empty(Method):
+    """Has neither `server` nor `round`."""
+
+
+class Worded(Mine):
+    """Its formula cannot be computed."""
+
+    about: ClassVar[About] = About("Worded", steps={"eta": "1 / K"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("subject", "complaint"),
+    [
+        (Plain, "Plain is not a tunefree.Method; write class Plain(Method)"),
+        (Bare, "Bare is not a frozen dataclass; write @dataclass(frozen=True) above it"),
+        (Empty, "it has no `round` and no `server`; a method has server and round"),
+        (Worded, "the formula of its step `eta` is no Step; write Step(text, function)"),
+    ],
+)
+def test_what_is_no_method_is_named(subject: Any, complaint: str) -> None:
+    assert check_algorithm(subject) == [complaint]
+    with pytest.raises(ConfigError) as error:
+        build(subject, SYS)
+    assert str(error.value).endswith(f"is not an algorithm: {complaint}")
+
+
+def test_a_function_must_make_a_method() -> None:
+    with pytest.raises(ConfigError, match="does not make an algorithm: int is not a tunefree.Me"):
+        check_algorithm(lambda sys: 7)  # type: ignore[arg-type]
 
 
 class Opened(Mine):
@@ -330,7 +344,7 @@ def test_state_that_no_record_stores_is_found() -> None:
         grad.times = times  # type: ignore[attr-defined]
         return times * grad
 
-    complaints = dict(findings(replace(Mine(SYS), delta=delta)))
+    complaints = dict(findings(Mine(delta=delta)))
     assert "a resumed run differs; store all" in complaints["resuming"]
 
 
@@ -339,8 +353,7 @@ def test_a_field_that_no_record_can_store_is_found() -> None:
         theta: Vec
         name: str
 
-    wrong = replace(
-        Mine(SYS),
+    wrong = Mine(
         new_server=lambda v: Odd(v, "x"),
         move=lambda s, m, r: s._replace(theta=s.theta - m),
     )
@@ -349,29 +362,17 @@ def test_a_field_that_no_record_can_store_is_found() -> None:
 
 @dataclass(frozen=True)
 class Greedy(Mine):
-    @classmethod
-    def theory(cls, sys: System, smoothness: float) -> Greedy:
-        return bind(cls(), sys)
+    """Its step needs more than N, S, K and T."""
+
+    about: ClassVar[About] = About("Greedy", steps={"eta": Step("1 / L", lambda L: 1 / L)})
 
 
-@dataclass(frozen=True)
-class Forgetful(Mine):
-    @classmethod
-    def theory(cls, sys: System) -> Forgetful:
-        return bind(cls(), SYS)
+def test_a_step_uses_the_system_only() -> None:
+    (complaint,) = check_algorithm(Greedy)
+    assert complaint == "its step `eta` depends on L; a step has only N, S, K, T and t"
 
 
-def test_theory_uses_the_system_only() -> None:
-    assert "needs more than N, S, K and T" in dict(findings(Greedy(SYS)))["theory"]
-    assert "take its steps from it" in dict(findings(Forgetful(SYS)))["theory"]
-    with pytest.raises(ConfigError, match="cannot be made from the system constants alone"):
-        check_algorithm(Greedy)
-
-
-def test_other_objects_are_refused() -> None:
-    assert check_algorithm(object()) == [  # type: ignore[arg-type]
-        "it has no `sys`; an algorithm has sys, server, client, opening, round"
-    ]
+def test_names_that_cannot_be_found_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'fedavg'"):
         check_algorithm("fedavgg")
     for path in ("no_such_module:Mine", f"{__name__}:Yours", ":Mine"):
@@ -383,7 +384,7 @@ def test_a_fault_at_full_participation_is_reported_as_such() -> None:
     def move(s: Server, m: Vec, replies: Sequence[Reply]) -> Server:
         return Server(s.theta * (np.nan if len(replies) == 6 else 1), m)
 
-    (complaint, *_) = check_algorithm(lambda sys: replace(Mine(sys), move=move))
+    (complaint, *_) = check_algorithm(Mine(move=move))
     assert complaint.endswith("(with N = 6, S = 6, K = 1)")
 
 
@@ -400,7 +401,7 @@ STRANGER = """
 from tests.testing.test_check import Mine, Server
 
 def wrong(sys):
-    return Mine(sys, move=lambda s, m, replies: Server(s.theta - replies[0].up.delta, m))
+    return Mine(move=lambda s, m, replies: Server(s.theta - replies[0].up.delta, m))
 """
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from tunefree.core import Algorithm, System
+from tunefree.core import options as method_options
 from tunefree.methods.registry import REGISTRY, build
 
 SYS = System(N=6, S=3, K=2, T=8)
@@ -35,7 +36,8 @@ def choices(name: str) -> Iterator[Mapping[str, object]]:
     else:
         yield from (dict(zip(literals, v, strict=True)) for v in product(*literals.values()))
     if "C" in hints:
-        unbiased = cls.C is not None and not cls.C.contractive
+        own = method_options(cls())["C"]
+        unbiased = own is not None and not own.contractive
         yield {"compressor": MIXED["unbiased" if unbiased else "contractive"]}
     yield from MORE.get(name, [])
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.problem import Array
 from tunefree.core import Generator
+from tunefree.testing import Array
 
 Naive = Callable[[Array, Generator], Array]
 

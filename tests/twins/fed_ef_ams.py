@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.problem import Array, Problem
 from tests.twins.compression import Naive
+from tunefree.testing import Array, Problem
 
 
 def fed_ef_ams(

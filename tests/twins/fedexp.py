@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.problem import Array, Problem
 from tests.twins.local_sgd import local_sgd
+from tunefree.testing import Array, Problem
 
 
 def fedexp(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.problem import Array, Problem
+from tunefree.testing import Array, Problem
 
 
 def fednova(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.problem import Array, Problem
+from tunefree.testing import Array, Problem
 
 
 def local_sgd(problem: Problem, i: int, t: int, theta: Array, K: int, eta: float) -> Array:

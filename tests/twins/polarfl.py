@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from tests.problem import Array, Problem
 from tests.twins.compression import Naive, identity
+from tunefree.testing import Array, Problem
 
 Shape = tuple[int, ...]
 

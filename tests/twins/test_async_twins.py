@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.problem import Trace, simulate_buffered
+from tests.problem import simulate_buffered
 from tests.twins.adamasfl import adamasfl
 from tests.twins.ca2fl import ca2fl
 from tests.twins.defedavg_niid import defedavg_niid
@@ -23,6 +23,7 @@ from tunefree.methods.fedbuff import FedBuff
 from tunefree.methods.masfl import MasFL
 from tunefree.schedule.delays import LAWS
 from tunefree.settings import Opening
+from tunefree.testing import Trace
 
 PARTIAL = System(N=9, S=3, K=4, T=30)
 SETTINGS: list[Any] = [

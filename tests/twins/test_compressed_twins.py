@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,9 +103,8 @@ def test_fed_ef_ams(sys: System, C: Both) -> None:
 def test_fed_ef_ams_with_other_constants() -> None:
     sys = System(N=7, S=3, K=4, T=30)
     constants = {"beta1": 0.6, "beta2": 0.8}
-    algo = bind(
-        FedEFAMS(eta=0.04, gamma=0.05, epsilon=1e-3, C=from_spec("top:0.4"), **constants), sys
-    )
+    method = FedEFAMS(eta=0.04, gamma=0.05, epsilon=1e-3, C=from_spec("top:0.4"))
+    algo = bind(replace(method, **constants), sys)  # type: ignore[arg-type]
     trace = simulate(algo, problem_of(sys))
     page = fed_ef_ams(
         problem_of(sys), trace.cohorts, 4, top(0.4), 0.04, 0.05, eps=1e-3, **constants

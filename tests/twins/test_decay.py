@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import Array, Problem, QuadraticOracle, quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import About, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job
@@ -18,6 +18,7 @@ from tunefree.fleet.work import do
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.registry import REGISTRY, build, check_rounds
+from tunefree.testing import Array, Problem, QuadraticOracle, quadratic
 
 SYS = System(N=7, S=3, K=4, T=30)
 PROBLEM = quadratic(N=SYS.N, seed=5)

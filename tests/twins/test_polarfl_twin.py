@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import Array, Problem, QuadraticOracle, quadratic, simulate, simulate_buffered
+from tests.problem import simulate, simulate_buffered
 from tests.twins.compression import per_tensor, qsgd, rotated, sign, top
 from tests.twins.polarfl import newton_schulz, own_units, polarfl
 from tests.twins.test_async_twins import SETTINGS, Setting
@@ -19,6 +19,7 @@ from tunefree.fleet.serial import Serial
 from tunefree.methods.polarfl import PolarFL
 from tunefree.schedule.delays import LAWS
 from tunefree.schedule.simulate import simulate as play
+from tunefree.testing import Array, Problem, QuadraticOracle, quadratic
 from tunefree.wire import from_spec
 
 WIDE = ((2, 3), (2,), (), (2, 2))  # a matrix, a vector, one number and a matrix that starts at zero

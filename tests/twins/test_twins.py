@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import Array, Problem, QuadraticOracle, quadratic, simulate
+from tests.problem import simulate
 from tests.twins.fedavg import fedavg
 from tests.twins.padamfed import padamfed
 from tests.twins.padamfed_vr import padamfed_vr
@@ -31,6 +31,7 @@ from tunefree.methods.scaffold_m_vr import ScaffoldMVR
 from tunefree.methods.scaffold_norm import ScaffoldNorm
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Opening
+from tunefree.testing import Array, Problem, QuadraticOracle, quadratic
 
 SYSTEMS = [
     pytest.param(System(N=3, S=3, K=2, T=20), id="full"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problem import UnequalOracle, own_steps, quadratic, simulate, simulate_buffered, unequal
+from tests.problem import UnequalOracle, own_steps, simulate, simulate_buffered, unequal
 from tests.twins.fedavg import fedavg
 from tests.twins.padamfed import padamfed
 from tests.twins.polarfl import polarfl
@@ -26,6 +26,7 @@ from tunefree.methods.polarfl import PolarFL
 from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.methods.scaffold import Scaffold
+from tunefree.testing import quadratic
 
 SYSTEMS = [
     pytest.param(unequal(System(N=7, S=3, K=0, T=30)), id="partial"),
@@ -183,4 +184,4 @@ def test_weighting_and_decay_can_be_combined() -> None:
     for alone in ({"weighting": "examples"}, {"decay": "linear"}):
         only = simulate(build("fedadam", SMALL, alone), problem, oracle=UnequalOracle).thetas
         assert not np.allclose(both[-1], only[-1])
-    assert algo.about.title == "FedAdam, linear decay, by examples"
+    assert about(algo).title == "FedAdam, linear decay, by examples"

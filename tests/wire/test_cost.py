@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.problem import quadratic, simulate
+from tests.problem import simulate
 from tunefree.core import System
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step
+from tunefree.testing import quadratic
 
 SYS = System(N=7, S=3, K=2, T=8)
 PROBLEM = quadratic(N=SYS.N)

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.identities.by_hand import CastOracle
-from tests.problem import quadratic
 from tests.testing.variants import every_algorithm
 from tests.wire.loopback import Loopback
 from tunefree.core import Algorithm
 from tunefree.fleet.serial import Serial
 from tunefree.schedule.simulate import simulate as play
+from tunefree.testing import quadratic
 from tunefree.wire import bits
 from tunefree.wire.codec import encode, encoded_fields
 from tunefree.wire.message import field_bits

@@ -17,7 +17,7 @@ from tunefree_evidence.claims.verdicts import above, decide
 
 from evidence.tests.claims.test_reproduce import FLAT, SMOKE, SPREAD, everywhere, method
 from tunefree.cli import main
-from tunefree.core import bind, System
+from tunefree.core import System, bind
 from tunefree.data import sources
 from tunefree.derive import named_objective
 from tunefree.methods import registry

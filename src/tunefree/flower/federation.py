@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -29,6 +29,8 @@ from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import scores_on
+from tunefree.schedule.exchange import Release, Step
+from tunefree.schedule.simulate import play
 
 
 class Federation:
@@ -96,8 +98,12 @@ class Federation:
         """The fleet, which is there already and has its clients' states."""
         return self.fleet
 
-    def clock(self, fleet: Fleet) -> LiveClock:
-        return self._clock
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
+        """The steps of the schedule, in real time."""
+        schedule = self._settings.scheduling
+        return play(fleet, self.members, self._clock, theta0, schedule, after, release)
 
     def _algorithm(self, N: int) -> Algorithm:
         """The algorithm while N clients are registered."""

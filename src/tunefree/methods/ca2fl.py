@@ -20,11 +20,10 @@ uploads Δ_i - h_i, all that lines 6 and 8 need. No client is in a buffer twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
 from tunefree.methods.local_sgd import Model
 
 
@@ -69,7 +68,7 @@ class CA2FL(Method):
         delta = self.eta * D
         return Client(h_i=delta), Up(dh=delta - client.h_i)  # 4, 8
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S = self.sys.N, len(replies)
         dh = mean(r.up.dh for r in replies)
         return Server(theta=s.theta - self.s * (s.h + dh), h=s.h + S / N * dh)  # 6, 7, 8

@@ -23,15 +23,13 @@ every call. The steps are restored as ParFreFL's are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, Vec, gradient_opening, mean
+from tunefree.core import About, Exchange, Oracle, Replies, Vec, gradient_opening, mean
 from tunefree.methods.control import Controlled
-from tunefree.methods.local_sgd import Model
+from tunefree.methods.local_sgd import Model, Sent
 from tunefree.methods.parfrefl import LocalMomentum, ParFreFL
-from tunefree.methods.scallion import Up
 from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
@@ -59,14 +57,14 @@ class ComParFreFL(LocalMomentum):  # 7, 8, 10, 15, 16, 17
         return (first,)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 18
+        return (Exchange(Model, Sent, lambda s: Model(s.theta), self.local, self.aggregate),)  # 18
 
-    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Sent]:
         c_i, m_i = client
         m_new = self.momentum(m_i, down.theta, F)  # 7, 8, 10
         delta = self.C(m_new - c_i, F.rng)  # 11, 12
-        return Client(c_i + delta.dense(), m_new), Up(delta)  # 13
+        return Client(c_i + delta.dense(), m_new), Sent(delta)  # 13
 
-    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+    def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         delta = mean(r.up.delta.dense() for r in replies)
         return self.stepped(s, delta, len(replies))  # 15, 16, 17

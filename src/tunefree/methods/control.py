@@ -9,20 +9,10 @@ With momentum the server also has g, and sends β c + (1 - β) g; the opening se
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tunefree.core import (
-    Exchange,
-    Message,
-    Method,
-    Oracle,
-    Reply,
-    Server,
-    Vec,
-    gradient_opening,
-)
+from tunefree.core import Exchange, Message, Method, Oracle, Replies, Server, Vec, gradient_opening
 
 
 class Controlled(NamedTuple):
@@ -75,7 +65,7 @@ class ControlVariates(Method):
         """What a client does."""
 
     @abstractmethod
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         """What the server does with the uploads."""
 
 

@@ -16,11 +16,10 @@ listing was found. Line 1 belongs to the schedule: run it with `dispatch = "queu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.core import About, Reply, mean
+from tunefree.core import About, Replies, mean
 from tunefree.methods.local_sgd import LocalSGD, Model
 
 
@@ -36,5 +35,5 @@ class DeFedAvgNIID(LocalSGD):  # 1, 3, 4
         weights="mean",
     )
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         return Model(s.theta - self.s * mean(r.up.delta for r in replies))  # 5

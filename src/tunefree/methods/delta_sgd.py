@@ -21,7 +21,6 @@ is the second term. ||θ_i' - θ_i|| is η ||∇F||: no models are subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar, Literal
@@ -33,7 +32,7 @@ from tunefree.core import (
     Method,
     NoState,
     Oracle,
-    Reply,
+    Replies,
     Step,
     Vec,
     mean,
@@ -82,5 +81,5 @@ class DeltaSGD(Method):
         longest = sqrt(1 + self.delta * r) * eta
         return min(self.gamma * moved / (2 * changed), longest) if moved and changed else longest
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         return Model(s.theta - mean(r.up.delta for r in replies))  # 6

@@ -21,11 +21,10 @@ never binds at their γ; D points downhill; no bias correction; Δ_i is taken fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 
@@ -57,7 +56,7 @@ class FADAS(LocalSGD):  # 2, 3, 4, 10
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, v=0 * theta0, v_max=0 * theta0)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         beta1, beta2 = self.beta1, self.beta2
         D = mean(r.up.delta for r in replies)  # 5
         m, v = beta1 * s.m + (1 - beta1) * D, beta2 * s.v + (1 - beta2) * D * D  # 6

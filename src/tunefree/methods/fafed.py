@@ -21,14 +21,15 @@ code. The steps are constant; the theory's shrink as t^(-1/3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, OpeningDown, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Method, OpeningDown, Oracle, Replies, Vec, mean
 
 
-class Server(NamedTuple):
+class Moments(NamedTuple):
+    """What the server has, and sends."""
+
     theta: Vec
     m: Vec
     v: Vec
@@ -41,12 +42,6 @@ class Client(NamedTuple):
 class FirstUp(NamedTuple):
     grad: Vec
     square: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    m: Vec
-    v: Vec
 
 
 class Up(NamedTuple):
@@ -74,8 +69,8 @@ class FAFED(Method):
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, m=0 * theta0, v=0 * theta0)
+    def server(self, theta0: Vec) -> Moments:
+        return Moments(theta0, m=0 * theta0, v=0 * theta0)
 
     def client(self, theta0: Vec) -> Client:
         return Client(theta_prev=theta0)  # 2
@@ -88,17 +83,17 @@ class FAFED(Method):
         )
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(*s), self.local, self.aggregate),)  # 9
+        return (Exchange(Moments, Up, lambda s: s, self.local, self.aggregate),)  # 9
 
     def first(self, client: Client, down: OpeningDown, F: Oracle) -> tuple[Client, FirstUp]:
         grad = F.grad(down.theta, F.draw())
         return client, FirstUp(grad, grad * grad)  # 1
 
-    def started(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def started(self, s: Moments, replies: Replies) -> Moments:
         m, v = mean(r.up.grad for r in replies), mean(r.up.square for r in replies)  # 1
-        return Server(s.theta - self.eta * m, m, v)  # 2
+        return Moments(s.theta - self.eta * m, m, v)  # 2
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Moments, F: Oracle) -> tuple[Client, Up]:
         (theta, m_i, v_i), eta, beta, beta2 = down, self.eta, self.beta, self.beta2
         everyone = self.sys.S == self.sys.N
         theta_i, theta_prev = theta, client.theta_prev if everyone else theta  # 3
@@ -113,8 +108,8 @@ class FAFED(Method):
             theta_i, theta_prev = theta - eta * D, theta_i  # 6
         return Client(theta_prev) if everyone else client, Up(eta * D, m_i, v_i)  # 7
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(
+    def aggregate(self, s: Moments, replies: Replies) -> Moments:
+        return Moments(
             theta=s.theta - mean(r.up.delta for r in replies),  # 8
             m=mean(r.up.m_i for r in replies),
             v=mean(r.up.v_i for r in replies),

@@ -21,13 +21,18 @@ they weight the old term, unlike our β. D is a descent direction, so it is subt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
-from tunefree.methods.fadas import Server
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.fed_ef_sgd import ErrorFeedback
+
+
+class Server(NamedTuple):
+    theta: Vec
+    m: Vec
+    v: Vec
+    v_max: Vec
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class FedEFAMS(ErrorFeedback):  # 1 to 6, 10
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, v=0 * theta0, v_max=0 * theta0)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         beta1, beta2 = self.beta1, self.beta2
         D = mean(r.up.delta.dense() for r in replies)  # 7
         m, v = beta1 * s.m + (1 - beta1) * D, beta2 * s.v + (1 - beta2) * D * D  # 8

@@ -19,13 +19,11 @@ Deviations: none in the formulas; the paper's local and global steps are η and 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
-from tunefree.methods.local_sgd import Model
-from tunefree.methods.scallion import Up
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
+from tunefree.methods.local_sgd import Model, Sent
 from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
@@ -47,18 +45,18 @@ class ErrorFeedback(Method):
         return Client(e_i=0 * theta0)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Model, Up, lambda s: Model(s.theta), self.local, self.aggregate),)  # 8
+        return (Exchange(Model, Sent, lambda s: Model(s.theta), self.local, self.aggregate),)  # 8
 
-    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Model, F: Oracle) -> tuple[Client, Sent]:
         D = 0 * down.theta  # θ_i = θ - η D
         for _ in range(self.sys.K):
             D = D + F.grad(down.theta - self.eta * D, F.draw())  # 3
         u = self.eta * D + client.e_i  # 4
         delta = self.C(u, F.rng)  # 5
-        return Client(u - delta.dense()), Up(delta)  # 6
+        return Client(u - delta.dense()), Sent(delta)  # 6
 
     @abstractmethod
-    def aggregate(self, s: Any, replies: Sequence[Reply]) -> Any:
+    def aggregate(self, s: Any, replies: Replies) -> Any:
         """What the server does with the C(u_i)."""
 
 
@@ -77,5 +75,5 @@ class FedEFSGD(ErrorFeedback):
     def server(self, theta0: Vec) -> Model:
         return Model(theta0)
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         return Model(s.theta - self.s * mean(r.up.delta.dense() for r in replies))  # 7

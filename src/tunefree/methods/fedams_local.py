@@ -18,14 +18,15 @@ weight the old term, unlike our β. Neither paper nor code was available: a reco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
 
 
-class Server(NamedTuple):
+class Shared(NamedTuple):
+    """What the server has, and sends."""
+
     theta: Vec
     v_max: Vec
 
@@ -33,11 +34,6 @@ class Server(NamedTuple):
 class Client(NamedTuple):
     m_i: Vec
     v_i: Vec
-
-
-class Down(NamedTuple):
-    theta: Vec
-    v_max: Vec
 
 
 class Up(NamedTuple):
@@ -60,18 +56,16 @@ class FedAMSLocal(Method):
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, v_max=0 * theta0 + self.epsilon)  # 1
+    def server(self, theta0: Vec) -> Shared:
+        return Shared(theta0, v_max=0 * theta0 + self.epsilon)  # 1
 
     def client(self, theta0: Vec) -> Client:
         return Client(m_i=0 * theta0, v_i=0 * theta0)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (
-            Exchange(Down, Up, lambda s: Down(s.theta, s.v_max), self.local, self.aggregate),
-        )  # 7
+        return (Exchange(Shared, Up, lambda s: s, self.local, self.aggregate),)  # 7
 
-    def local(self, client: Client, down: Down, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Shared, F: Oracle) -> tuple[Client, Up]:
         (m_i, v_i), eta, beta1, beta2 = client, self.eta, self.beta1, self.beta2
         below = down.v_max.sqrt()
         D = 0 * down.theta  # θ_i = θ - η D
@@ -82,8 +76,8 @@ class FedAMSLocal(Method):
             D = D + m_i / below  # 4
         return Client(m_i, v_i), Up(eta * D, v_i)  # 5
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        return Server(
+    def aggregate(self, s: Shared, replies: Replies) -> Shared:
+        return Shared(
             theta=s.theta - mean(r.up.delta for r in replies),  # 6
             v_max=s.v_max.maximum(mean(r.up.v_i for r in replies)),
         )

@@ -20,11 +20,10 @@ the authors' code corrects is known to us, how exactly is our reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 
@@ -58,7 +57,7 @@ class FedAMSServer(LocalSGD):  # 2, 3, 4, 7
         zero = 0 * theta0
         return Server(theta0, m=zero, v=zero, v_max=zero + self.epsilon, t=0)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         beta1, beta2, epsilon, t = self.beta1, self.beta2, self.epsilon, s.t + 1
         D = mean(r.up.delta for r in replies)
         m, v = beta1 * s.m + (1 - beta1) * D, beta2 * s.v + (1 - beta2) * D * D  # 5

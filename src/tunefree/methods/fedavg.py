@@ -17,11 +17,10 @@ weights them by their samples, as published. Local work is K steps, or epochs, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tunefree.core import About, Reply, mean
+from tunefree.core import About, Replies, mean
 from tunefree.methods.local_sgd import LocalSGD, Model
 
 
@@ -37,6 +36,6 @@ class FedAvg(LocalSGD):  # 1, 2, 3, 5
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
     )
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         weights = [r.n for r in replies] if self.weighting == "examples" else None
         return Model(s.theta - self.s * mean((r.up.delta for r in replies), weights))  # 4

@@ -19,11 +19,10 @@ default here is heavy-ball. This is not the "FedAvg-M" of Cheng et al., which is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 
@@ -53,7 +52,7 @@ class FedAvgM(LocalSGD):  # 2, 3, 4, 7
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, v=0 * theta0)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         delta = mean(r.up.delta for r in replies)
         v = self.mu * s.v + delta  # 5
         move = delta + self.mu * v if self.momentum == "nesterov" else v

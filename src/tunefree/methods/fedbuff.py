@@ -17,11 +17,10 @@ Deviations: clients have equal weights; line 5 divides by S, not by the sum of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 
@@ -47,7 +46,7 @@ class FedBuff(LocalSGD):  # 1, 2, 3, 7
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, v=0 * theta0)
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         v = self.mu * s.v + mean(self.w(r.tau) * r.up.delta for r in replies)  # 5
         return Server(s.theta - self.s * v, v)  # 6
 

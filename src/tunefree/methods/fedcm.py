@@ -18,20 +18,16 @@ The first round's steps are β times smaller than the others', as published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, NoState, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Method, NoState, Oracle, Replies, Vec, mean
 from tunefree.methods.local_sgd import Up
 
 
-class Server(NamedTuple):
-    theta: Vec
-    g: Vec
+class Directed(NamedTuple):
+    """What the server has, and sends."""
 
-
-class Down(NamedTuple):
     theta: Vec
     g: Vec
 
@@ -54,19 +50,19 @@ class FedCM(Method):
         weights="mean",
     )
 
-    def server(self, theta0: Vec) -> Server:
-        return Server(theta0, g=0 * theta0)  # 1
+    def server(self, theta0: Vec) -> Directed:
+        return Directed(theta0, g=0 * theta0)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Down, Up, lambda s: Down(s.theta, s.g), self.local, self.aggregate),)  # 7
+        return (Exchange(Directed, Up, lambda s: s, self.local, self.aggregate),)  # 7
 
-    def local(self, client: NoState, down: Down, F: Oracle) -> tuple[NoState, Up]:
+    def local(self, client: NoState, down: Directed, F: Oracle) -> tuple[NoState, Up]:
         (theta, g), K, eta, beta = down, self.sys.K, self.eta, self.beta
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(K):
             D = D + beta * F.grad(theta - eta * D, F.draw()) + (1 - beta) * g  # 3
         return client, Up(delta=D / K)  # 4
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Directed, replies: Replies) -> Directed:
         g = mean(r.up.delta for r in replies)  # 5
-        return Server(s.theta - self.s * self.eta * self.sys.K * g, g)  # 6
+        return Directed(s.theta - self.s * self.eta * self.sys.K * g, g)  # 6

@@ -19,11 +19,10 @@ it. θ is evaluated. Unlike the authors' code: no clipping, and the same α for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Oracle, Reply, Vec, mean
+from tunefree.core import About, Oracle, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD, Model, Up
 
 
@@ -60,7 +59,7 @@ class FedDyn(LocalSGD):  # 2, 8
             D = D + F.grad(down.theta - eta * D, F.draw()) - h_i - alpha * eta * D  # 3
         return Client(h_i + alpha * eta * D), Up(delta=eta * D)  # 4, 5
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S, alpha = self.sys.N, len(replies), self.alpha
         delta = mean(r.up.delta for r in replies)
         h = s.h + alpha * S / N * delta  # 6

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean, norm
+from tunefree.core import About, Replies, Vec, mean, norm
 from tunefree.methods.local_sgd import LocalSGD, Model
 
 
@@ -58,9 +58,7 @@ class FedExP(LocalSGD):  # 2, 3, 4
     def broadcast(self, s: Server) -> Model:
         return Model(s.w)  # 8
 
-    def aggregate(
-        self, s: Server, replies: Sequence[Reply], sizes: Sequence[int] | None = None
-    ) -> Server:
+    def aggregate(self, s: Server, replies: Replies, sizes: Sequence[int] | None = None) -> Server:
         D, p = mean((r.up.delta for r in replies), sizes), sizes or [1] * len(replies)
         squares = sum(p_i * norm(r.up.delta) ** 2 for p_i, r in zip(p, replies, strict=True))
         eta_g = squares / (2 * sum(p) * (norm(D) ** 2 + self.epsilon))

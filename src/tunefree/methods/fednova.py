@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Client, Exchange, Oracle, Reply, Vec, mean
+from tunefree.core import About, Client, Exchange, Oracle, Replies, Vec, mean
 from tunefree.errors import ConfigError
 from tunefree.methods.local_sgd import LocalSGD, Model
 
@@ -82,9 +82,7 @@ class FedNova(LocalSGD):
             return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)  # 3
         return (1 - (1 - step) ** steps) / step if step else float(steps)  # 3
 
-    def aggregate(
-        self, s: Model, replies: Sequence[Reply], sizes: Sequence[int] | None = None
-    ) -> Model:
+    def aggregate(self, s: Model, replies: Replies, sizes: Sequence[int] | None = None) -> Model:
         p = sizes or [1] * len(replies)
         work = [r.up.a if self.effective == "a" else r.up.steps for r in replies]
         a = sum(p_i * a_i for p_i, a_i in zip(p, work, strict=True)) / sum(p)  # 5

@@ -22,11 +22,11 @@ v starts at ε^2; β1 and β2 weight the old term, unlike our β. FedAdagrad has
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 FAMILY, PAPER = "adaptive server", "Reddi et al., ICLR 2021"
@@ -51,7 +51,7 @@ class FedOpt(LocalSGD):  # 2, 3, 4, 8
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0, v=0 * theta0 + self.epsilon**2)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         m, v = self.moments(s, mean(r.up.delta for r in replies))
         return Server(s.theta - self.eta_s * m / (v.sqrt() + self.epsilon), m, v)  # 7
 

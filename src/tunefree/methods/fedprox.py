@@ -16,11 +16,10 @@ number of steps; here K steps of SGD approximate it. Clients have equal weights,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.core import About, Client, Oracle, Reply, mean
+from tunefree.core import About, Client, Oracle, Replies, mean
 from tunefree.methods.local_sgd import LocalSGD, Model, Up
 
 
@@ -44,5 +43,5 @@ class FedProx(LocalSGD):  # 1, 5
             D = D + F.grad(down.theta - eta * D, F.draw()) - mu * eta * D  # 2
         return client, Up(delta=eta * D)  # 3
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         return Model(s.theta - self.s * mean(r.up.delta for r in replies))  # 4

@@ -18,11 +18,10 @@ client's own and continues from round to round, as in the paper when all clients
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean, norm
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean, norm
 from tunefree.methods.local_sgd import Model, Up
 
 TINY = 1e-30  # a zero gradient gets the step η_b, and does not move
@@ -70,5 +69,5 @@ class FedSPS(Method):
             delta = delta + step * grad  # 3
         return Client(k, z), Up(delta)  # 4
 
-    def aggregate(self, s: Model, replies: Sequence[Reply]) -> Model:
+    def aggregate(self, s: Model, replies: Replies) -> Model:
         return Model(s.theta - mean(r.up.delta for r in replies))  # 5

@@ -10,11 +10,11 @@ Wire: d down, d up. Memory: none. Rounds are those of `fedavg.py`, bit for bit.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tunefree.core import Client, Exchange, Message, Method, Oracle, Reply, Server, Vec
+from tunefree.core import Client, Exchange, Message, Method, Oracle, Replies, Server, Vec
+from tunefree.wire import Compressed
 
 
 class Model(NamedTuple):
@@ -25,6 +25,10 @@ class Model(NamedTuple):
 
 class Up(NamedTuple):
     delta: Vec
+
+
+class Sent(NamedTuple):
+    delta: Compressed
 
 
 @dataclass(frozen=True)
@@ -47,5 +51,5 @@ class LocalSGD(Method):
         return client, Up(delta=self.eta * D)  # 3
 
     @abstractmethod
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         """What the server does with the Δ_i."""

@@ -22,14 +22,12 @@ compresses it again where it needs C(w).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Method, Oracle, Reply, Vec, mean, stream
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean, stream
 from tunefree.errors import WireError
-from tunefree.methods.local_sgd import Model
-from tunefree.methods.scallion import Up
+from tunefree.methods.local_sgd import Model, Sent
 from tunefree.wire import TOP_5_PERCENT, Compressed, Compressor, demand
 
 
@@ -74,7 +72,7 @@ class LocalSGDC(Method):
 
     def round(self) -> tuple[Exchange, ...]:
         Down = Model if self.sys.S < self.sys.N else Correction
-        return (Exchange(Down, Up, self.broadcast, self.local, self.aggregate),)
+        return (Exchange(Down, Sent, self.broadcast, self.local, self.aggregate),)
 
     def broadcast(self, s: Server) -> Correction | Model:
         if self.sys.S < self.sys.N:
@@ -85,16 +83,16 @@ class LocalSGDC(Method):
         """C(w) with the randomness of step t, the same at every call."""
         return self.C(w, stream(0, self.about.title, t))
 
-    def local(self, client: Client, down: Correction | Model, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Correction | Model, F: Oracle) -> tuple[Client, Sent]:
         theta, t = followed(client, down)  # 2
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(self.sys.K):
             D = D + F.grad(theta - self.eta * D, F.draw())  # 3
         u = self.eta * D + client.e_i  # 4
         delta = self.C(u, F.rng)  # 5
-        return Client(theta, u - delta.dense(), t), Up(delta)  # 6
+        return Client(theta, u - delta.dense(), t), Sent(delta)  # 6
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         E = s.w - self.compressed(s.w, s.t).dense()  # 9
         w = mean(r.up.delta.dense() for r in replies) + E  # 7
         return Server(s.theta - self.compressed(w, s.t + 1).dense(), w, s.t + 1)  # 8

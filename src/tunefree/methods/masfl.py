@@ -22,11 +22,10 @@ has γ = β / (4L) and a bound on η, but they need L and the largest delay; β 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import OPEN, About, Exchange, Oracle, Reply, Step, Vec, mean
+from tunefree.core import OPEN, About, Exchange, Oracle, Replies, Step, Vec, mean
 from tunefree.methods.control import Client, Momentum, Steered, WithMomentum
 
 
@@ -66,7 +65,7 @@ class MasFL(Momentum):  # 1
             c_new = c_new + grad / K
         return Client(c_new), Up(dc=c_new - c_i)  # c6
 
-    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
+    def aggregate(self, s: WithMomentum, replies: Replies) -> WithMomentum:
         N, S, beta = self.sys.N, len(replies), self.beta
         dc = mean(r.up.dc for r in replies)
         g = beta * (dc + s.c) + (1 - beta) * s.g  # 5

@@ -21,11 +21,11 @@ takes K mini-batches in line 2 instead of all data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Method, NoState, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Method, NoState, Oracle, Replies, Vec, mean
 from tunefree.methods.local_sgd import Model, Up
 
 FAMILY, PAPER = "server statistics on clients", "Karimireddy et al., 2020"
@@ -33,7 +33,6 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
     "beta": (0.1, 0.01, 0.001),
 }
-Statistics = Literal["full", "batches"]
 
 
 class Server(NamedTuple):
@@ -51,34 +50,35 @@ class Steered(NamedTuple):
     u: Vec
 
 
-class DownLite(NamedTuple):
-    theta: Vec
-    m: Vec
-
-
 class UpLite(NamedTuple):
     delta: Vec
     grad: Vec
 
 
-class ServerLite(NamedTuple):
+class Lite(NamedTuple):
+    """What MimeLite's server has, and sends."""
+
     theta: Vec
     m: Vec
 
 
-def statistic(theta: Vec, F: Oracle, K: int, statistics: Statistics) -> Vec:
-    """∇f_i(θ), or the mean of K mini-batch gradients."""
-    if statistics == "full":
-        return F.full_grad(theta)  # 2
-    return mean(F.grad(theta, F.draw()) for _ in range(K))
+@dataclass(frozen=True)
+class Imitating(Method):
+    """What Mime and MimeLite share."""
+
+    eta: float = 0.1
+    beta: float = 0.1
+    statistics: Literal["full", "batches"] = "full"
+
+    def statistic(self, theta: Vec, F: Oracle) -> Vec:
+        """∇f_i(θ), or the mean of K mini-batch gradients."""
+        if self.statistics == "full":
+            return F.full_grad(theta)  # 2
+        return mean(F.grad(theta, F.draw()) for _ in range(self.sys.K))
 
 
 @dataclass(frozen=True)
-class Mime(Method):
-    eta: float = 0.1
-    beta: float = 0.1
-    statistics: Statistics = "full"
-
+class Mime(Imitating):
     about: ClassVar[About] = About(
         "Mime", f"{FAMILY}, variance reduction", PAPER, grid=GRID, weights="mean"
     )
@@ -93,9 +93,9 @@ class Mime(Method):
         )
 
     def measure(self, client: NoState, down: Model, F: Oracle) -> tuple[NoState, Statistic]:
-        return client, Statistic(statistic(down.theta, F, self.sys.K, self.statistics))
+        return client, Statistic(self.statistic(down.theta, F))
 
-    def collect(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def collect(self, s: Server, replies: Replies) -> Server:
         return s._replace(g=mean(r.up.grad for r in replies))  # 3
 
     def broadcast(self, s: Server) -> Steered:
@@ -109,36 +109,28 @@ class Mime(Method):
             D = D + beta * (F.grad(theta - eta * D, xi) - F.grad(theta, xi)) + u  # 5, 6
         return client, Up(delta=eta * D)  # 7
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         m = self.beta * s.g + (1 - self.beta) * s.m
         return Server(s.theta - mean(r.up.delta for r in replies), m, s.g)  # 8
 
 
 @dataclass(frozen=True)
-class MimeLite(Method):
-    eta: float = 0.1
-    beta: float = 0.1
-    statistics: Statistics = "full"
-
+class MimeLite(Imitating):
     about: ClassVar[About] = About("MimeLite", FAMILY, PAPER, grid=GRID, weights="mean")
 
-    def server(self, theta0: Vec) -> ServerLite:
-        return ServerLite(theta0, m=0 * theta0)  # 1
+    def server(self, theta0: Vec) -> Lite:
+        return Lite(theta0, m=0 * theta0)  # 1
 
     def round(self) -> tuple[Exchange, ...]:
-        return (
-            Exchange(
-                DownLite, UpLite, lambda s: DownLite(s.theta, s.m), self.local, self.aggregate
-            ),
-        )  # 9
+        return (Exchange(Lite, UpLite, lambda s: s, self.local, self.aggregate),)  # 9
 
-    def local(self, client: NoState, down: DownLite, F: Oracle) -> tuple[NoState, UpLite]:
+    def local(self, client: NoState, down: Lite, F: Oracle) -> tuple[NoState, UpLite]:
         (theta, m), K, eta, beta = down, self.sys.K, self.eta, self.beta
         D = 0 * theta  # θ_i = θ - η D
         for _ in range(K):
             D = D + beta * F.grad(theta - eta * D, F.draw()) + (1 - beta) * m  # 5, 6
-        return client, UpLite(eta * D, statistic(theta, F, K, self.statistics))  # 7
+        return client, UpLite(eta * D, self.statistic(theta, F))  # 7
 
-    def aggregate(self, s: ServerLite, replies: Sequence[Reply]) -> ServerLite:
+    def aggregate(self, s: Lite, replies: Replies) -> Lite:
         m = self.beta * mean(r.up.grad for r in replies) + (1 - self.beta) * s.m
-        return ServerLite(s.theta - mean(r.up.delta for r in replies), m)  # 8
+        return Lite(s.theta - mean(r.up.delta for r in replies), m)  # 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from inspect import get_annotations
 from typing import Any, TypeAlias, get_type_hints
 
 from tunefree.core import About, Method, Step, System, about, is_option
@@ -16,13 +17,13 @@ from tunefree.errors import ConfigError
 Maker: TypeAlias = Method | type[Method] | Callable[[System], Method]
 
 
-def checked_maker(path: str, found: Any) -> Maker:
-    """What the path names, after checking it."""
+def checked_maker(name: str, found: Any) -> Maker:
+    """What was found under a name or given, after checking it."""
     complaint = class_complaint(found) if isinstance(found, type) else ""
     if not callable(found) and not isinstance(found, Method):
         complaint = f"it is a {type(found).__name__}; name a class, or a function of the System"
     if complaint:
-        raise ConfigError(f"is not an algorithm: {complaint}", setting="algorithm", value=path)
+        raise ConfigError(f"is not an algorithm: {complaint}", setting="algorithm", value=name)
     maker: Maker = found
     return maker
 
@@ -31,7 +32,8 @@ def class_complaint(cls: type[Any]) -> str:
     """What a class must change to be a method; empty if nothing."""
     if not issubclass(cls, Method):
         return f"{cls.__name__} is not a tunefree.Method; write class {cls.__name__}(Method)"
-    if "__dataclass_params__" not in vars(cls):
+    own = [hint for hint in get_annotations(cls).values() if "ClassVar" not in str(hint)]
+    if own and "__dataclass_params__" not in vars(cls):
         return f"{cls.__name__} is not a frozen dataclass; write @dataclass(frozen=True) above it"
     if missing := sorted(cls.__abstractmethods__):
         return f"it has no `{'` and no `'.join(missing)}`; a method has server and round"
@@ -42,11 +44,9 @@ def class_complaint(cls: type[Any]) -> str:
 
 
 def made(maker: Maker, sys: System, given: Mapping[str, Any]) -> Method:
-    """The method with these options, after checking it; a function gets the constants alone."""
+    """The method with these options; a function gets the constants alone, and is checked."""
     if isinstance(maker, Method):
         return replace(maker, **given)
-    if isinstance(maker, type) and (complaint := class_complaint(maker)):
-        raise ConfigError(f"{title_of(maker)} is not an algorithm: {complaint}")
     try:
         method: Any = maker(**given) if isinstance(maker, type) else maker(sys)
     except TypeError as error:

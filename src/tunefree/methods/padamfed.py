@@ -21,11 +21,10 @@ Deviations: line 10 prints k = 1..K, the text's equation (2) and the other versi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.core import OPEN, About, Oracle, Reply, Step, mean, unit
+from tunefree.core import OPEN, About, Oracle, Replies, Step, mean, unit
 from tunefree.methods.control import Client, Momentum, Steered, Up, WithMomentum
 
 
@@ -61,7 +60,7 @@ class PAdaMFed(Momentum):  # 1
             c_new.add_(grad, alpha=1 / K)  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
-    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
+    def aggregate(self, s: WithMomentum, replies: Replies) -> WithMomentum:
         N, S, beta = self.sys.N, len(replies), self.beta
         delta, dc = mean(r.up.delta for r in replies), mean(r.up.dc for r in replies)  # 13
         return WithMomentum(

@@ -22,11 +22,10 @@ sent. Line 11 uploads displacements and increments, as PAdaMFed does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import OPEN, About, Exchange, Oracle, Reply, Step, Vec, mean, unit
+from tunefree.core import OPEN, About, Exchange, Oracle, Replies, Step, Vec, mean, unit
 from tunefree.methods.control import Client, Momentum, Up
 from tunefree.methods.scaffold_m_vr import Down, Server
 
@@ -87,7 +86,7 @@ class PAdaMFedVR(Momentum):  # 1
             UpStorm(delta, dc, q) if self.momentum == "storm" else Up(delta, dc)
         )
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S, beta = self.sys.N, len(replies), self.beta
         delta, dc = mean(r.up.delta for r in replies), mean(r.up.dc for r in replies)  # 13
         if self.momentum == "storm":

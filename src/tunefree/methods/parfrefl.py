@@ -20,7 +20,6 @@ terms of the bound and from a public review that quotes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -30,7 +29,7 @@ from tunefree.core import (
     Exchange,
     Method,
     Oracle,
-    Reply,
+    Replies,
     Step,
     Vec,
     gradient_opening,
@@ -105,5 +104,5 @@ class ParFreFL(LocalMomentum):
         m_new = self.momentum(client.m_i, down.theta, F)
         return Client(m_new), Up(m_new - client.m_i)  # 10
 
-    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+    def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         return self.stepped(s, mean(r.up.dm for r in replies), len(replies))

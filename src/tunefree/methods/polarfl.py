@@ -38,7 +38,6 @@ R_t = max over s <= t of D_s, and `off` sets a_t = 1; first_pass `on` is ParFreF
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -49,7 +48,7 @@ from tunefree.core import (
     Numbers,
     OpeningDown,
     Oracle,
-    Reply,
+    Replies,
     Shapes,
     Step,
     Vec,
@@ -200,7 +199,7 @@ class PolarFL(Method):
         d = self.C(m_new - c_i, F.rng)
         return CompressingClient(c_i + d.dense(), m_new), CompressedUp(d)
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         d = mean(r.up.d if self.C is None else r.up.d.dense() for r in replies)
         late = sum(r.tau for r in replies) / S

@@ -25,7 +25,7 @@ from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.importing import import_name
 from tunefree.methods.decay import Decayed, decaying
-from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in
+from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
 from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
@@ -85,12 +85,14 @@ WRAPPED = ("compressor", "decay", "weighting")  # options of many methods, thoug
 COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
 
-def find(name: str) -> Maker:
-    """The class or function behind a name: one of ours, or `package.module:Name`.
+def find(name: str | Maker) -> Maker:
+    """What a name stands for, one of ours or `package.module:Name`; what is given is checked.
 
-    >>> find("fedavg").__name__
-    'FedAvg'
+    >>> find("fedavg")
+    <class 'tunefree.methods.fedavg.FedAvg'>
     """
+    if not isinstance(name, str):
+        return checked_maker(title_of(name), name)
     if ":" in name:
         return checked_maker(name, import_name("algorithm", name))
     if name not in REGISTRY:
@@ -110,7 +112,7 @@ def build(
     >>> build("padamfed", System(N=50, S=10, K=10, T=400)).eta
     0.005
     """
-    maker = find(method) if isinstance(method, str) else method
+    maker = find(method)
     check(maker, options, explicit_steps)
     hints = options_in(maker)
     given = {
@@ -191,7 +193,7 @@ def check_rounds(before: Method, after: Method) -> None:
 
 def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bool = False) -> None:
     """Refuse a name or an option that cannot work, before anything else is done."""
-    maker = find(method) if isinstance(method, str) else method
+    maker = find(method)
     said, hints = about_of(maker), options_in(maker)
     ours = (maker if isinstance(maker, type) else type(maker)) in REGISTRY.values()
     tuning_free = bool(said.steps) and not said.grid

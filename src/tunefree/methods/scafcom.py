@@ -25,7 +25,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.core import About, Exchange, Oracle, Vec, gradient_opening
 from tunefree.methods.control import Controlled
-from tunefree.methods.scallion import Compressing, Up
+from tunefree.methods.local_sgd import Sent
+from tunefree.methods.scallion import Compressing
 from tunefree.wire import TOP_5_PERCENT, Compressor, demand
 
 
@@ -59,11 +60,11 @@ class Scafcom(Compressing):  # 1, 7, 8, 9
             return ()
         return (gradient_opening(self.sys, lambda v: Client(v, v), lambda s, c: s._replace(c=c)),)
 
-    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Sent]:
         (c_i, v_i), K, eta, beta = client, self.sys.K, self.eta, self.beta
         D = 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
             D = D + F.grad(down.theta - eta * D, F.draw()) - c_i + down.c  # 3
         v_new = (1 - beta) * v_i + beta * (D / K + c_i - down.c)  # 4
         delta = self.C(v_new - c_i, F.rng)  # 5
-        return Client(c_i + delta.dense(), v_new), Up(delta)  # 6
+        return Client(c_i + delta.dense(), v_new), Sent(delta)  # 6

@@ -19,11 +19,10 @@ SCAFFOLD-M does, for comparisons from the same start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tunefree.core import About, Exchange, Oracle, Reply, mean
+from tunefree.core import About, Exchange, Oracle, Replies, mean
 from tunefree.methods.control import Client, Controlled, ControlVariates, Up
 
 
@@ -53,7 +52,7 @@ class Scaffold(ControlVariates):  # 1, 5
         c_new = F.full_grad(down.theta) if self.option == "I" else c_i - down.c + D / K  # 12
         return Client(c_new), Up(delta=eta * D, dc=c_new - c_i)  # 13
 
-    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+    def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         N, S = self.sys.N, len(replies)
         return Controlled(
             theta=s.theta - self.s * mean(r.up.delta for r in replies),  # 17

@@ -21,11 +21,10 @@ Deviations: no official code was found; the rule is the one that the PAdaMFed pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.core import About, Oracle, Reply, mean
+from tunefree.core import About, Oracle, Replies, mean
 from tunefree.methods.control import Client, Momentum, Steered, Up, WithMomentum
 
 
@@ -60,7 +59,7 @@ class ScaffoldM(Momentum):  # 1
             c_new = c_new + grad / K  # 5
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 6
 
-    def aggregate(self, s: WithMomentum, replies: Sequence[Reply]) -> WithMomentum:
+    def aggregate(self, s: WithMomentum, replies: Replies) -> WithMomentum:
         N, S = self.sys.N, len(replies)
         gamma = self.s * self.eta * self.sys.K if self.gamma is None else self.gamma
         g = mean(r.up.delta for r in replies)  # 7

@@ -21,11 +21,10 @@ Deviations: no official code was found; the rule is the one that the PAdaMFed pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Reply, Vec, mean
+from tunefree.core import About, Exchange, Oracle, Replies, Vec, mean
 from tunefree.methods.control import Client, Momentum, Up
 
 
@@ -80,7 +79,7 @@ class ScaffoldMVR(Momentum):  # 1
             c_new = c_new + grad / K  # 5
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 6
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         N, S = self.sys.N, len(replies)
         gamma = self.s * self.eta * self.sys.K if self.gamma is None else self.gamma
         g = mean(r.up.delta for r in replies)  # 7

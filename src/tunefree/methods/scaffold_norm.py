@@ -18,11 +18,10 @@ Deviations: as PAdaMFed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tunefree.core import OPEN, About, Oracle, Reply, Step, mean, unit
+from tunefree.core import OPEN, About, Oracle, Replies, Step, mean, unit
 from tunefree.methods.control import Client, Controlled, ControlVariates, Up
 
 
@@ -53,7 +52,7 @@ class ScaffoldNorm(ControlVariates):  # 1, 17
             c_new = c_new + grad / K  # 10
         return Client(c_new), Up(delta=D / K, dc=c_new - c_i)  # 11
 
-    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+    def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         N, S = self.sys.N, len(replies)
         return Controlled(
             theta=s.theta - self.gamma * mean(r.up.delta for r in replies),  # 14

@@ -19,17 +19,13 @@ Deviations: none in the formulas; the paper's η_l and η_g are η and s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tunefree.core import About, Exchange, Oracle, Reply, mean
+from tunefree.core import About, Exchange, Oracle, Replies, mean
 from tunefree.methods.control import Client, Controlled, ControlVariates
-from tunefree.wire import RAND_5_PERCENT, Compressed, Compressor, demand
-
-
-class Up(NamedTuple):
-    delta: Compressed
+from tunefree.methods.local_sgd import Sent
+from tunefree.wire import RAND_5_PERCENT, Compressor, demand
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,9 @@ class Compressing(ControlVariates):
         return ()
 
     def round(self) -> tuple[Exchange, ...]:
-        return (Exchange(Controlled, Up, lambda s: s, self.local, self.aggregate),)  # 9
+        return (Exchange(Controlled, Sent, lambda s: s, self.local, self.aggregate),)  # 9
 
-    def aggregate(self, s: Controlled, replies: Sequence[Reply]) -> Controlled:
+    def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         N, S, step = self.sys.N, len(replies), self.s * self.eta * self.sys.K
         delta = mean(r.up.delta.dense() for r in replies)
         return Controlled(
@@ -70,10 +66,10 @@ class Scallion(Compressing):  # 1
     def __post_init__(self) -> None:
         demand(self.C, "unbiased", self.about.title)
 
-    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
+    def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Sent]:
         (c_i,), K, eta = client, self.sys.K, self.eta
         D = 0 * c_i  # θ_i = θ - η D
         for _ in range(K):
             D = D + F.grad(down.theta - eta * D, F.draw()) - c_i + down.c  # 3
         delta = self.C(self.alpha * (D / K - down.c), F.rng)  # 4, 5
-        return Client(c_i + delta.dense()), Up(delta)  # 6
+        return Client(c_i + delta.dense()), Sent(delta)  # 6

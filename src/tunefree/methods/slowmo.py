@@ -18,11 +18,10 @@ then this is FedAvgM; published for all clients, here the mean is over the S of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tunefree.core import About, Reply, Vec, mean
+from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods.local_sgd import LocalSGD
 
 
@@ -47,6 +46,6 @@ class SlowMo(LocalSGD):  # 2, 3, 4, 7
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, u=0 * theta0)  # 1
 
-    def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
+    def aggregate(self, s: Server, replies: Replies) -> Server:
         u = self.mu * s.u + mean(r.up.delta for r in replies) / self.eta  # 5
         return Server(s.theta - self.s * self.eta * u, u)  # 6

@@ -9,11 +9,10 @@ Wire, memory, tuning: the method's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from tunefree.core import Exchange, Message, Reply, Server, Vec, Wrapper, about
+from tunefree.core import Exchange, Message, Replies, Server, Vec, Wrapper, about
 from tunefree.wire import Compressed
 
 
@@ -30,7 +29,7 @@ class Weighted(Wrapper):
     def weigh(self, exchange: Exchange) -> Exchange:
         by_itself, up = about(self.inner).weights == "own", exchange.up
 
-        def weighted(s: Server, replies: Sequence[Reply]) -> Server:
+        def weighted(s: Server, replies: Replies) -> Server:
             sizes = [reply.n for reply in replies]
             if by_itself:
                 own: Any = up

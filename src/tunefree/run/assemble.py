@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +18,6 @@ from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
-from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import States, Stored
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -34,10 +32,9 @@ from tunefree.record.provenance import describe, identify
 from tunefree.record.summary import own_measures
 from tunefree.run.engine import Parts, open_record
 from tunefree.run.evaluate import Evaluator, Measure
-from tunefree.schedule.clock import Clock
 from tunefree.schedule.membership import Everybody, probabilities
-from tunefree.schedule.simulate import check, virtual_clock
-from tunefree.settings import FleetName, Settings, restored
+from tunefree.schedule.simulate import Simulation, check
+from tunefree.settings import Settings, restored
 
 
 class Functions(NamedTuple):
@@ -49,24 +46,6 @@ class Functions(NamedTuple):
 
 
 NO_FUNCTIONS = Functions()
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A simulated environment: all clients are in this process and its workers."""
-
-    members: Everybody
-    clients: DataClients
-    fleet: FleetName
-    settings: Settings
-
-    def start(self, stored: Stored) -> Fleet:
-        algo = self.members.algo
-        states = States(algo.client(self.clients.objective.theta0), stored)
-        return choice.start(self.fleet, algo, self.clients, self.settings.workers, states)
-
-    def clock(self, fleet: Fleet) -> Clock:
-        return virtual_clock(self.members, self.settings.scheduling, fleet)
 
 
 def of_settings(
@@ -134,7 +113,7 @@ def of_file(
         )
     if not facts.algorithm and functions.algorithm is None:
         raise ConfigError(
-            f"the algorithm of '{path}' was a function, which is not stored in it; give it "
+            f"the algorithm of '{path}' was your own, which is not stored in it; give it "
             "again: tunefree.resume(path, model, clients, algorithm=...)"
         )
     federation = federation_from(clients, test)
@@ -211,7 +190,7 @@ def assemble(
     else:
         members = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
-    environment = Simulation(members, clients, fleet, settings)
+    environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
     return Parts(environment, objective, record, evaluator, settings, private)
 
 

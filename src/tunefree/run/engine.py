@@ -21,10 +21,8 @@ from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
-from tunefree.schedule.clock import Clock
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Membership
-from tunefree.schedule.simulate import play
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
@@ -41,8 +39,10 @@ class Environment(Protocol):
     def start(self, stored: Stored) -> Fleet:
         """The fleet that does their jobs; `stored` reads a client's last state back."""
 
-    def clock(self, fleet: Fleet) -> Clock:
-        """When their replies arrive."""
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
+        """The steps of its loop: all, or those after a given one."""
 
 
 class PrivateRelease(Release, Protocol):
@@ -128,10 +128,9 @@ class Training:
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history, members = self.history, self._environment.members
-        clock, theta0 = self._environment.clock(fleet), self.objective.theta0
         release = self._private and self._private(history[-1] if history else {})
-        scheduling = self._settings.scheduling
-        steps = play(fleet, members, clock, theta0, scheduling, self.step, release)
+        theta0 = self.objective.theta0
+        steps = self._environment.steps(fleet, theta0, self.step, release)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             started = time.perf_counter()

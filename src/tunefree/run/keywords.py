@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -146,33 +145,36 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, torch.device | Path) else value
 
 
-def takes(keywords: type[Any]) -> Callable[[F], F]:
-    """Let a function show these keywords and their defaults in its signature, and refuse others."""
-    hints = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+def shows(keywords: type[Any]) -> Callable[[F], F]:
+    """Let `help` and notebooks see these keywords and their defaults in a function's signature."""
 
     def decorated(function: F) -> F:
-        name = function.__qualname__.removesuffix(".__init__").split(".")[-1]
         own = inspect.signature(function).parameters.values()
-        shown = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        known = [*hints, *(each.name for each in shown)]
-
-        @wraps(function)
-        def checked(*given: Any, **named: Any) -> Any:
-            for key in named:
-                if key not in known:
-                    raise not_taken(name, key, named, known)
-            return function(*given, **named)
-
-        shown += [
+        kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown = [
             inspect.Parameter(
                 key, inspect.Parameter.KEYWORD_ONLY, default=usual(key), annotation=hint
             )
-            for key, hint in hints.items()
+            for key, hint in hints_of(keywords).items()
         ]
-        checked.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        return cast("F", checked)
+        signature = inspect.Signature([*kept, *shown])
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
 
     return decorated
+
+
+def hints_of(keywords: type[Any]) -> dict[str, str]:
+    """The type of each keyword, as it is written."""
+    return {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
+
+
+def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse keywords that are not in the signature of the function."""
+    known = list(inspect.signature(function).parameters)
+    for key in given:
+        if key not in known:
+            raise not_taken(function.__name__, key, given, known)
 
 
 def usual(key: str) -> object:
@@ -192,7 +194,7 @@ def not_taken(
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
     if function == "compare" and key in ("data", "partition", "data_dir"):
         return by_name(function, key, value)
-    if function not in ("train", "Run") or (key not in OPTIONS and key not in ELSEWHERE):
+    if function != "train" or (key not in OPTIONS and key not in ELSEWHERE):
         return no_argument(function, key, known)
     algorithm, option = given.get("algorithm", Settings.algorithm), key
     named = REGISTRY.get(algorithm, FedAvg) if isinstance(algorithm, str) else algorithm

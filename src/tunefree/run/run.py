@@ -17,7 +17,7 @@ from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import Evaluator
-from tunefree.run.keywords import Again, Keywords, named, spelled, takes
+from tunefree.run.keywords import Again, Keywords, check, named, shows, spelled
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
 from tunefree.settings import FIELDS, PRIVATE, FleetName, Settings, load
@@ -43,7 +43,7 @@ class Run(Training):
     <Run PolarFL; N = 5, S = 5, K = 2, T = 50; interrupted after round 20; train loss ...>
     """
 
-    @takes(Keywords)
+    @shows(Keywords)
     def __init__(
         self, model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[Keywords]
     ) -> None:
@@ -51,7 +51,7 @@ class Run(Training):
         self._progress = settings.get("progress", True)
 
     @classmethod
-    @takes(Again)
+    @shows(Again)
     def resume(
         cls,
         path: str | Path,
@@ -89,6 +89,7 @@ class Run(Training):
         ...     again.finish().history[-1]["round"]
         6
         """
+        check(resume, settings)
         algorithm, loss = settings.get("algorithm"), settings.get("loss")
         functions = Functions(algorithm, loss, settings.get("evaluate"))
         where = {key: settings.get(key, FIELDS[key].default) for key in ("fleet", "workers")}
@@ -136,6 +137,7 @@ class AssembledRun(Run):
 
 def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) -> Parts:
     """The run of a user's own model and clients, with the keyword arguments of `train`."""
+    check(train, given)
     usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
     algorithm = given.get("algorithm", usual)
     federation = federation_from(clients, test)
@@ -151,7 +153,7 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     return of_model(load(None, chosen), model, federation, functions, facts)
 
 
-@takes(Keywords)
+@shows(Keywords)
 def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[Keywords]) -> Run:
     """Train the model on the clients' data to the end and return the run.
 
@@ -198,7 +200,7 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
     return Run(model, clients, test, **settings).finish()
 
 
-@takes(Again)
+@shows(Again)
 def resume(
     path: str | Path,
     model: nn.Module | None = None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tunefree.core import about
+from tunefree.core import about, unwrapped
 from tunefree.geometry import units
+from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.record.facts import AS_PUBLISHED, Facts
 from tunefree.record.summary import size
 from tunefree.run.engine import Training
@@ -39,6 +40,11 @@ def introduction(run: Training) -> str:
         lines.append(f"  compressor {facts.compressor}")
     if facts.privacy:
         lines.append(f"  {privacy_words(facts)}")
+        if isinstance(method := unwrapped(run.algo), PolarFLStateless):
+            M = method.worth(run.objective.theta0)
+            lines.append(
+                f"  under this noise a round is worth M = {M:.3g} gradients: S K above is M"
+            )
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [

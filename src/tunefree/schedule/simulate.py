@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import cast
 
 from tunefree.core import Algorithm, Vec, about
 from tunefree.errors import ConfigError
+from tunefree.fleet import choice
 from tunefree.fleet.job import Fleet
+from tunefree.fleet.states import States, Stored
+from tunefree.fleet.work import DataClients
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
@@ -15,7 +19,7 @@ from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Everybody, Membership, Odds
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
-from tunefree.settings import Schedule
+from tunefree.settings import FleetName, Schedule
 
 
 def simulate(
@@ -39,6 +43,28 @@ def simulate(
     members = Everybody(algo, seed, odds)
     clock = virtual_clock(members, schedule, fleet, delays)
     return play(fleet, members, clock, theta0, schedule, after, release)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated environment: all clients are in this process and its workers."""
+
+    members: Everybody
+    clients: DataClients
+    fleet: FleetName
+    workers: int
+    schedule: Schedule
+
+    def start(self, stored: Stored) -> Fleet:
+        algo = self.members.algo
+        states = States(algo.client(self.clients.objective.theta0), stored)
+        return choice.start(self.fleet, algo, self.clients, self.workers, states)
+
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
+        clock = virtual_clock(self.members, self.schedule, fleet)
+        return play(fleet, self.members, clock, theta0, self.schedule, after, release)
 
 
 def play(

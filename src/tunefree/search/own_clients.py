@@ -20,7 +20,7 @@ from tunefree.models.targets import Loss
 from tunefree.record.provenance import fingerprint, identify_data
 from tunefree.run.assemble import Functions, of_model
 from tunefree.run.evaluate import Measure
-from tunefree.run.keywords import Shared, by_name, named, takes
+from tunefree.run.keywords import Shared, by_name, check, named, shows
 from tunefree.run.run import AssembledRun, Run
 from tunefree.search.batch import PlannedRun, plan, run_groups
 from tunefree.search.comparison import (
@@ -62,11 +62,11 @@ class Workload(NamedTuple):
         return AssembledRun(parts)
 
 
-@takes(Shared)
+@shows(Shared)
 def compare(
     methods: Methods,
-    model: nn.Module | Callable[[], nn.Module],
-    clients: Any,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    clients: Any = None,
     test: Any = None,
     *,
     seeds: Sequence[int] = (0, 1, 2),
@@ -104,7 +104,8 @@ def compare(
     >>> [(row.method, row.steps, len(row.runs)) for row in rows]
     [('polarfl', 'from theory', 2), ('fedavg:eta=0.1', 'chosen', 2)]
     """
-    if isinstance(model, str):
+    check(compare, settings)
+    if model is None or clients is None or isinstance(model, str):
         raise by_name("compare", "model", model)
     chosen = contenders(methods, seeds)
     federation = federation_from(clients, test)

@@ -303,6 +303,7 @@ def declared_grid(name: str) -> Grid:
 
 
 def check_grid(settings: Settings, grid: Grid) -> None:
+    """Refuse values that are given twice, or that the method does not take."""
     for name, values in grid.items():
         if len(set(values)) < len(values):
             raise ConfigError(f"--grid {name} has the same value twice; remove one")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tunefree.core import (
+    UNBOUND,
     Exchange,
     Message,
     Method,
@@ -28,10 +29,11 @@ from tunefree.core import (
 )
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.states import arrays, restore
+from tunefree.importing import import_name
 from tunefree.methods.own import Maker, class_complaint
 from tunefree.methods.registry import build
-from tunefree.testing.problem import (
-    D,
+from tunefree.testing.observe import (
+    PROBLEM,
     Flat,
     Part,
     content,
@@ -78,7 +80,13 @@ def check_algorithm(subject: Subject, pool: bool = False) -> list[str]:
 
 def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
     """One finding per check; if the first ones fail, the others are not tried."""
-    algos = algorithms_of(subject)
+    maker: Any = subject
+    if isinstance(subject, str) and ":" in subject:
+        maker = import_name("algorithm", subject)
+    if isinstance(maker, type) and (complaint := class_complaint(maker)):
+        yield Finding("contract", complaint)
+        return
+    algos = bound(maker)
     for name, check in (CHECKS | {"pool": check_pool} if pool else CHECKS).items():
         complaint = next(filter(None, (complaint_of(check, algo) for algo in algos)), "")
         yield Finding(name, complaint)
@@ -86,9 +94,9 @@ def findings(subject: Subject, pool: bool = False) -> Iterator[Finding]:
             return
 
 
-def algorithms_of(subject: Subject) -> list[Method]:
-    """The methods to try: a value that is bound already as it is, others for several systems."""
-    if isinstance(subject, Method) and subject.sys != Method.sys:
+def bound(subject: Subject) -> list[Method]:
+    """The methods to try: one that is bound already as it is, others to several systems."""
+    if isinstance(subject, Method) and subject.sys != UNBOUND:
         return [subject]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,7 +108,7 @@ def complaint_of(check: Callable[[Method], Iterator[str]], algo: Method) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            complaint = next(check(algo), "")
+            complaint = next(filter(None, check(algo)), "")
     except Exception as error:
         complaint = f"it raises an error: {reason(error)}"
     if complaint and algo.sys != SOME:
@@ -193,10 +201,11 @@ def check_precision(algo: Method) -> Iterator[str]:
 
         def complain(part: Part, result: Any, *given: Any, dtype: torch.dtype = dtype) -> str:
             for v in vectors(result):
-                if v.dtype != dtype or v.shape != (D,):
+                if v.dtype != dtype or v.shape != (PROBLEM.d,):
                     return (
                         f"`{part.role}` returns a vector of {v.dtype} and shape {tuple(v.shape)} "
-                        f"where the model has {dtype} and ({D},); make vectors from those given"
+                        f"where the model has {dtype} and length {PROBLEM.d}; make vectors "
+                        "from those given"
                     )
             return ""
 
@@ -406,7 +415,7 @@ def check_horizon(algo: Method) -> Iterator[str]:
         return
     longer = with_system(algo, algo.sys._replace(T=2 * algo.sys.T))
     if differ(run_problem(algo), run_problem(longer)):
-        yield "it depends on T, but no step in its `about.steps` does; write there what each step is"
+        yield "it depends on T, but no step in its `about.steps` does; declare there what does"
 
 
 CHECKS: dict[str, Callable[[Method], Iterator[str]]] = {

@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 import torch
 
 from tunefree.core import (
+    UNBOUND,
     About,
     Generator,
     Method,
     System,
     Vec,
+    bind,
     options,
     stream,
     unwrapped,
+    with_system,
 )
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step, run_stage
-from tunefree.testing.problem import Flat
+from tunefree.testing.observe import Flat
 from tunefree.wire import Compressed, Compressor, bits
 from tunefree.wire.compressed import Whole
 from tunefree.wire.compressors import AnyOf, PerTensor
@@ -33,7 +36,19 @@ TOY = System(N=2, S=1, K=1, T=4)
 
 
 class Cost(NamedTuple):
-    """In vectors of length d, per client: each round down and up, the opening, and its memory."""
+    """In vectors of length d, per client.
+
+    Attributes:
+        down: What it receives each round.
+        up: What it sends each round.
+        opening_down: What it receives before the first.
+        opening_up: What it sends before the first.
+        memory: What it stores between rounds.
+
+    >>> from tunefree.methods import PolarFL
+    >>> cost(PolarFL()).memory
+    1.0
+    """
 
     down: float
     up: float
@@ -50,12 +65,21 @@ class Entry(NamedTuple):
     cost: Cost
 
 
-def cost(algo: Method, d: int = D) -> Cost:
-    """What the algorithm really sends to and from one client, and what that client stores.
+def cost(method: Method, d: int = D) -> Cost:
+    """What the method really sends to and from one client, and what that client stores.
 
     For a large model, one of ours is run on a few short vectors: bits are linear in d.
+
+    Args:
+        method: Its value; one that is bound to few of many clients may send other messages.
+        d: Parameters of the model.
+
+    >>> from tunefree.methods import Scaffold
+    >>> cost(Scaffold())
+    Cost(down=2.0, up=2.0, opening_down=0.0, opening_up=0.0, memory=1.0)
     """
-    algo = replace(unwrapped(algo), sys=algo.sys._replace(K=1))  # messages do not depend on K
+    algo = unwrapped(bind(method, TOY) if method.sys == UNBOUND else method)
+    algo = with_system(algo, algo.sys._replace(K=1))  # messages do not depend on K
     ours = type(algo) in REGISTRY.values()
     counted = scaled(algo, d) if ours and d >= LARGE else measured(algo, d)
     return Cost(*(bits / 32 / d for bits in counted))

@@ -1,198 +1,217 @@
-"""A small problem, and ways to run an algorithm on it and inspect every call."""
+"""Noisy quadratic clients with a known optimum, on which a method is compared with its page.
+
+F(θ; ξ) = scale * (½ (θ - b_i)ᵀ A_i (θ - b_i) + θᵀξ), ξ ~ noise * N(0, I).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tunefree.core import Exchange, Message, Method, Oracle, Vec, Wrapper, mean, stream
-from tunefree.errors import WireError
-from tunefree.fleet.job import Fleet, Job
+from tunefree.core import Generator, Method, Server, System, Vec, bind, mean, stream
+from tunefree.fleet.job import Job
 from tunefree.fleet.serial import Serial
+from tunefree.schedule.delays import Delays
 from tunefree.schedule.exchange import Step
-from tunefree.schedule.simulate import simulate
-from tunefree.settings import Opening, Schedule
-from tunefree.wire import Compressed
+from tunefree.schedule.simulate import simulate as play
+from tunefree.settings import Schedule
 
-D, ROUNDS, SEED = 5, 3, 0
-CURVATURE = torch.linspace(0.2, 1.2, D)
-THETA0 = torch.from_numpy(stream(SEED, "theta0").normal(size=D))
+Array: TypeAlias = NDArray[np.float64]
 
 
-@cache
-def optimum(client: int) -> Vec:
-    """The minimum of the client's own function."""
-    return torch.from_numpy(stream(SEED, "b", client).normal(size=D))
+class Problem(NamedTuple):
+    """All clients, in numpy, so that a naive twin needs nothing of the library.
+
+    Attributes:
+        A: One symmetric positive definite matrix a client: (N, d, d).
+        b: The minimum of each client's own function: (N, d).
+        noise: How much ξ varies.
+        scale: The unit of the loss.
+        seed: Of θ^0, of the clients that are sampled, and of their ξ.
+
+    >>> problem = quadratic(N=3, noise=0.0)
+    >>> bool(np.allclose(sum(problem.full_grad(i, problem.optimum) for i in range(3)), 0))
+    True
+    """
+
+    A: Array  # (N, d, d), symmetric positive definite
+    b: Array  # (N, d)
+    noise: float
+    scale: float
+    seed: int
+
+    @property
+    def d(self) -> int:
+        return int(self.b.shape[1])
+
+    @property
+    def theta0(self) -> Array:
+        """Where every run starts."""
+        return stream(self.seed, "theta0").normal(size=self.d)
+
+    def noises(self, client: int, t: int, exchange: int = 0) -> Generator:
+        """The stream from which client draws in this job; t = -1 is the opening."""
+        return stream(self.seed, "client", client, t + 1, exchange)
+
+    def draw(self, rng: Generator) -> Array:
+        """One ξ."""
+        return self.noise * rng.normal(size=self.d)
+
+    def loss(self, client: int, theta: Array, xi: Array) -> float:
+        r = theta - self.b[client]
+        return float(self.scale * (0.5 * r @ self.A[client] @ r + theta @ xi))
+
+    def grad(self, client: int, theta: Array, xi: Array) -> Array:
+        g: Array = self.scale * (self.A[client] @ (theta - self.b[client]) + xi)
+        return g
+
+    def full_grad(self, client: int, theta: Array) -> Array:
+        return self.grad(client, theta, np.zeros(self.d))
+
+    @property
+    def optimum(self) -> Array:
+        """The minimum of the mean of all clients' functions."""
+        total = np.einsum("nij,nj->i", self.A, self.b)
+        solution: Array = np.linalg.solve(self.A.sum(axis=0), total)
+        return solution
 
 
-class Quadratic:
-    """The oracle of F(θ; ξ) = ½ Σ a (θ - b_i - ξ)^2, in the precision of theta."""
+def quadratic(
+    N: int = 7, d: int = 5, noise: float = 0.3, spread: float = 3.0, scale: float = 1, seed: int = 0
+) -> Problem:
+    """Random clients.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        N: Clients.
+        d: Parameters.
+        noise: How much mini-batches vary.
+        spread: How far the clients' own minima are apart.
+        scale: The unit of the loss.
+        seed: The same seed gives the same clients.
+
+    >>> quadratic(N=3, d=2).A.shape
+    (3, 2, 2)
+    """
+    rng = stream(seed, "problem")
+    root = rng.normal(size=(N, d, d)) / d**0.5
+    A = root @ root.transpose(0, 2, 1) + 0.2 * np.eye(d)
+    return Problem(A, spread * rng.normal(size=(N, d)), noise, scale, seed)
+
+
+class QuadraticOracle:
+    """The oracle of one client, in the precision of the model that it is asked about."""
+
+    def __init__(self, problem: Problem, job: Job) -> None:
+        self._problem, self._client = problem, job.client
         self.n, self.drawn = 1 + job.client, 0
-        self.rng = stream(SEED, "client", *job.key)
-        self._b = optimum(job.client)
+        self.rng = problem.noises(job.client, job.t, job.exchange)
 
-    def draw(self) -> Vec:
+    def draw(self) -> Array:
+        return self._problem.draw(self.rng)
+
+    def grad(self, theta: Vec, xi: Array) -> Vec:
         self.drawn += 1
-        return torch.from_numpy(0.3 * self.rng.normal(size=D))
+        grad = self._problem.grad(self._client, theta.double().numpy(), xi)
+        return torch.from_numpy(grad).to(theta.dtype)
 
-    def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
-        a, r = CURVATURE.to(theta), theta - (self._b + xi).to(theta)
-        return 0.5 * (a * r * r).sum(), a * r
-
-    def grad(self, theta: Vec, xi: Vec) -> Vec:
-        return self.loss_and_grad(theta, xi)[1]
+    def loss_and_grad(self, theta: Vec, xi: Array) -> tuple[Vec, Vec]:
+        loss = self._problem.loss(self._client, theta.double().numpy(), xi)
+        return torch.tensor(loss, dtype=theta.dtype), self.grad(theta, xi)
 
     def mean_grad(self, theta: Vec, K: int) -> Vec:
         return mean(self.grad(theta, self.draw()) for _ in range(K))
 
     def full_grad(self, theta: Vec) -> Vec:
-        return self.grad(theta, torch.zeros(D, dtype=torch.float64))
+        grad = self._problem.full_grad(self._client, theta.double().numpy())
+        return torch.from_numpy(grad).to(theta.dtype)
 
 
-class Flat(Quadratic):
-    """The oracle of F = 1."""
+class Trace(NamedTuple):
+    """A whole run.
 
-    def loss_and_grad(self, theta: Vec, xi: Vec) -> tuple[Vec, Vec]:
-        return 1 + 0 * theta[0], 0 * theta
+    Attributes:
+        steps: The opening, then every round.
+        fleet: Has the clients' states.
 
+    >>> from tunefree.methods import FedAvg
+    >>> trace = simulate(FedAvg(), quadratic(N=4), System(N=4, S=2, K=3, T=5))
+    >>> len(trace.thetas), [len(clients) for clients in trace.cohorts]
+    (6, [2, 2, 2, 2, 2])
+    """
 
-class Part(NamedTuple):
-    """One function of an algorithm, and the kind of message that its exchange declares for it."""
-
-    role: str  # server, client, down, work or up
-    function: Callable[..., Any]
-    message: type[Message] | None = None
-
-
-@dataclass(frozen=True)
-class Interceptor(Wrapper):
-    """A method whose functions are called by `call(part, *given)`."""
-
-    call: Callable[..., Any]
-    renew: bool = False  # whether every exchange is another copy's
-
-    words: ClassVar[str] = "observed"
-
-    def server(self, theta0: Vec) -> Any:
-        return self.call(Part("server", self._one.server), theta0)
-
-    def client(self, theta0: Vec) -> Any:
-        return self.call(Part("client", self._one.client), theta0)
-
-    def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.opening()))
-
-    def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.round()))
+    steps: list[Step]
+    fleet: Serial
 
     @property
-    def _one(self) -> Method:
-        return deepcopy(self.inner) if self.renew else self.inner
+    def server(self) -> Server:
+        """Its state at the end."""
+        return self.steps[-1].server
 
-    def _intercept(self, exchange: Exchange) -> Exchange:
-        Down, Up, down, work, up = exchange
-        return Exchange(
-            Down,
-            Up,
-            partial(self.call, Part("down", down, Down)),
-            partial(self.call, Part("work", work, Up)),
-            partial(self.call, Part("up", up)),
-        )
+    @property
+    def thetas(self) -> list[Array]:
+        """θ^0, θ^1, ..., θ^T."""
+        return [step.server.theta.numpy() for step in self.steps]
 
+    @property
+    def cohorts(self) -> list[Sequence[int]]:
+        """S_0, ..., S_{T-1}, for a twin to follow."""
+        return [step.clients for step in self.steps if step.t >= 0]
 
-def intercepted(algo: Method, call: Callable[..., Any], renew: bool = False) -> Interceptor:
-    return Interceptor(algo, call, renew, sys=algo.sys)
-
-
-def initial_model(dtype: torch.dtype) -> Vec:
-    return THETA0.to(dtype, copy=True)
-
-
-def run_problem(
-    algo: Method,
-    dtype: torch.dtype = torch.float32,
-    fleet_of: Callable[..., Fleet] = Serial,
-    oracle_of: Callable[[Job], Oracle] = Quadratic,
-    opening: Opening = "gradients",
-) -> list[Step]:
-    """The opening and the first rounds; every reply must be usable."""
-    theta0 = initial_model(dtype)
-    fleet = fleet_of(algo, theta0, oracle_of)
-    try:
-        steps = list(
-            islice(simulate(algo, fleet, theta0, SEED, Schedule(opening=opening)), 1 + ROUNDS)
-        )
-    finally:
-        fleet.close()
-    for step in steps:
-        for _, client, reason in step.absent:
-            raise WireError(f"client {client} at t = {step.t}: {reason}")
-    return steps
+    @property
+    def uploads(self) -> list[list[tuple[int, int]]]:
+        """The same with the step of each client's download, for a twin to replay."""
+        return [
+            [(i, step.t - tau) for i, tau in zip(step.clients, step.staleness, strict=True)]
+            for step in self.steps
+            if step.t >= 0
+        ]
 
 
-def inspect_calls(algo: Method, complain: Callable[..., str], **setting: Any) -> Iterator[str]:
-    """Run, and yield what `complain(part, result, *given)` returns for each call."""
-    complaints: list[str] = []
+def simulate(
+    method: Method,
+    problem: Problem,
+    sys: System,
+    schedule: Schedule = Schedule(),
+    oracle: type[QuadraticOracle] = QuadraticOracle,
+    delays: Delays | None = None,
+) -> Trace:
+    """The run of a method on the problem, in float64.
 
-    def call(part: Part, *given: Any) -> Any:
-        result = part.function(*given)
-        complaints.append(complain(part, result, *given))
-        return result
+    Args:
+        method: Its value.
+        problem: The clients.
+        sys: N, S, K and T.
+        schedule: Synchronous, or with clients that are late.
+        oracle: A client of another kind.
+        delays: How late they are, in place of the schedule's name.
 
-    try:
-        run_problem(intercepted(algo, call), **setting)
-    except Exception:
-        if not any(complaints):  # otherwise these are the reason
-            raise
-    return filter(None, complaints)
-
-
-def content(value: Any) -> Any:
-    """Everything in a value down to the bytes of its vectors; skips what is not data."""
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes()
-    if isinstance(value, Compressed):
-        return value.bits, value.to_bytes(), content(value.dense())
-    if isinstance(value, Mapping):
-        return {key: content(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value).__name__, [content(part) for part in value]
-    return value if isinstance(value, int | float | str) else None
-
-
-def differ(ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
-    return any(content(a.server) != content(b.server) for a, b in zip(ours, theirs, strict=True))
+    >>> from tunefree.methods import FedAvg
+    >>> problem = quadratic(N=4, noise=0.0, spread=0.0)
+    >>> end = simulate(FedAvg(eta=0.3), problem, System(N=4, S=4, K=3, T=60)).server.theta
+    >>> bool(np.allclose(end, problem.optimum, atol=1e-3))
+    True
+    """
+    algo = method if method.sys == sys else bind(method, sys, method.shapes)
+    theta0 = torch.from_numpy(problem.theta0)
+    fleet = Serial(algo, theta0, lambda job: oracle(problem, job))
+    steps = play(algo, fleet, theta0, problem.seed, schedule, delays=delays)
+    return Trace(list(steps), fleet)
 
 
-def vectors(value: Any) -> list[Vec]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Compressed):
-        return [value.dense()]
-    return [v for part in value for v in vectors(part)] if isinstance(value, tuple | list) else []
+def agree(ours: Sequence[Array], page: Sequence[Array], atol: float = 1e-12) -> None:
+    """Assert that a run and its twin have the same models, to nine digits, and that they move.
 
+    Args:
+        ours: The models of a run, `Trace.thetas`.
+        page: Those of the twin: a naive second implementation, written from the page.
+        atol: How far numbers near zero may differ.
 
-def is_namedtuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
-
-
-def message_in(part: Part, result: Any) -> Message | None:
-    """The message in what a function returns, if there is one."""
-    if part.role == "work":
-        return result[1]
-    return result if part.role == "down" else None
-
-
-def state_in(part: Part, result: Any) -> Any:
-    """The new state in what a function returns, if there is one."""
-    if part.role == "work":
-        return result[0]
-    return result if part.role == "up" else None
+    >>> agree([np.ones(2), np.zeros(2)], [np.ones(2), np.full(2, 1e-13)])
+    """
+    assert len(ours) == len(page), f"{len(ours)} models, and {len(page)} of the page"
+    assert not np.allclose(page[0], page[-1], rtol=1e-3), "nothing moves"
+    np.testing.assert_allclose(np.array(ours), np.array(page), rtol=1e-9, atol=atol)
