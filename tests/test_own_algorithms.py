@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import tunefree
+from tunefree import methods
 from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.methods import FedAvg
@@ -79,6 +80,7 @@ def half(sys):
 
 
 tenth = Mine(eta=0.1)
+free = Free()
 
 
 class Stranger:
@@ -100,6 +102,8 @@ value = 3
 def total(sys):
     return sum(sys)
 '''
+TEXT: Any = {"eta": "0.1"}
+SIZE: Any = {"weighting": "size"}
 SMALL = (*("--clients", "6", "--per-round", "3", "--rounds", "4"), *("--eval-every", "2"))
 TINY = (*SMALL, "--local-steps", "2")
 
@@ -222,6 +226,34 @@ def test_a_run_with_a_class_resumes_when_it_is_given_again(tmp_path: Path) -> No
     assert more.theta_sha256 == tunefree.train(model, clients, rounds=5, **choices).theta_sha256
 
 
+def test_a_value_is_what_its_user_chose() -> None:
+    named = fit(algorithm="fedavg", eta=0.2)
+    sys.path.append(".")
+    own = importlib.import_module("own_methods")
+    for value in (methods.FedAvg(eta=0.2), own.Mine(eta=0.2), lambda sys: methods.FedAvg(eta=0.2)):
+        assert fit(algorithm=value).theta_sha256 == named.theta_sha256
+    assert fit(algorithm=own.Mine(), eta=0.2).theta_sha256 == named.theta_sha256
+    assert fit(algorithm="own_methods:tenth").record.facts().steps == {"eta": 0.1}
+    assert fit(algorithm=methods.FedAvg(eta=1)).record.facts().steps == {"eta": 1.0, "s": 1.0}
+
+
+def test_a_tuning_free_value_leaves_its_steps_to_the_formulas() -> None:
+    named = fit(algorithm="padamfed", rounds=12)
+    assert fit(algorithm=methods.PAdaMFed(), rounds=12).theta_sha256 == named.theta_sha256
+    study: dict[str, Any] = {"explicit_steps": True, "rounds": 12}
+    other = fit(algorithm=methods.PAdaMFed(eta=0.3), **study)
+    assert other.algo == fit(algorithm="padamfed", eta=0.3, **study).algo
+    assert fit(algorithm="own_methods:free").record.facts().steps == {"eta": 0.5}
+
+
+def test_a_value_has_its_compressor() -> None:
+    named = fit(algorithm="polarfl", compressor="top:0.3")
+    value = methods.PolarFL(C=methods.compressor("top:0.3"))
+    assert fit(algorithm=value).theta_sha256 == named.theta_sha256
+    with pytest.raises(ConfigError, match=r"write tunefree.methods.compressor\('sign'\)"):
+        methods.PolarFL(C="sign")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -241,6 +273,14 @@ def test_a_run_with_a_class_resumes_when_it_is_given_again(tmp_path: Path) -> No
             {"algorithm": "own_methods:total"},
             "does not make an algorithm: int is not a tunefree.Method",
         ),
+        (
+            {"algorithm": methods.PAdaMFed(eta=0.3)},
+            "but PAdaMFed takes no step size: its eta",
+        ),
+        ({"algorithm": methods.DeltaSGD(delta=0.2)}, "but Delta-SGD takes no step size"),
+        ({"algorithm": methods.FedAvg(eta=-1.0)}, "is out of range; give a positive finite number"),
+        ({"algorithm": methods.FedAvg(**TEXT)}, "is not a number; give a positive number"),
+        ({"algorithm": methods.FedAvg(**SIZE)}, "weighting = 'size' is not known"),
         ({"algorithm": "fedavgg"}, "or package.module:Name for your own"),
     ],
 )

@@ -40,3 +40,6 @@ from tunefree.methods.scaffold_m_vr import ScaffoldMVR as ScaffoldMVR
 from tunefree.methods.scaffold_norm import ScaffoldNorm as ScaffoldNorm
 from tunefree.methods.scallion import Scallion as Scallion
 from tunefree.methods.slowmo import SlowMo as SlowMo
+from tunefree.wire import from_spec
+
+compressor = from_spec  # from its text: PolarFL(C=compressor("top:0.05"))

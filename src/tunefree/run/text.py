@@ -30,7 +30,7 @@ def introduction(run: Training) -> str:
         chosen = "given" if name in facts.option else "default"
         source = f"{equals}{formula or chosen}{first}"
         lines.append(f"  {name:<5} = {value:<9.4g} {source}")
-    if shapes := run.algo.tensors:
+    if shapes := unwrapped(run.algo).tensors:
         r = units(run.objective.theta0, shapes)
         lines.append(
             f"  steps are multiples of each tensor's initial norm: {len(r)} tensors, norms "

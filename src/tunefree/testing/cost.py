@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -107,7 +106,9 @@ def scaled(algo: Method, d: int) -> list[int]:
     """The same without a vector of length d, except for one call of its compressor."""
     C = options(algo).get("C")
     if isinstance(C, PerTensor):
-        algo = with_compressor(algo, Weighed(C, C(torch.zeros(d), stream(0, "cost")).bits))
+        algo = with_compressor(
+            algo, Weighed(C.rule, weight=C(torch.zeros(d), stream(0, "cost")).bits)
+        )
     shapes = algo.shapes or [(1,)]
     if not any(shapes):
         return measured(algo, d)
@@ -129,25 +130,10 @@ def lengthened(algo: Method, more: int) -> Method:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Weighed(PerTensor):
     """A compressor whose messages have the size they would have for the large model."""
 
-    C: PerTensor
-    weight: int  # bits
-
-    @property
-    def unbiased(self) -> bool:
-        return self.C.unbiased
-
-    @property
-    def contractive(self) -> bool:
-        return self.C.contractive
-
-    def q2(self, d: int) -> float:
-        return self.C.q2(d)
-
-    def over(self, sizes: Sequence[int] | None) -> Weighed:
-        return self
+    weight: int = 0  # bits
 
     def __call__(self, v: Vec, rng: Generator) -> Compressed:
         return Compressed((Stand(v, self.weight - field_bits(v)),))

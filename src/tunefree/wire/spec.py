@@ -118,7 +118,14 @@ def one(spec: str) -> PerTensor:
 
 
 def demand(C: Compressor, kind: Literal["contractive", "unbiased"], title: str) -> None:
-    """Refuse a compressor of the wrong kind for the method."""
+    """Refuse a compressor of the wrong kind for the method, or its text."""
+    if isinstance(C, str):
+        raise ConfigError(
+            f"is the text of a compressor in {title}",
+            f"write tunefree.methods.compressor({C!r})",
+            setting="compressor",
+            value=C,
+        )
     if not getattr(C, kind):
         good = {
             "contractive": "'top:0.05', 'rand:0.05', 'sign', 'rotated:2' or 'qsgd-contractive:4'",
