@@ -18,7 +18,7 @@ from torch import nn
 
 import tunefree
 from tests.commands import commands
-from tests.problem import QuadraticOracle, quadratic, simulate
+from tests.problem import simulate
 from tests.twins.compression import identity, per_tensor, top
 from tests.twins.polarfl_stateless import polarfl_stateless
 from tests.twins.test_polarfl_twin import WIDE, problem_of, sizes
@@ -37,6 +37,7 @@ from tunefree.privacy.release import NoisyMean, bound_of, simulated
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.simulate import play
 from tunefree.settings import Schedule, Settings, deployed
+from tunefree.testing import QuadraticOracle, quadratic
 
 pytest.importorskip("dp_accounting")
 SYS = System(N=12, S=6, K=2, T=8)
@@ -286,12 +287,12 @@ SMALL = "--clients 12 --per-round 6 --rounds 4 --local-steps 1 --fleet serial --
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.sqlite"
-    assert main(["run", *SMALL.split(), "--epsilon", "50", "--out", str(path)]) == 0
+    assert main(["run", *SMALL.split(), "--epsilon", "8", "--participations", "2", "--out", str(path)]) == 0
     said = capsys.readouterr().out
     assert "PolarFL, stateless" in said
-    assert "epsilon 50 of 50" in said
+    assert "epsilon 8 of 8" in said
     toml = tmp_path / "run.toml"
-    toml.write_text("epsilon = 50.0\n")
+    toml.write_text("epsilon = 8.0\nparticipations = 2\n")
     other = tmp_path / "other.sqlite"
     words = ["run", str(toml), *SMALL.split(), "--out", str(other), "--format", "json"]
     assert main(words) == 0

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.problem import Array, Problem
 from tests.twins.compression import Naive, identity
 from tests.twins.polarfl import (
     Shape,
@@ -18,6 +17,7 @@ from tests.twins.polarfl import (
     size,
     whole,
 )
+from tunefree.testing import Array, Problem
 
 
 def polarfl_stateless(

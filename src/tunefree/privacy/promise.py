@@ -117,7 +117,7 @@ class Guarantee(NamedTuple):
         release: The noise of each round, in units of the largest upload, and each client's chance.
         limit: How many releases a client may be in: the rounds, or its participations.
 
-    >>> Privacy(epsilon=8, participations=4).in_a(System(N=100, S=10, K=1, T=50)).limit
+    >>> Privacy(epsilon=8, participations=4).in_a(System(N=100, S=10, K=1, T=40)).limit
     4
     """
 
