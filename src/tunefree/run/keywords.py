@@ -192,6 +192,10 @@ def not_taken(
     if key in Schedule.__dataclass_fields__:
         where = f"schedule=tunefree.Schedule({key}={value!r})"
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
+    if key in Privacy.__dataclass_fields__:
+        epsilon = "" if key == "epsilon" else "epsilon=8, "
+        where = f"privacy=tunefree.Privacy({epsilon}{key}={value!r})"
+        return ConfigError(has_none, f"it belongs to privacy: {where}")
     if function == "compare" and key in ("data", "partition", "data_dir"):
         return by_name(function, key, value)
     if function != "train" or (key not in OPTIONS and key not in ELSEWHERE):
