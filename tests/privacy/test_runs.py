@@ -29,6 +29,7 @@ from tunefree.core import System, about, bind, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
+from tunefree.privacy.clipping import FIRST, split_noise
 from tunefree.privacy.coins import Coins, Turns, turns
 from tunefree.privacy.leaves import LEAVES, Asked, refuse
 from tunefree.privacy.noise import seeded
@@ -40,6 +41,7 @@ from tunefree.settings import Schedule, Settings, deployed
 from tunefree.testing import QuadraticOracle, quadratic
 
 pytest.importorskip("dp_accounting")
+EPSILON = Privacy(epsilon=20)
 SYS = System(N=12, S=6, K=2, T=8)
 
 
@@ -50,7 +52,7 @@ def blobs(clients: int = 12) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def private(**more: Any) -> tunefree.Run:
-    usual = {"privacy": Privacy(epsilon=20), "rounds": 8, "per_round": 6, "local_steps": 2}
+    usual = {"privacy": EPSILON, "rounds": 8, "per_round": 6, "local_steps": 2}
     torch.manual_seed(0)
     settings: Any = {**usual, "eval_every": 4, "fleet": "serial", "progress": False, **more}
     return tunefree.Run(nn.Linear(4, 2), blobs(), blobs()[0], **settings)
@@ -76,6 +78,21 @@ def test_it_says_what_it_promises() -> None:
     assert "privacy: epsilon 20 at delta 1e-05 for every client; noise" in run.summary()
     assert about(run.algo).title == "PolarFL, stateless"
     assert getattr(run.algo, "sigma") == facts.privacy["sigma"]  # noqa: B009
+
+
+@every_kind
+def test_its_noise_is_the_promised_one(kind: dict[str, Any]) -> None:
+    """Of a round in which nobody came, in units of the largest upload's share."""
+    run = private(**kind)
+    sigma = run.record.facts().privacy["sigma"]
+    assert run._private is not None
+    release: Any = run._private({})
+    mean = release(0, run.algo.round()[0].Up, [], torch.zeros(100_000)).up[0]
+    adaptive = "algorithm" in kind and kind["privacy"].clip is None
+    expected = split_noise(sigma, 6).vectors * FIRST if adaptive else sigma * release.threshold
+    assert float(mean.std()) == pytest.approx(expected / 6, rel=0.02)
+    budget = kind.get("privacy", EPSILON).epsilon
+    assert release.scores(8, due=True)["epsilon"] == pytest.approx(budget, rel=1e-3)
 
 
 def test_nothing_is_computed_on_clients_data() -> None:
