@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from tunefree.core import System
@@ -107,8 +106,3 @@ def advised(rows: Sequence[Row]) -> Row:
     """The row with the least traffic of those that buy nearly the most."""
     most = max(row.worth for row in rows)
     return min((row for row in rows if row.worth >= NEARLY * most), key=lambda row: row.bits)
-
-
-def with_delta(privacy: Privacy, clients: int) -> Privacy:
-    """The same promise with its delta spelled out."""
-    return replace(privacy, delta=privacy.delta_for(clients))
