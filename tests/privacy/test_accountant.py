@@ -151,8 +151,10 @@ def test_a_promise_in_a_federation(coins: None) -> None:
     assert guarantee.release.q == 0.1
     assert guarantee.limit == 100
     assert 7.99 < guarantee.spent(100) <= 8 < guarantee.spent(101)
+    assert "added or removed" in guarantee.facts()["adjacency"]
     assert "dp-accounting 0.6" in guarantee.facts()["accountant"]
     capped = Privacy(epsilon=8, participations=20).in_a(sys)
+    assert "replaced by zeros" in capped.facts()["adjacency"]
     assert (capped.release.q, capped.limit) == (1.0, 10)  # 100 rounds ask each 10 times
     assert capped.release.sigma == pytest.approx(sigma_for(8, 1e-5, 1) * 10**0.5)
     assert capped.after(1, sys) < capped.after(11, sys) == capped.spent(2)

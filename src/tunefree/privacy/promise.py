@@ -13,6 +13,9 @@ from tunefree.privacy.accountant import Gaussian, described, epsilon, sigma_for
 from tunefree.privacy.coins import turns
 from tunefree.settings import Settings
 
+ADDED = "one client added or removed, the denominator fixed"
+REPLACED = "one client's uploads replaced by zeros, who takes part being public"
+
 
 @dataclass(frozen=True)
 class Privacy:
@@ -155,7 +158,7 @@ class Guarantee(NamedTuple):
         return {
             **{"epsilon": self.epsilon, "delta": self.delta, "sigma": sigma, "q": q},
             **{"limit": self.limit, "unit": "client", "sampling": coins},
-            "adjacency": "one client added or removed, the denominator fixed",
+            "adjacency": ADDED if q < 1 else REPLACED,
             "accountant": described(q < 1),
             "trust": "simulated: no guarantee",
         }
