@@ -31,6 +31,9 @@ def test_train_takes_the_command_lines_settings_and_defaults() -> None:
             assert argument.default == usual[name], name
     here, there = inspect.signature(train), inspect.signature(tunefree.Run)
     assert here.parameters == there.parameters
+    again = inspect.signature(tunefree.Run.resume).parameters
+    assert again == inspect.signature(tunefree.resume).parameters
+    assert (again["rounds"].default, again["algorithm"].default) == (None, None)
     assert inspect.signature(train).parameters["schedule"].default == Settings().schedule
 
 

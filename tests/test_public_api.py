@@ -96,7 +96,8 @@ def test_it_says_what_its_arguments_are(name: str) -> None:
     doc = inspect.getdoc(DOCUMENTED[name]) or ""
     section = re.split(r"\n(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
     told = re.findall(r"^    (\w+): \S", section, flags=re.MULTILINE)
-    elsewhere = arguments(tunefree.train) if "keyword arguments of `train`" in doc else []
+    named = re.search(r"keyword arguments of `(train|resume)`", doc)
+    elsewhere = arguments(getattr(tunefree, named[1])) if named else []
     taken = arguments(DOCUMENTED[name])
     assert sorted({*told, *elsewhere} & {*taken}) == sorted(taken)
     assert set(told) <= set(taken)

@@ -381,7 +381,7 @@ def as_data(value: object) -> Any:
 
     >>> from tunefree.methods import FedProx
     >>> as_data(FedProx(eta=0.3))
-    {'FedProx': {'eta': 0.3, 's': 1.0, 'mu': 0.01, 'sys': [0, 0, 0, 0], 'shapes': None}}
+    {'FedProx': {'sys': [0, 0, 0, 0], 'shapes': None, 'eta': 0.3, 's': 1.0, 'mu': 0.01}}
     """
     if value is None or isinstance(value, str | int | float):
         return value
@@ -392,8 +392,7 @@ def as_data(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         parts = {f.name: as_data(getattr(value, f.name)) for f in fields(value)}
         return {type(value).__qualname__: parts}
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return str(named.__qualname__)
+    return str(value.__qualname__) if hasattr(value, "__qualname__") else text_of(value)
 
 
 def text_of(value: object) -> str:

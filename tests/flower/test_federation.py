@@ -380,7 +380,7 @@ def test_a_second_node_with_the_same_partition_is_refused(tmp_path: Path) -> Non
     nodes.places[2000] = 1
     run, _ = trained(nodes, rounds=3)
     assert run.algo.sys.N == 3
-    refused = cast("Any", run)._environment.nodes.refused
+    refused = cast("Any", run.members)._nodes.refused
     assert "partition 1 is connected already" in refused[2000]
 
 

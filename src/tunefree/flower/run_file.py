@@ -19,7 +19,7 @@ from tunefree.models.targets import Loss, default_loss
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.identity import changes
 from tunefree.record.provenance import fingerprint
-from tunefree.run.engine import check_resumable, open_record
+from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
 
 SAME = (  # settings that a resumed run shares with its start, besides `per_round` as it was given

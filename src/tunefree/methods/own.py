@@ -1,7 +1,7 @@
-"""A user's own method: what `package.module:Name` names, checked before anything runs.
+"""What can be given as a method, checked before anything runs.
 
-It is a frozen dataclass with the contract of `core.Algorithm`, or a function that makes one
-from the system constants.
+It is a value, a class that derives from `core.Method`, or a function that makes a value from the
+system constants.
 """
 
 from __future__ import annotations

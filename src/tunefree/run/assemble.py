@@ -27,12 +27,12 @@ from tunefree.privacy.coins import Coins, Turns
 from tunefree.privacy.leaves import Asked, refuse
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.release import in_simulation
-from tunefree.record import Record
+from tunefree.record import Facts, Record
 from tunefree.record.provenance import describe, identify
 from tunefree.record.summary import own_measures
-from tunefree.run.engine import Parts, open_record
+from tunefree.run.engine import Parts
 from tunefree.run.evaluate import Evaluator, Measure
-from tunefree.schedule.membership import Everybody, probabilities
+from tunefree.schedule.membership import Everybody
 from tunefree.schedule.simulate import Simulation, check
 from tunefree.settings import Settings, restored
 
@@ -139,15 +139,18 @@ def assemble(
     resume.
     """
     sizes, make = federation.parts.sizes, functions.algorithm
-    odds = probabilities(settings.sampling, sizes.tolist())
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
-    privacy, guarantee = Privacy.of(settings), None
+    privacy, guarantee, private = Privacy.of(settings), None, None
     if privacy is not None:
         refuse(Asked(privacy, algo, settings))
         guarantee = promised(privacy, algo.sys, None if earlier is None else Path(settings.out))
         algo = with_noise(algo, guarantee)
+        private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
+        members: Everybody = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
+    else:
+        members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
     objective.check(federation.train)
 
     shared = None
@@ -185,11 +188,6 @@ def assemble(
     if guarantee is not None:
         said = replace(said, privacy=guarantee.facts(), label_counts=[])
     record = open_record(Path(settings.out) if settings.out else None, said, algo.sys.T, shared)
-    if guarantee is None:
-        members, private = Everybody(algo, settings.seed, odds), None
-    else:
-        members = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
-        private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
     environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
     return Parts(environment, objective, record, evaluator, settings, private)
 
@@ -207,6 +205,50 @@ def with_noise(algo: Algorithm, guarantee: Guarantee) -> Algorithm:
     if "sigma" not in algo.__dataclass_fields__:
         return algo
     return replace(algo, sigma=guarantee.release.sigma)  # type: ignore[call-arg]
+
+
+def open_record(
+    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
+) -> Record:
+    """A new run file, or an existing one after checking that this run can resume it.
+
+    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
+    """
+    if path is None or earlier is None:
+        return Record.create(path, replace(facts, state="running"))
+    before = check_resumable(path, T, earlier)
+    if before.system.get("T", T) == T:
+        return Record.resume(path)
+    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
+
+
+def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
+    """The facts of a run file, after checking that this run can resume it up to T rounds."""
+    with closing(Record.open(path)) as reader:
+        before, state, last = reader.facts(), reader.state, reader.last()
+    if state == "diverged":
+        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
+    if not before.identity:
+        raise ConfigError(
+            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
+            "resume; it can still be read: start a new run"
+        )
+    for what, value in earlier.items():
+        if (old := before.identity.get(what, value)) != value:  # older files store less
+            seed = " (torch.manual_seed before making it gives the same weights)"
+            raise ConfigError(
+                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
+                f"what it was started with{seed * (what == 'first model')}"
+            )
+    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
+    if planned != T and done >= T:
+        raise ConfigError(
+            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
+            f"give more than {done}",
+            setting="rounds",
+            value=T,
+        )
+    return before
 
 
 def note_lost_measures(path: Path) -> None:

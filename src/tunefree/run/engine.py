@@ -7,20 +7,18 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import suppress
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
-from tunefree.errors import ConfigError, RecordError, WireError
+from tunefree.errors import RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import SERVER, Facts, Line, Record, Row, Rows, this_process
+from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
@@ -73,6 +71,7 @@ class Training:
     def __init__(self, parts: Parts) -> None:
         self._environment, self.objective, self.record, self._evaluate = parts[:4]
         self._settings, self._private = parts.settings, parts.private
+        self.members = self._environment.members
         self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
@@ -94,7 +93,8 @@ class Training:
 
     def _train(self) -> Generator[Row, None, None]:
         if self.record.path:
-            self.step = last_step(self.record, self.algo, self.objective.theta0)
+            self.members = self._environment.members
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
         if self.record.state == "done":
             return
         self.record.acquire()
@@ -127,9 +127,8 @@ class Training:
             self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
-        history, members = self.history, self._environment.members
+        history, theta0 = self.history, self.objective.theta0
         release = self._private and self._private(history[-1] if history else {})
-        theta0 = self.objective.theta0
         steps = self._environment.steps(fleet, theta0, self.step, release)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
@@ -141,7 +140,7 @@ class Training:
             seconds = time.perf_counter() - started
             silent = 0 if step.clients or not step.absent else silent + 1
             if silent == SILENT_STEPS:
-                raise members.silence(step, silent)
+                raise self.members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             scores = dict(self._evaluate(step.server.theta)) if due else {}
@@ -169,7 +168,7 @@ class Training:
         lines = [line for line, _ in self._uncommitted]
         if not lines or self.step is None or fleet is None:
             return
-        if facts := self._environment.members.facts():
+        if facts := self.members.facts():
             self.record.note(**facts)
         own = self._states if self.record.path else {}
         now, before = self.step.server, self._committed
@@ -192,7 +191,7 @@ class Training:
 
     @property
     def algo(self) -> Algorithm:
-        return self._environment.members.algo
+        return self.members.algo
 
     @property
     def theta(self) -> Vec:
@@ -248,47 +247,3 @@ def last_step(record: Record, algo: Algorithm, theta0: Vec) -> Step | None:
     Down = algo.round()[0].Down
     in_flight = {then: decode(data, Down, like=theta0) for then, data in record.in_flight().items()}
     return Step(t, server, virtual_seconds=virtual_seconds, in_flight=in_flight)
-
-
-def open_record(
-    path: Path | None, facts: Facts, T: int, earlier: Mapping[str, str] | None = None
-) -> Record:
-    """A new run file, or an existing one after checking that this run can resume it.
-
-    `earlier` is the identity that an existing one must have: that of these facts, except for its T.
-    """
-    if path is None or earlier is None:
-        return Record.create(path, replace(facts, state="running"))
-    before = check_resumable(path, T, earlier)
-    if before.system.get("T", T) == T:
-        return Record.resume(path)
-    return Record.resume(path, **before.with_rounds(T, facts.identity), state="interrupted")
-
-
-def check_resumable(path: Path, T: int, earlier: Mapping[str, str]) -> Facts:
-    """The facts of a run file, after checking that this run can resume it up to T rounds."""
-    with closing(Record.open(path)) as reader:
-        before, state, last = reader.facts(), reader.state, reader.last()
-    if state == "diverged":
-        raise ConfigError(f"'{path}' has diverged and cannot be resumed: {before.reason}")
-    if not before.identity:
-        raise ConfigError(
-            f"'{path}' was started by an earlier tunefree, which did not store what is needed to "
-            "resume; it can still be read: start a new run"
-        )
-    for what, value in earlier.items():
-        if (old := before.identity.get(what, value)) != value:  # older files store less
-            seed = " (torch.manual_seed before making it gives the same weights)"
-            raise ConfigError(
-                f"'{path}' cannot be resumed: its {what} was {old}, and now it is {value}; give "
-                f"what it was started with{seed * (what == 'first model')}"
-            )
-    planned, done = before.system.get("T", T), 0 if last is None else last[0] + 1
-    if planned != T and done >= T:
-        raise ConfigError(
-            f"is too small: '{path}' has finished {done} of its {planned} rounds already",
-            f"give more than {done}",
-            setting="rounds",
-            value=T,
-        )
-    return before

@@ -127,13 +127,12 @@ def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Ten
 
 def client_scores(objective: Objective, theta: Vec, federation: Federation) -> list[Row]:
     """A row for each client: its number of samples and the model's scores on them."""
-    return [
-        {
-            **{"client": client, "n": len(part)},
-            **scores_on(objective, theta, batches_of(federation, part), federation.classes),
-        }
-        for client, part in enumerate(federation.parts)
-    ]
+    rows = []
+    for client, part in enumerate(federation.parts):
+        batches = batches_of(federation, part)
+        scores = scores_on(objective, theta, batches, federation.classes)
+        rows.append({"client": client, "n": len(part), **scores})
+    return rows
 
 
 @refuses_unknown

@@ -20,6 +20,7 @@ from tunefree.privacy.promise import Privacy
 from tunefree.run.evaluate import Measure
 from tunefree.settings import (
     FIELDS,
+    PRIVATE,
     Decay,
     FleetName,
     Kernels,
@@ -28,10 +29,10 @@ from tunefree.settings import (
     ScheduleName,
     Settings,
     Weighting,
+    load,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-FOLLOWING = ("per_round", "local_steps", "local_epochs", "out")  # their defaults follow from others
 NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
@@ -110,6 +111,13 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
+    """The settings of a user's own model and so many clients, with these keywords."""
+    usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
+    method = spelled(given.get("algorithm", usual)) or {"algorithm": ""}
+    return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})
+
+
 def spelled(algorithm: str | Maker) -> dict[str, object]:
     """The settings that name a method and its options; empty for a user's own method.
 
@@ -153,20 +161,18 @@ def shows(keywords: type[Any]) -> Callable[[F], F]:
         kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
         shown = [
             inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=usual(key), annotation=hint
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=usual(key, hint.__forward_arg__),
+                annotation=hint.__forward_arg__,  # as it is written
             )
-            for key, hint in hints_of(keywords).items()
+            for key, hint in keywords.__annotations__.items()
         ]
         signature = inspect.Signature([*kept, *shown])
         function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     return decorated
-
-
-def hints_of(keywords: type[Any]) -> dict[str, str]:
-    """The type of each keyword, as it is written."""
-    return {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
 
 
 def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -177,11 +183,11 @@ def check(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
             raise not_taken(function.__name__, key, given, known)
 
 
-def usual(key: str) -> object:
-    """The default of a keyword; None where it follows from others."""
-    if key in FOLLOWING or key not in FIELDS:
-        return key == "progress" or None
-    return FIELDS[key].default
+def usual(key: str, hint: str) -> object:
+    """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
+    if "None" in hint and key != "seed":
+        return None
+    return FIELDS[key].default if key in FIELDS else {"progress": True}.get(key, "")
 
 
 def not_taken(
@@ -189,7 +195,7 @@ def not_taken(
 ) -> ConfigError:
     """The error for a keyword that a function does not take, with where it belongs."""
     has_none, value = f"{function} has no argument {key!r}", given[key]
-    if key in Schedule.__dataclass_fields__:
+    if key in Schedule.__dataclass_fields__ and "schedule" in known:
         where = f"schedule=tunefree.Schedule({key}={value!r})"
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
     if key in Privacy.__dataclass_fields__:

@@ -150,7 +150,7 @@ def is_live(console: Console) -> bool:
 
 
 class NotebookBars(Progress):
-    """The same bars in a notebook's output, drawn again in their place; needs no widgets."""
+    """Bars in a notebook's output, drawn again in their place; they need no widgets."""
 
     def start(self) -> None:
         self._drawn = time.monotonic()

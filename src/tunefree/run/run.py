@@ -17,10 +17,10 @@ from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import Evaluator
-from tunefree.run.keywords import Again, Keywords, check, named, shows, spelled
+from tunefree.run.keywords import Again, Keywords, check, settings_of, shows
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
-from tunefree.settings import FIELDS, PRIVATE, FleetName, Settings, load
+from tunefree.settings import FIELDS, FleetName, Settings
 
 
 class Run(Training):
@@ -62,22 +62,7 @@ class Run(Training):
     ) -> Run:
         """The run in a file, ready to continue bit for bit as if it had never stopped.
 
-        A run of the command line needs only its file. One of `train` also needs what a file cannot
-        store: model, data and functions. All other settings are the run's own, except `rounds`.
-
-        Args:
-            path: The run file.
-            model: The module as it was given at the start.
-            clients: The clients' data, the same as before.
-            test: The test set, the same as before.
-            algorithm: The method, class or function, if it was your own.
-            loss: The function, if a loss was given.
-            evaluate: The function, if there are measures of your own.
-            rounds: A new T, also for a finished run: as if started with it, if no step of its
-                method depends on T.
-            fleet: Where clients run now; may differ from before.
-            workers: Processes of the pool; 0 is one per core.
-            progress: Whether `finish` shows progress.
+        It takes the keyword arguments of `resume`, which explains all.
 
         >>> import torch
         >>> from tempfile import TemporaryDirectory
@@ -138,19 +123,14 @@ class AssembledRun(Run):
 def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) -> Parts:
     """The run of a user's own model and clients, with the keyword arguments of `train`."""
     check(train, given)
-    usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
-    algorithm = given.get("algorithm", usual)
-    federation = federation_from(clients, test)
-    method = spelled(algorithm)
-    own = {"clients": len(federation), "data": "", "partition": "", "algorithm": ""}
-    chosen = {**named(given), **own, **method}
     if given.get("seed", 0) is None:
-        chosen["seed"] = secrets.randbits(31)
-    functions = Functions(
-        None if method else cast("Maker", algorithm), given.get("loss"), given.get("evaluate")
-    )
+        given = {**given, "seed": secrets.randbits(31)}
+    federation = federation_from(clients, test)
+    settings = settings_of(given, len(federation))
+    own = None if settings.algorithm else cast("Maker", given["algorithm"])
+    functions = Functions(own, given.get("loss"), given.get("evaluate"))
     facts = {"label": str(given.get("name", ""))}
-    return of_model(load(None, chosen), model, federation, functions, facts)
+    return of_model(settings, model, federation, functions, facts)
 
 
 @shows(Keywords)
@@ -210,15 +190,19 @@ def resume(
 ) -> Run:
     """Resume the run in a file, train it to the end and return it.
 
+    A run of the command line needs only its file. One of `train` also needs what a file cannot
+    store: model, data and functions. All other settings are the run's own, except `rounds`.
+
     Args:
         path: The run file.
-        model: The module as it was given at the start; not needed for a run of the command line.
+        model: The module as it was given at the start.
         clients: The clients' data, the same as before.
         test: The test set, the same as before.
         algorithm: The method, class or function, if it was your own.
         loss: The function, if a loss was given.
         evaluate: The function, if there are measures of your own.
-        rounds: A new T, also for a finished run, if no step of its method depends on T.
+        rounds: A new T, also for a finished run: as if started with it, if no step of its
+            method depends on T.
         fleet: Where clients run now; may differ from before.
         workers: Processes of the pool; 0 is one per core.
         progress: Whether progress is shown.

@@ -64,8 +64,16 @@ def draw(rng: Generator, clients: Sequence[int], count: int, odds: Sequence[floa
 class Everybody:
     """A simulation's clients: all N, always available."""
 
-    def __init__(self, algo: Algorithm, seed: int, odds: Odds = None) -> None:
-        self.algo, self.seed, self.odds = algo, seed, odds
+    def __init__(
+        self,
+        algo: Algorithm,
+        seed: int,
+        sampling: Sampling = "uniform",
+        sizes: Sequence[int] = (),
+    ) -> None:
+        """`sizes` are the clients' numbers of samples, for sampling that is not uniform."""
+        self.algo, self.seed = algo, seed
+        self.odds = probabilities(sampling, sizes)
 
     def cohort(self, t: int) -> list[int]:
         return cohort(self.seed, t, self.algo.sys, self.odds)

@@ -16,7 +16,7 @@ from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
 from tunefree.schedule.exchange import Release, Step
-from tunefree.schedule.membership import Everybody, Membership, Odds
+from tunefree.schedule.membership import Everybody, Membership
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
 from tunefree.settings import FleetName, Schedule
@@ -31,16 +31,14 @@ def simulate(
     after: Step | None = None,
     *,
     delays: Delays | None = None,
-    odds: Odds = None,
     release: Release | None = None,
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
-    `delays` replaces the law that the schedule names; `odds` are the sampling probabilities of the
-    clients, if not uniform.
+    `delays` replaces the law that the schedule names.
     """
     check(schedule, algo)
-    members = Everybody(algo, seed, odds)
+    members = Everybody(algo, seed)
     clock = virtual_clock(members, schedule, fleet, delays)
     return play(fleet, members, clock, theta0, schedule, after, release)
 

@@ -26,11 +26,11 @@ METHOD = re.compile(
     re.DOTALL,
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that starts another key; others are part of a value
-NO_TASK = (  # they do not change the task
-    *("algorithm", "compressor", "decay", "weighting", "explicit_steps", "option"),
-    *("data_dir", "validation", "seed", "eval_every", "grad_norm"),
-    *("device", "fleet", "workers", "kernels", "commit_every", "out"),
+OF_METHOD = "algorithm compressor decay weighting explicit_steps option"
+OF_RUN = (
+    "data_dir validation seed eval_every grad_norm device fleet workers kernels commit_every out"
 )
+NO_TASK = (*OF_METHOD.split(), *OF_RUN.split())  # they do not change the task
 
 
 class MethodSpec(NamedTuple):

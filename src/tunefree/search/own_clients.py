@@ -20,7 +20,7 @@ from tunefree.models.targets import Loss
 from tunefree.record.provenance import fingerprint, identify_data
 from tunefree.run.assemble import Functions, of_model
 from tunefree.run.evaluate import Measure
-from tunefree.run.keywords import Shared, by_name, check, named, shows
+from tunefree.run.keywords import Shared, by_name, check, settings_of, shows
 from tunefree.run.run import AssembledRun, Run
 from tunefree.search.batch import PlannedRun, plan, run_groups
 from tunefree.search.comparison import (
@@ -33,7 +33,7 @@ from tunefree.search.comparison import (
     with_seed,
 )
 from tunefree.search.method_spec import configure
-from tunefree.settings import Settings, load
+from tunefree.settings import Settings
 
 
 class Workload(NamedTuple):
@@ -110,8 +110,7 @@ def compare(
     chosen = contenders(methods, seeds)
     federation = federation_from(clients, test)
     workload = Workload(model, federation, settings.get("loss"), settings.get("evaluate"))
-    given = {**named(settings), "clients": len(federation), "data": "", "partition": ""}
-    base = load(None, given)
+    base = settings_of(settings, len(federation))
     folder = folder_of(out, chosen, seeds, base, *map(workload.mark, seeds))
     groups = [plan_own(each, workload, base, seeds, folder) for each in chosen]
     makes = {run.path: each.make for each, runs in zip(chosen, groups, strict=True) for run in runs}

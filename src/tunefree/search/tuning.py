@@ -205,7 +205,7 @@ def tune(
 
 
 def on_held_out(settings: Settings) -> Settings:
-    """The same settings, scored on held-out samples."""
+    """The settings of a trial: scored on held-out samples, not on the test set."""
     return replace(settings, validation=settings.validation or SHARE)
 
 
