@@ -52,6 +52,7 @@ class Facts:
     formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that were not given
     steps: Mapping[str, float] = field(default_factory=dict)
     compressor: str = ""
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # the promise and its noise
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
     tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state

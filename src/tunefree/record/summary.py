@@ -19,7 +19,8 @@ NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
 OF_METHOD = ("algorithm", "role", "seed", "system", "steps", "parameters")  # facts that are shown
 OF_DATA = ("data", "partition", "validation", "model")
-TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
+# Names that a user's measure cannot have
+TAKEN = (*SCORES, "train_accuracy", "epsilon", "clip", *NO_SCORES)
 
 
 class Line(NamedTuple):

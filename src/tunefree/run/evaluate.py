@@ -36,11 +36,15 @@ class Evaluator:
         seed: int,
         grad_norm: bool = False,
         own: Measure | None = None,
+        private: bool = False,
     ) -> None:
-        """`own` is tried at once on the first model: better to fail before training than after."""
+        """`own` is tried at once on the first model: better to fail before training than after.
+
+        Nothing is computed on the clients' samples if it is `private`.
+        """
         self._objective, self._federation, self._grad_norm = objective, federation, grad_norm
         self._own = own
-        self._looked_at = training_sample(federation, seed)
+        self._looked_at = [] if private else training_sample(federation, seed)
         self._measured(objective.theta0)
 
     def __call__(self, theta: Vec) -> dict[str, float]:
@@ -60,8 +64,8 @@ class Evaluator:
         if federation.test is not None:
             batches = federation.test.batches(EVALUATION_BATCH)
             scores = scores_on(objective, theta, batches, federation.classes)
-        losses = [self._loss(theta, index) for index in self._looked_at]
-        scores["train_loss"] = float(np.mean(losses))
+        if losses := [self._loss(theta, index) for index in self._looked_at]:
+            scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
             scores["grad_norm"] = float(norm(self._gradient(theta)))
         return scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
+from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.record.facts import AS_PUBLISHED, Facts
 from tunefree.record.summary import size
 from tunefree.run.engine import Training
@@ -37,6 +38,13 @@ def introduction(run: Training) -> str:
         )
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
+    if facts.privacy:
+        lines.append(f"  {privacy_words(facts)}")
+        if isinstance(method := unwrapped(run.algo), PolarFLStateless):
+            M = method.worth(run.objective.theta0)
+            lines.append(
+                f"  under this noise a round is worth M = {M:.3g} gradients: S K above is M"
+            )
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
@@ -47,6 +55,15 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def privacy_words(facts: Facts) -> str:
+    """The promise, and what it rests on."""
+    promise = (
+        "privacy: epsilon {epsilon:g} at delta {delta:.2g} for every {unit}; noise {sigma:.3g}"
+    )
+    rests = "{sampling}; {adjacency}; {accountant}; {trust}"
+    return f"{promise}; {rests}".format(**facts.privacy)
 
 
 def local_work(facts: Facts, K: int) -> str:
