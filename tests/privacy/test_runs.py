@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ from tunefree.privacy.leaves import LEAVES, Asked, refuse
 from tunefree.privacy.noise import seeded
 from tunefree.privacy.promise import Privacy
 from tunefree.privacy.release import NoisyMean, bound_of, simulated
+from tunefree.record.summary import PROMISE
+from tunefree.report.content import content
+from tunefree.report.files import find
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.simulate import play
 from tunefree.settings import Schedule, Settings, deployed
@@ -94,6 +98,32 @@ def test_its_noise_is_the_promised_one(kind: dict[str, Any]) -> None:
     assert float(mean.std()) == pytest.approx(expected / 6, rel=0.02)
     budget = kind.get("privacy", EPSILON).epsilon
     assert release.scores(8, due=True)["epsilon"] == pytest.approx(budget, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", [{}, IN_TURN], ids=["coins", "in turn"])
+def test_the_report_and_show_state_the_promise(
+    kind: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.sqlite"
+    private(out=path, **kind).finish()
+    private(out=tmp_path / "seed.sqlite", seed=1, **kind).finish()
+    private(out=tmp_path / "plain.sqlite", privacy=None, algorithm="polarfl").finish()
+    rows = content(find([tmp_path]).runs)["privacy"]
+    assert {row[0] for row in rows} == {"PolarFL, stateless"}
+    said = {part: words for _, part, words in rows}
+    assert len(said) == len(rows) == 1 + len(PROMISE)  # both seeds promise the same
+    assert (said["epsilon spent"], said["budget, epsilon"], said["unit"]) == ("20", "20", "client")
+    coins = not kind
+    assert ("one client added or removed" in said["neighbours"]) == coins
+    assert re.search(r"coin of 0\.5$" if coins else r"^a client 4 times", said["who takes part"])
+    package = "dp-accounting" if coins else "tunefree"
+    assert said["accountant"].endswith(f"{package} {metadata.version(package)}")
+    assert said["trust"] == "simulated: no guarantee"
+    assert ("whoever reads the run file" in said["not covered"]) == coins
+    assert "the server, which sees uploads as they are" in said["not covered"]
+    assert main(["show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  privacy, {part}: {words}\n" in shown for part, words in said.items())
 
 
 def test_nothing_is_computed_on_clients_data() -> None:

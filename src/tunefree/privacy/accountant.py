@@ -188,7 +188,7 @@ def packages() -> Any:
 def described(sampled: bool) -> str:
     """Which accountant gives these figures, with its version, for the record of a run."""
     if not sampled:
-        return "exact Gaussian"
+        return f"exact Gaussian, tunefree {metadata.version('tunefree')}"
     return f"PLD, dp-accounting {metadata.version('dp-accounting')}"
 
 

@@ -15,6 +15,11 @@ from tunefree.settings import Settings
 
 ADDED = "one client added or removed, the denominator fixed"
 REPLACED = "one client's uploads replaced by zeros, who takes part being public"
+NOT_COVERED = (
+    "whoever knows the seed; the server, which sees uploads as they are; what other runs on the "
+    "same clients spend, such as other seeds and the trials of a search"
+)
+WHO_CAME = "; whoever reads the run file or watches the network, and so sees who takes part"
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,7 @@ class Guarantee(NamedTuple):
             "adjacency": ADDED if q < 1 else REPLACED,
             "accountant": described(q < 1),
             "trust": "simulated: no guarantee",
+            "not_covered": NOT_COVERED + WHO_CAME * (q < 1),
         }
 
     @classmethod
