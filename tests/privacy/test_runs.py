@@ -290,7 +290,7 @@ def test_the_commands_of_the_page_can_be_typed() -> None:
     typed = commands(PAGE)
     assert len(typed) == 4
     for command in typed:
-        parser().parse_args(shlex.split(command))
+        parser().parse_args(shlex.split(command)[1:])
 
 
 def test_the_page_has_this_list() -> None:
