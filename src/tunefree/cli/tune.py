@@ -106,9 +106,10 @@ def show(tuned: TuningResult) -> None:
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)
     rows = [(*(text(value) for _, value in trial.point), words(trial)) for trial in ranked]
-    print_table((*names, "validation accuracy"), rows, right=names)
+    score = "test accuracy" if tuned.epsilon else "validation accuracy"
+    print_table((*names, score), rows, right=names)
     best = ", ".join(f"{name} = {text(value)}" for name, value in tuned.chosen.items())
-    print(f"best: {best}, validation accuracy {tuned.score:.4f}")
+    print(f"best: {best}, {score} {tuned.score:.4f}")
     for edge in tuned.edges:
         print(f"  {edge}; a wider --grid may do better")
     bill = tuned.bill
@@ -117,6 +118,11 @@ def show(tuned: TuningResult) -> None:
         f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and received "
         f"{size(bill['bits_down'])} down, in {bill['seconds']:.1f} s of training"
     )
+    if tuned.epsilon:
+        print(
+            f"privacy: the whole search spends epsilon = {tuned.epsilon:.3g}, each trial counted "
+            "in full; training with the best settings comes on top"
+        )
 
 
 def words(trial: Trial) -> str:

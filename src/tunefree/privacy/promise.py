@@ -142,6 +142,10 @@ class Guarantee(NamedTuple):
         """The epsilon spent after so many rounds."""
         return self.spent(rounds if self.release.q < 1 else turns(rounds, sys.N, sys.S))
 
+    def of_runs(self, runs: int) -> float:
+        """The epsilon of so many whole runs on the same clients, whichever of them is published."""
+        return self.spent(runs * self.limit)
+
     def checked(self, sys: System) -> Guarantee:
         """The same, unless so many rounds would spend more."""
         if (needed := self.after(sys.T, sys)) > self.epsilon * (1 + 1e-3):

@@ -145,6 +145,8 @@ class Summary:
         """What a private run promises and what it does not, by part; empty for other runs."""
         said, spent = self.facts.privacy, self.last("epsilon")
         used = {} if spent is None else {"epsilon spent": f"{spent:.3g}"}
+        if searched := self.facts.tuning.get("epsilon"):
+            used["epsilon of the search before"] = f"{searched:.3g}"
         parts = {part: said[fact] for part, fact in PROMISE.items() if fact in said}
         return used | {
             part: f"{value:.3g}" if isinstance(value, float) else str(value)
