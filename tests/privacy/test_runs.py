@@ -33,7 +33,7 @@ from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.privacy.clipping import FIRST, split_noise
 from tunefree.privacy.coins import Coins, Turns, turns
-from tunefree.privacy.leaves import LEAVES, Asked, refuse
+from tunefree.privacy.leaves import FREE, PRIVATE, REFUSED, refuse
 from tunefree.privacy.noise import seeded
 from tunefree.privacy.promise import Privacy
 from tunefree.privacy.release import NoisyMean, bound_of, simulated
@@ -214,7 +214,7 @@ def test_what_is_allowed_uses_uploads_through_their_mean(name: str) -> None:
     """A noiseless release of everybody's uploads changes nothing."""
     sys, problem = System(N=5, S=5, K=2, T=6), quadratic(N=5)
     algo = build(name, sys)
-    refuse(Asked(Privacy(epsilon=1), algo, Settings(algorithm=name)))
+    refuse(algo, Settings(algorithm=name, epsilon=1.0))
     theta0 = torch.from_numpy(problem.theta0)
     fleet = Serial(algo, theta0, lambda job: QuadraticOracle(problem, job))
     members, clock = Coins(algo, problem.seed), VirtualClock(None, 0)
@@ -245,7 +245,7 @@ def test_the_stateless_method_with_noise_is_its_page(spec: str) -> None:
     agree([step.server.theta.numpy() for step in steps], page, sys.T, atol=1e-4)
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
+CASES: list[tuple[str, dict[str, Any], str]] = [
     ("control variates", {"algorithm": "polarfl"}, "clients of PolarFL upload control variates"),
     ("control variates", {"algorithm": "scaffold"}, "clients of SCAFFOLD upload control variates"),
     ("more than a mean of uploads", {"algorithm": "fedexp"}, "FedExP does not declare that its"),
@@ -260,7 +260,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "settings", "says"), REFUSED, ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(("what", "settings", "says"), CASES, ids=[row[0] for row in CASES])
 def test_what_would_leave_is_refused(what: str, settings: dict[str, Any], says: str) -> None:
     usual: dict[str, Any] = {} if "local_epochs" not in settings else {"local_steps": None}
     with pytest.raises(ConfigError, match=rf"epsilon = \d+.0 cannot be promised: {says}"):
@@ -268,12 +268,12 @@ def test_what_would_leave_is_refused(what: str, settings: dict[str, Any], says: 
 
 
 def test_every_refusal_is_tested_and_every_line_has_a_reason() -> None:
-    assert {row[0] for row in REFUSED} == {each.what for each in LEAVES if each.fate == "refused"}
-    assert {each.fate for each in LEAVES} == {"refused", "private", "free"}
-    assert all(each.reason for each in LEAVES)
-    assert all(each.remedy for each in LEAVES if each.fate == "refused")
+    assert [*dict.fromkeys(row[0] for row in CASES)] == [each.what for each in REFUSED]
+    assert all(each.reason and each.remedy for each in REFUSED)
+    assert all({**PRIVATE, **FREE}.values())
 
 
+FATES = ("private", "refused", "free")
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 
 
@@ -295,11 +295,13 @@ def test_the_commands_of_the_page_can_be_typed() -> None:
 
 def test_the_page_has_this_list() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
-    assert [(each.what, each.fate) for each in LEAVES] == [
-        (row[0], row[1])
-        for row in rows
-        if len(row) == 3 and row[1] in ("refused", "private", "free")
+    assert [row[:2] for row in rows if len(row) == 3 and row[1] in FATES] == [
+        *([what, "private"] for what in PRIVATE),
+        *([each.what, "refused"] for each in REFUSED),
+        *([what, "free"] for what in FREE),
     ]
+    said = [row[2] for row in rows if len(row) == 3 and row[1] in FATES]
+    assert {*PRIVATE.values(), *FREE.values()} <= {*said}
 
 
 @pytest.mark.parametrize(

@@ -101,23 +101,6 @@ def sigma_for(
     return least(fits, min(most, math.hypot(q * most, once / 2)), grid / 10)
 
 
-def rounds_for(budget: float, delta: float, sigma: float, q: float = 1.0) -> int:
-    """How many releases with this noise stay within epsilon; 0 if not even one does.
-
-    >>> rounds_for(1.0, 1e-5, sigma=7.5)
-    4
-    """
-    high = 1
-    while epsilon({Gaussian(sigma, q): high}, delta) <= budget:
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = epsilon({Gaussian(sigma, q): middle}, delta) <= budget
-        low, high = (middle, high) if fits else (low, middle)
-    return low
-
-
 def least(holds: Callable[[float], bool], near: float, exact: float = EXACT) -> float:
     """The least number above zero for which this holds, as it does for all greater ones.
 

@@ -11,170 +11,120 @@ from typing import NamedTuple
 
 from tunefree.core import Algorithm, about, unwrapped
 from tunefree.errors import ConfigError
-from tunefree.privacy.promise import Privacy
-from tunefree.settings import Deployment, Settings
+from tunefree.settings import Settings
+
+PRIVATE = {  # what, and how it is made private
+    "uploads": "cut to a fixed norm; the server's method sees only their noisy mean, over a fixed "
+    "number",
+    "who takes part": "decided by secret coins and kept in the server's run file; or each client's "
+    "participations are limited, and the noise is as if everybody knew",
+    "how many took part": "the sum is divided by their expected number, and a round without any "
+    "releases noise too",
+    "whether a norm was cut": "one noisy number per round, paid for with part of the same noise, "
+    "moves the threshold",
+    "training loss and counts of labels": "neither is computed or stored: scores are those of the "
+    "test set",
+}
+FREE = {  # what, and why it tells nothing about the client's data
+    "sizes of messages": "the same for every client and round: they follow from d",
+    "timing, failures and addresses": "of the device, not of its data; whoever watches the network "
+    "sees who is asked, so secret coins need a network that nobody watches",
+}
 
 
-class Asked(NamedTuple):
-    """A run that someone wants to be private."""
-
-    privacy: Privacy
-    algo: Algorithm
-    settings: Settings
-    deployment: Deployment | None = None  # None: a simulation
-
-
-class Leaves(NamedTuple):
-    """Something that leaves a client.
+class Refused(NamedTuple):
+    """What would leave a client of some runs, which are refused.
 
     Attributes:
         what: What it is.
-        fate: "refused", "private" or "free" of the client's data.
-        reason: Why; of what is refused, the sentence that the user reads.
+        reason: Why they are refused; `{title}` is the method.
         remedy: What to do instead.
-        found: Whether a run would let it out, if it is refused.
+        found: Whether it would leave a client, with this method and these settings.
     """
 
     what: str
-    fate: str
     reason: str
-    remedy: str = ""
-    found: Callable[[Asked], bool] = lambda asked: False
+    remedy: str
+    found: Callable[[Algorithm, Settings], bool]
 
 
-def more_than_the_mean(asked: Asked) -> bool:
-    method = unwrapped(asked.algo)
-    return about(method).weights != "mean" and not hasattr(method, "weighting")
-
-
-def by_examples(asked: Asked) -> bool:
-    weighting = getattr(unwrapped(asked.algo), "weighting", asked.settings.weighting)
-    return "examples" in (weighting, asked.settings.weighting)
-
-
-LEAVES = (
-    Leaves(
-        "uploads",
-        "private",
-        "cut to a fixed norm; the server's method sees only their noisy mean, over a fixed number",
-    ),
-    Leaves(
-        "who takes part",
-        "private",
-        "decided by secret coins and kept in the server's run file; or each client's "
-        "participations are limited, and the noise is as if everybody knew",
-    ),
-    Leaves(
-        "how many took part",
-        "private",
-        "the sum is divided by their expected number, and a round without any releases noise too",
-    ),
-    Leaves(
-        "whether a norm was cut",
-        "private",
-        "one noisy number per round, paid for with part of the same noise, moves the threshold",
-    ),
-    Leaves(
+AVERAGE = "choose a method that averages uploads, such as polarfl_stateless or fedavg"
+REFUSED = (
+    Refused(
         "control variates",
-        "refused",
         "clients of {title} upload control variates or momenta in gradients' units, which have no "
         "bound, and its server keeps their mean over all clients",
-        "choose a method that averages uploads, such as polarfl_stateless or fedavg",
-        lambda asked: bool(about(asked.algo).means),
+        AVERAGE,
+        lambda method, _: bool(about(method).means),
     ),
-    Leaves(
+    Refused(
         "more than a mean of uploads",
-        "refused",
         "{title} does not declare that its server uses uploads through their mean only",
-        "choose a method that averages uploads, such as polarfl_stateless or fedavg",
-        more_than_the_mean,
+        AVERAGE,
+        lambda method, _: about(method).weights != "mean" and not hasattr(method, "weighting"),
     ),
-    Leaves(
+    Refused(
         "gradients of an opening",
-        "refused",
         "{title} starts with a pass over all clients' gradients, which have no bound",
         "choose a method without an opening",
-        lambda asked: bool(asked.algo.opening()),
+        lambda method, _: bool(method.opening()),
     ),
-    Leaves(
+    Refused(
         "several uploads in a round",
-        "refused",
         "{title} needs two uploads of a client in each round, and one is accounted for",
         "choose another method",
-        lambda asked: len(asked.algo.round()) > 1,
+        lambda method, _: len(method.round()) > 1,
     ),
-    Leaves(
+    Refused(
         "numbers of samples, as weights",
-        "refused",
         "weighting by examples tells how many samples a client has, and no client's weight is "
         "bounded",
         "set {weighting} = uniform",
-        by_examples,
+        lambda method, given: "examples" in (given.weighting, getattr(method, "weighting", "")),
     ),
-    Leaves(
+    Refused(
         "numbers of samples, as odds",
-        "refused",
         "sampling by size or by weights gives clients different chances, and the promise is the "
         "same for all",
         "set {sampling} = uniform",
-        lambda asked: asked.settings.sampling != "uniform",
+        lambda _, given: given.sampling != "uniform",
     ),
-    Leaves(
+    Refused(
         "numbers of samples, as steps",
-        "refused",
         "with local epochs the steps of all clients follow from how many samples each has",
         "give {local_steps} instead of {local_epochs}",
-        lambda asked: asked.settings.local_epochs > 0,
+        lambda _, given: given.local_epochs > 0,
     ),
-    Leaves(
+    Refused(
         "scores on clients' data",
-        "refused",
         "scores that are computed on clients' own data are not private, and neither is what is "
         "decided by them",
         "evaluate on a public test set",
-        lambda asked: (
-            asked.settings.validation > 0
-            or asked.settings.grad_norm
-            or (asked.deployment is not None and asked.deployment.evaluate_on_clients)
-        ),
+        lambda _, given: given.validation > 0 or given.grad_norm,
     ),
-    Leaves(
+    Refused(
         "when a buffered client answers",
-        "refused",
         "in the buffered schedule a client's speed decides how often it is in a step",
         "set {schedule} = synchronous",
-        lambda asked: asked.settings.schedule == "buffered",
+        lambda _, given: given.schedule == "buffered",
     ),
-    Leaves(
-        "training loss and counts of labels",
-        "private",
-        "neither is computed or stored: scores are those of the test set",
-    ),
-    Leaves(
+    Refused(
         "records of a client, one by one",
-        "refused",
         "unit = 'record' is not available yet",
         "protect clients: unit = 'client'",
-        lambda asked: asked.privacy.unit == "record",
-    ),
-    Leaves("sizes of messages", "free", "the same for every client and round: they follow from d"),
-    Leaves(
-        "timing, failures and addresses",
-        "free",
-        "of the device, not of its data; whoever watches the network sees who is asked, so secret "
-        "coins need a network that nobody watches",
+        lambda _, given: given.unit == "record",
     ),
 )
 
 
-def refuse(asked: Asked) -> None:
+def refuse(algo: Algorithm, settings: Settings) -> None:
     """Refuse a run from which something would leave that is not private."""
-    for each in LEAVES:
-        if each.fate == "refused" and each.found(asked):
-            title = about(unwrapped(asked.algo)).title
+    method = unwrapped(algo)
+    for each in REFUSED:
+        if each.found(method, settings):
             raise ConfigError(
-                f"cannot be promised: {each.reason.replace('{title}', title)}",
+                f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",
                 each.remedy,
                 setting="epsilon",
-                value=asked.privacy.epsilon,
+                value=settings.epsilon,
             )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tunefree.core import System
-from tunefree.errors import ConfigError, unknown
+from tunefree.errors import ConfigError
 from tunefree.privacy.accountant import Gaussian, described, epsilon, sigma_for
 from tunefree.privacy.coins import turns
-from tunefree.settings import Settings
+from tunefree.settings import FIELDS, Settings, Unit, checked
 
+KINDS = {"epsilon": float, "unit": Unit, "delta": float, "clip": float, "participations": int}
 ADDED = "one client added or removed, the denominator fixed"
 REPLACED = "one client's uploads replaced by zeros, who takes part being public"
 NOT_COVERED = (
@@ -40,33 +40,17 @@ class Privacy:
     """
 
     epsilon: float
-    unit: Literal["client", "record"] = "client"
+    unit: Unit = "client"
     delta: float | None = None
     clip: float | None = None
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in ("client", "record"):
-            raise unknown("unit", self.unit, ("client", "record"))
-        for name in ("epsilon", "delta", "clip"):
-            value = getattr(self, name)
-            if value is None and name != "epsilon":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError("must be a number", setting=name, value=value)
-            below = 1.0 if name == "delta" else math.inf
-            if not 0 < value < below:
-                limit = "between 0 and 1" if name == "delta" else "positive and finite"
-                raise ConfigError(f"must be {limit}", setting=name, value=value)
-            object.__setattr__(self, name, float(value))
-        k = self.participations
-        if k is not None and (type(k) is not int or k < 1):
-            raise ConfigError(
-                "must be a whole number from 1",
-                "omit it for secret coins",
-                setting="participations",
-                value=k,
-            )
+        for name, value in {"epsilon": self.epsilon, **self.as_settings()}.items():
+            number = checked(name, value, KINDS[name], FIELDS[name].metadata)
+            if not number:
+                raise ConfigError("must be positive", setting=name, value=value)
+            object.__setattr__(self, name, number)
 
     def delta_for(self, N: int) -> float:
         """The delta that was asked for, or the usual one.

@@ -24,7 +24,7 @@ from tunefree.methods.own import Maker
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, task_of
 from tunefree.privacy.coins import Coins, Turns
-from tunefree.privacy.leaves import Asked, refuse
+from tunefree.privacy.leaves import refuse
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record
@@ -145,7 +145,7 @@ def assemble(
     check(settings.scheduling, algo)
     privacy, guarantee, private = Privacy.of(settings), None, None
     if privacy is not None:
-        refuse(Asked(privacy, algo, settings))
+        refuse(algo, settings)
         guarantee = promised(privacy, algo.sys, None if earlier is None else Path(settings.out))
         algo = with_noise(algo, guarantee)
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
