@@ -112,7 +112,7 @@ def test_the_report_and_show_state_the_promise(
     assert {row[0] for row in rows} == {"PolarFL, stateless"}
     said = {part: words for _, part, words in rows}
     assert len(said) == len(rows) == 1 + len(PROMISE)  # both seeds promise the same
-    assert (said["epsilon spent"], said["budget, epsilon"], said["unit"]) == ("20", "20", "client")
+    assert (said["epsilon spent"], said["epsilon at most"], said["unit"]) == ("20", "20", "client")
     coins = not kind
     assert ("one client added or removed" in said["neighbours"]) == coins
     assert re.search(r"coin of 0\.5$" if coins else r"^a client 4 times", said["who takes part"])

@@ -10,16 +10,15 @@ from tunefree.core import System
 from tunefree.errors import ConfigError
 from tunefree.privacy.accountant import Gaussian, described, epsilon, sigma_for
 from tunefree.privacy.coins import turns
-from tunefree.settings import FIELDS, Settings, Unit, checked
+from tunefree.settings import FIELDS, HINTS, Settings, Unit, checked
 
-KINDS = {"epsilon": float, "unit": Unit, "delta": float, "clip": float, "participations": int}
 ADDED = "one client added or removed, the denominator fixed"
 REPLACED = "one client's uploads replaced by zeros, who takes part being public"
 NOT_COVERED = (
-    "whoever knows the seed; the server, which sees uploads as they are; what other runs on the "
-    "same clients spend, such as other seeds and the trials of a search"
+    "against whoever knows the seed, and against the server, which sees uploads as they are; what "
+    "other runs on the same clients spend, such as other seeds and the trials of a search"
 )
-WHO_CAME = "; whoever reads the run file or watches the network, and so sees who takes part"
+WHO_CAME = "; against whoever reads the run file or watches the network, and so sees who takes part"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Privacy:
 
     def __post_init__(self) -> None:
         for name, value in {"epsilon": self.epsilon, **self.as_settings()}.items():
-            number = checked(name, value, KINDS[name], FIELDS[name].metadata)
+            number = checked(name, value, HINTS[Settings][name], FIELDS[name].metadata)
             if not number:
                 raise ConfigError("must be positive", setting=name, value=value)
             object.__setattr__(self, name, number)

@@ -20,7 +20,7 @@ SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
 OF_METHOD = ("algorithm", "role", "seed", "system", "steps", "parameters")  # facts that are shown
 OF_DATA = ("data", "partition", "validation", "model")
 PROMISE = {  # parts of a promise of privacy -> facts
-    "budget, epsilon": "epsilon",
+    "epsilon at most": "epsilon",
     "delta": "delta",
     "unit": "unit",
     "neighbours": "adjacency",

@@ -516,7 +516,11 @@ function tail() {
         "privacy",
         "Differential privacy: what each private run promises, by itself, and what it does not.",
         ["Method", "What", "Promise"],
-        privacy.map(([label, what, words]) => [named(label), what, breakable(words)]),
+        privacy.map(([label, what, words], i) => [
+          named(label === privacy[i - 1]?.[0] ? "" : label), // once for each method
+          what,
+          breakable(words),
+        ]),
       ),
     );
   if (versions.length)
