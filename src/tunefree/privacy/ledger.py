@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from tunefree.errors import ConfigError
-from tunefree.privacy.accountant import Gaussian, epsilon, gaussian_delta, least
+from tunefree.privacy.accountant import Gaussian, epsilon, sigma_for
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS released (
@@ -58,7 +58,7 @@ class Ledger:
     def with_room(self, clients: Iterable[int], release: Gaussian) -> list[int]:
         """Those of these clients that can be in one more release; all must be without coins."""
         given, one = self._mu2(), release.sigma**-2
-        limit = least(lambda s: gaussian_delta(1 / s, self.budget) <= self.delta, 1.0) ** -2
+        limit = sigma_for(self.budget, self.delta, rounds=1) ** -2
         return [c for c in clients if given.get(c, 0.0) + one <= limit * (1 + 1e-9)]
 
     def once(

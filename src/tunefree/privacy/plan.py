@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tunefree.core import System
 from tunefree.errors import ConfigError
-from tunefree.privacy.accountant import ROUGH, sigma_for
+from tunefree.privacy.accountant import ROUGH
 from tunefree.privacy.promise import Privacy
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 1.0)  # of the clients, in a round
@@ -77,7 +77,7 @@ def plan(
     for S in cohorts:
         for T in sorted(set(rounds)):
             sys = System(clients, S, local_steps, T)
-            sigma = noise_of(privacy, sys)
+            sigma = privacy.in_a(sys, ROUGH).release.sigma
             noise = math.sqrt(D) * sigma / S
             bits = 2 * 32 * sum(sizes) * S * T
             needed = math.ceil(math.sqrt(D) * sigma * clients / S)
@@ -93,13 +93,6 @@ def plan(
             "clients, or train a smaller model",
         )
     return rows
-
-
-def noise_of(privacy: Privacy, sys: System) -> float:
-    """The noise that keeps this promise, to a few per mille: a table needs no more."""
-    if privacy.participations:
-        return privacy.in_a(sys).release.sigma
-    return sigma_for(privacy.epsilon, privacy.delta_for(sys.N), sys.T, sys.S / sys.N, ROUGH)
 
 
 def advised(rows: Sequence[Row]) -> Row:

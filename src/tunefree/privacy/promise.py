@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tunefree.core import System
 from tunefree.errors import ConfigError
-from tunefree.privacy.accountant import Gaussian, described, epsilon, sigma_for
+from tunefree.privacy.accountant import GRID, Gaussian, described, epsilon, sigma_for
 from tunefree.privacy.coins import turns
 from tunefree.settings import FIELDS, HINTS, Settings, Unit, checked
 
@@ -59,8 +59,8 @@ class Privacy:
         """
         return min(1e-5, N**-1.1) if self.delta is None else self.delta
 
-    def in_a(self, sys: System) -> Guarantee:
-        """The least noise that keeps this promise over all rounds."""
+    def in_a(self, sys: System, grid: float = GRID) -> Guarantee:
+        """The least noise that keeps this promise over all rounds, as exact as the grid."""
         N, S, _, T = sys
         delta, k = self.delta_for(N), self.participations
         if k is None:
@@ -74,7 +74,7 @@ class Privacy:
                 setting="participations",
                 value=k,
             )
-        sigma = sigma_for(self.epsilon, delta, limit, q)
+        sigma = sigma_for(self.epsilon, delta, limit, q, grid)
         return Guarantee(self.epsilon, delta, Gaussian(sigma, q), limit)
 
     @classmethod

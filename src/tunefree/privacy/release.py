@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -22,21 +22,15 @@ from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.noise import Words, discrete_gaussian, entropy, grid, on_grid, seeded
 from tunefree.privacy.promise import Guarantee
 
-
-class Sum(Protocol):
-    """Vectors of the unit ball -> their sum with noise of standard deviation sigma."""
-
-    def __call__(
-        self, t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]
-    ) -> NDArray[np.floating]: ...
+Floats: TypeAlias = NDArray[np.floating]
+# Round t, vectors of the unit ball, their size, their clients -> their sum with noise sigma
+Sum: TypeAlias = Callable[[int, Sequence[Vec], int, Sequence[int]], Floats]
 
 
 def simulated(seed: int, sigma: float) -> Sum:
     """Seeded noise: the same seed gives the same bits, and no guarantee."""
 
-    def total(
-        t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]
-    ) -> NDArray[np.floating]:
+    def total(t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]) -> Floats:
         noisy = torch.from_numpy(seeded(seed, t, size)).mul_(sigma)
         for v in vectors:
             noisy += v.cpu()
@@ -49,9 +43,7 @@ def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
     """Noise from the system's entropy, on integers; entered in the ledger before it is returned."""
     step = grid(release.sigma, 1.0)
 
-    def total(
-        t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]
-    ) -> NDArray[np.floating]:
+    def total(t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]) -> Floats:
         def drawn() -> bytes:
             noisy = discrete_gaussian(size, words=words)
             for v in vectors:
