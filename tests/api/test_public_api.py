@@ -112,7 +112,7 @@ def test_every_part_of_a_protocol_says_what_it_is(name: str) -> None:
     assert [n for n, part in parts.items() if not inspect.getdoc(part)] == []
 
 
-SEARCH = Path(__file__).parents[1] / "docs" / "api" / "search.md"
+SEARCH = Path(__file__).parents[2] / "docs" / "api" / "search.md"
 KINDS = {"Grid", "Point", "Role", "Settings", "Value"}  # types, which the functions explain
 
 

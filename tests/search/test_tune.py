@@ -481,7 +481,7 @@ def test_fixed_options_are_not_searched(script: Script) -> None:
         (["fedavg", "--grid", "eta=1,1"], "--grid eta has the same value twice"),
         (["fedavg", "--grid", "eta=1", "--grid", "eta=2"], "--grid eta is given twice"),
         (["fedavg", "--grid", "etta=1,2"], "did you mean 'eta'?"),
-        (["fedavg", "--grid", "eta=-1,1"], "option.eta=-1.0 is out of range"),
+        (["fedavg", "--grid", "eta=-1,1"], "--grid eta=-1.0 is out of range"),
         (
             ["fedavg", "--data", "tests.data.without_classes:clients"],
             "has no classes and so no accuracy",
