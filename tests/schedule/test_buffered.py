@@ -191,11 +191,17 @@ def test_two_exchanges_a_round_are_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"concurrency": 2}, "concurrency = 2 is out of range; .*'flush'.* from S = 3 to N = 9$"),
-        ({"concurrency": 10}, "concurrency = 10 is out of range; .* from S = 3 to N = 9$"),
+        (
+            {"concurrency": 2},
+            "concurrency = 2 is out of range; .* flush .* from per_round = 3 to clients = 9$",
+        ),
+        (
+            {"concurrency": 10},
+            "concurrency = 10 is out of range; .* from per_round = 3 to clients = 9$",
+        ),
         (
             {"concurrency": 8, "dispatch": "immediate"},
-            "concurrency = 8 is out of range; .* from S = 3 to N - S \\+ 1 = 7$",
+            "concurrency = 8 is out of range; .* from .* to clients - per_round \\+ 1 = 7$",
         ),
         ({"dropout": 1.0}, "dropout = 1.0 is too large; it must be below 1$"),
         ({"dropout": -0.1}, "dropout = -0.1 is too small; it must be at least 0$"),
