@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from tunefree.data import partition
     from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
+    from tunefree.privacy.promise import Privacy
     from tunefree.run.evaluate import spread
     from tunefree.run.files import load
     from tunefree.run.run import Run, resume, train
@@ -39,6 +40,7 @@ __all__ = [
     "FleetError",
     "Method",
     "Oracle",
+    "Privacy",
     "RecordError",
     "Reply",
     "Run",
@@ -72,6 +74,7 @@ PACKAGES = {
 HOMES = {
     "tunefree.core": "OPEN About Exchange Method Oracle Reply Step System mean norm unit",
     "tunefree.errors": "ConfigError FleetError RecordError TunefreeError WireError",
+    "tunefree.privacy.promise": "Privacy",
     "tunefree.run.evaluate": "spread",
     "tunefree.run.files": "load",
     "tunefree.run.run": "Run resume train",

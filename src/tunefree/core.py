@@ -346,7 +346,7 @@ def options(method: Method) -> dict[str, Any]:
 
 def is_option(name: str) -> bool:
     """Whether a field of a method is for its user, not for the engine."""
-    return name not in ("sys", "shapes")
+    return name not in ("sys", "shapes", "sigma")
 
 
 def numbers(algo: Method) -> dict[str, Any]:

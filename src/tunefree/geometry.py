@@ -141,6 +141,18 @@ def descend(x: Vec, v: Vec, steps: Numbers, shapes: Shapes) -> Vec:
     return result
 
 
+def scaled(v: Vec, factors: Numbers, shapes: Shapes) -> Vec:
+    """Each tensor times its factor.
+
+    >>> scaled(torch.tensor([3.0, 4.0, 1.0]), (2.0, 5.0), ((2,), (1,)))
+    tensor([6., 8., 5.])
+    """
+    result = v.clone()
+    for u, factor in zip(split(result, shapes), factors, strict=True):
+        u.mul_(factor)
+    return result
+
+
 def gain(g: Vec, units: Numbers, shapes: Shapes) -> float:
     """What moving every tensor by its unit against the gradient g would gain, to first order.
 

@@ -35,9 +35,11 @@ Decay: TypeAlias = Literal["none", "linear"]
 Weighting: TypeAlias = Literal["uniform", "examples"]
 Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
 Opening: TypeAlias = Literal["gradients", "zero"]
+Unit: TypeAlias = Literal["client", "record"]
 ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
 
 MAY_BE_ZERO = ("weight_decay",)  # options that switch something off at 0
+PRIVATE = "polarfl_stateless"  # the default with privacy
 WEIGHTS = ("alpha", "beta", "beta1", "beta2", "mu")  # options that are weights, from 0 to 1
 
 
@@ -145,6 +147,18 @@ class Settings:
         False, "allow other step sizes for a tuning-free method, to study their effect", flag=False
     )
     option: Mapping[str, object] = field(default_factory=dict)
+
+    epsilon: float = setting(
+        0.0, "differential privacy: the budget of the run; 0 is without privacy", 0
+    )
+    unit: Unit = setting("client", "with epsilon: what is protected: client, or record")
+    delta: float = setting(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
+    clip: float = setting(
+        0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
+    )
+    participations: int = setting(
+        0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
+    )
 
     data: str = setting(
         "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
@@ -304,6 +318,8 @@ def load(path: Path | None, given: Mapping[str, object]) -> Settings:
             raise no_setting(key)
     if "per_round" not in values and type(values.get("clients")) is int:
         values["per_round"] = min(Settings.per_round, values["clients"])
+    if values.get("epsilon"):
+        values.setdefault("algorithm", PRIVATE)
     if values.get("local_epochs"):
         values.setdefault("local_steps", None)
     return Settings(**values)
@@ -375,6 +391,13 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
     """
     ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
     own = Deployment.__dataclass_fields__
+    if run_config.get("epsilon"):
+        raise ConfigError(
+            "is for simulations: a deployed federation has no privacy yet",
+            "omit it",
+            setting="epsilon",
+            value=run_config["epsilon"],
+        )
     for key in run_config:
         if (name := key.replace("-", "_")) != key and name in ours | own.keys():
             raise ConfigError(f"{key} is now called {name}", f"write {name}")

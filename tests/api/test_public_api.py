@@ -21,6 +21,7 @@ NAMES = [
     "FleetError",
     "Method",
     "Oracle",
+    "Privacy",
     "RecordError",
     "Reply",
     "Run",

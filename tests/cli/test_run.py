@@ -303,6 +303,8 @@ def test_methods_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert (rows["padamfed"]["down"], rows["padamfed"]["up"]) == (2, 2)
     assert (rows["padamfed"]["opening_down"], rows["padamfed"]["opening_up"]) == (1, 1)
     assert (rows["fedavg"]["up"], rows["fedavg"]["memory"]) == (1, 0)
+    assert (rows["fedavg"]["steps"], rows["polarfl"]["grid"]) == ({}, {})
+    assert rows["padamfed"]["steps"]["eta"].startswith("1 / (K sqrt(")
     assert main(["methods"]) == 0
     assert "scaffold_m_vr" in capsys.readouterr().out
 

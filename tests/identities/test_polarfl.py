@@ -23,6 +23,7 @@ from tunefree.fleet.job import Job
 from tunefree.geometry import distance, split, units
 from tunefree.methods.parfrefl import ParFreFL
 from tunefree.methods.polarfl import Down, Pace, PolarFL, Server, Up
+from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.models.objective import Objective
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
@@ -131,6 +132,40 @@ def test_p2_there_is_no_hidden_unit(
         assert torch.equal(a.c / s, b.c)
         assert torch.equal(a.g / s, b.g)
         assert a.R == b.R
+
+
+@pytest.mark.parametrize("power", [-20, 3])
+@both_types
+@pytest.mark.parametrize("options", [{}, {"C": TOP}, {"sigma": 0.7}], ids=["plain", "top", "noise"])
+def test_p1_and_p2_of_the_stateless_one(
+    options: dict[str, Any], dtype: torch.dtype, power: int
+) -> None:
+    s, algo = 2.0**power, bind(PolarFLStateless(**options), SYS, SHAPES)
+    plain = states(algo, problem(), dtype)
+    louder = states(algo, problem(scale=s), dtype)
+    larger = states(algo, rescaled(problem(), s), dtype)
+    for a, b, c in zip(plain, louder, larger, strict=True):
+        assert torch.equal(a.theta, b.theta)
+        assert torch.equal(s * a.theta, c.theta)
+        assert torch.equal(a.m, b.m)
+        assert torch.equal(a.m, c.m)
+
+
+def test_the_stateless_one_is_polarfl_where_both_see_one_direction() -> None:
+    """One client, one local step and gradients of constant norm: their momenta are the same."""
+
+    class OfOneLength(Problem):
+        def grad(self, client: int, theta: Array, xi: Array) -> Array:
+            g: Array = super().grad(client, theta, xi)
+            return g / np.linalg.norm(g)
+
+    sys = System(N=1, S=1, K=1, T=40)
+    start = OfOneLength(*quadratic(N=1, d=4))
+    one: Any = ((4,),)
+    theirs = simulate(bind(PolarFL(first_pass="off"), sys, one), start).thetas
+    ours = simulate(bind(PolarFLStateless(), sys, one), start).thetas
+    assert not np.allclose(ours[-1], ours[0], rtol=1e-2)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-6)  # later m_0 = v, where m_i = beta g
 
 
 @pytest.mark.parametrize("power", [-3, 3])

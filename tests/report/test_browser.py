@@ -160,6 +160,25 @@ def test_claims_unfold_for_paper_and_fold_again(page: Browser) -> None:
     assert page.run(shut) == 1
 
 
+def test_a_promise_of_privacy_is_stated_with_what_it_does_not_cover(
+    browser: Browser, tmp_path: Path
+) -> None:
+    said = {"epsilon": 8.0, "unit": "client", "trust": EVIL, "not_covered": "the server"}
+    facts = Facts(label=EVIL, privacy=said, settings=configured())
+    run = Summary(tmp_path / "private.sqlite", facts, scores(0.5, epsilon=7.25))
+    path = tmp_path / "page.html"
+    path.write_text(html(content([run])), encoding="utf-8")
+    browser.open(path.as_uri())
+    rows = "[...document.querySelectorAll('#privacy tbody tr')]"
+    assert browser.run(f"return {rows}.map(row => [...row.children].map(c => c.textContent))") == [
+        [EVIL, "epsilon spent", "7.25"],
+        ["", "epsilon at most", "8"],
+        ["", "unit", "client"],
+        ["", "trust", EVIL],
+        ["", "not covered", "the server"],
+    ]
+
+
 def test_a_page_of_claims_alone(browser: Browser, tmp_path: Path) -> None:
     out = tmp_path / "claims.html"
     out.write_text(html(content([], [{"claim": 1, "sentence": "So it is.", "why": "No runs."}])))

@@ -56,7 +56,7 @@ def test_every_setting_is_there_with_what_it_means() -> None:
 def test_every_method_stands_once_in_the_overview_with_its_cost() -> None:
     groups = pages.families()
     assert sorted(pages.names_of(groups.values())) == sorted(REGISTRY)
-    assert groups[pages.OURS] == ["polarfl"]
+    assert groups[pages.OURS] == ["polarfl", "polarfl_stateless"]
     assert len(groups[pages.SIX]) == 6
     assert all(groups.values())
     text = pages.overview()

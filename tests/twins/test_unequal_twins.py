@@ -14,6 +14,7 @@ from tests.shaped import problem_of as with_tensors
 from tests.twins.fedavg import fedavg
 from tests.twins.padamfed import padamfed
 from tests.twins.polarfl import polarfl
+from tests.twins.polarfl_stateless import polarfl_stateless
 from tests.twins.scaffold import scaffold
 from tests.twins.test_twins import agree, problem_of
 from tunefree.core import Algorithm, Reply, System, about, bind
@@ -22,6 +23,7 @@ from tunefree.fleet.work import of_client
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.polarfl import PolarFL
+from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.methods.scaffold import Scaffold
 from tunefree.testing import quadratic
@@ -81,6 +83,14 @@ def test_polarfl(sys: System, first_pass: Any) -> None:
     algo = bind(PolarFL(first_pass=first_pass), sys, WIDE)
     trace = simulate(algo, problem, oracle=UnequalOracle)
     page = polarfl(problem, trace.uploads, sys.K, WIDE, first_pass=first_pass, own_K=steps_of(sys))
+    agree(trace.thetas, page, sys.T, atol=ONE_BIT)
+
+
+@all_systems
+def test_polarfl_stateless(sys: System) -> None:
+    problem = with_tensors(sys, WIDE)
+    trace = simulate(bind(PolarFLStateless(), sys, WIDE), problem, oracle=UnequalOracle)
+    page = polarfl_stateless(problem, trace.uploads, sys.K, WIDE, own_K=steps_of(sys))
     agree(trace.thetas, page, sys.T, atol=ONE_BIT)
 
 

@@ -28,6 +28,8 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("polarfl", {"compressor": "top:0.05"}, (1 + 2 * 32 * ONE, TOP + 32 * ONE), (0, 0)),
     ("polarfl", {"compressor": "sign"}, (1 + 2 * 32 * ONE, SIGN + 32 * ONE), (0, 0)),
     ("polarfl", {"compressor": "rotated:2"}, (1 + 2 * 32 * ONE, ROTATED + 32 * ONE), (0, 0)),
+    ("polarfl_stateless", {}, (1 + 32 * ONE, 1), (0, 0)),  # with a step for its one tensor
+    ("polarfl_stateless", {"compressor": "top:0.05"}, (1 + 32 * ONE, TOP), (0, 0)),
     ("padamfed", {}, (2, 2), (1, 1)),
     ("padamfed_vr", {}, (3, 3), (1, 1)),
     ("padamfed_vr", {"momentum": "storm"}, (3, 3), (1, 1)),

@@ -28,6 +28,8 @@ COMMANDS = (  # how each is typed, and what it does; the first one of a command 
     ("methods", "all methods: their costs and what must be tuned"),
     ("data list", "data sets by name: list, download or show them"),
     ("check NAME", "test an algorithm, ours or yours, against the contract"),
+    ("privacy plan", "noise, rounds and clients for a privacy budget"),
+    ("privacy audit", "attack the mechanism: epsilon has to hold"),
     ("flower new DIR", "an app for a real federation; `flower up` tries it here"),
 )
 FORMER = {  # commands of version 0.2.0

@@ -82,7 +82,11 @@ def closing(run: Summary, theta_sha256: str) -> list[str]:
 
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
-    score = f"loss {loss:.4f}, training loss {train_loss:.4f}"
+    score = f"loss {loss:.4f}"
+    if train_loss is not None:  # it is not computed with privacy
+        score += f", training loss {train_loss:.4f}"
+    if (spent := run.last("epsilon")) is not None:
+        score += f", epsilon {spent:.3g} of {facts.privacy['epsilon']:g}"
     up, down, value_up, value_down = map(total, BITS)
     opening = ", the opening included," if run.rows and run.rows[0]["bits_up"] else ","
     lines = [

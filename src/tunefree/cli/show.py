@@ -81,6 +81,7 @@ def in_words(run: Summary) -> list[Line]:
         data = f"{facts.data}, {facts.partition}" if facts.data else "of your own"
         model = f"; model {facts.model_words}" if facts.model else ""
         lines.append(f"  data {data}, batches of {facts.batch_size}{model}; seed {facts.seed}")
+    lines += [f"  privacy, {part}: {words}" for part, words in run.promise.items()]
     if run.scored_rows:
         for when, row in (("first", run.scored_rows[0]), ("last", run.scored_rows[-1])):
             lines.append(f"  {when} scores, round {int(row['t']) + 1}: {scores(row, run.measures)}")

@@ -97,9 +97,10 @@ def lines_of(tuned: TuningResult) -> Iterator[Line]:
     names = list(tuned.grid)
     ranked = sorted(tuned.trials, key=lambda trial: trial.point)
     rows = [(*(text(value) for _, value in trial.point), words(trial)) for trial in ranked]
-    yield from table((*names, "validation accuracy"), rows, names)
+    score = "test accuracy" if tuned.epsilon else "validation accuracy"
+    yield from table((*names, score), rows, names)
     best = ", ".join(f"{name} = {text(value)}" for name, value in tuned.chosen.items())
-    yield f"best: {best}, validation accuracy {tuned.score:.4f}"
+    yield f"best: {best}, {score} {tuned.score:.4f}"
     yield from (f"  {edge}; a wider --grid may do better" for edge in tuned.edges)
     bill = tuned.bill
     yield (
@@ -107,6 +108,11 @@ def lines_of(tuned: TuningResult) -> Iterator[Line]:
         f"{bill['samples']:,} samples; clients sent {size(bill['bits_up'])} up and received "
         f"{size(bill['bits_down'])} down, in {bill['seconds']:.1f} s of training"
     )
+    if tuned.epsilon:
+        print(
+            f"privacy: the whole search spends epsilon = {tuned.epsilon:.3g}, each trial counted "
+            "in full; training with the best settings comes on top"
+        )
 
 
 def words(trial: Trial) -> str:

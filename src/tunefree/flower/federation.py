@@ -29,7 +29,7 @@ from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import scores_on
-from tunefree.schedule.exchange import Step
+from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.simulate import play
 
 
@@ -94,10 +94,12 @@ class Federation:
         """The fleet, which is there already and has its clients' states."""
         return self.fleet
 
-    def steps(self, fleet: Fleet, theta0: Vec, after: Step | None) -> Iterator[Step]:
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
         """The steps of the schedule, in real time."""
         schedule = self._settings.scheduling
-        return play(fleet, self.members, self.members, theta0, schedule, after)
+        return play(fleet, self.members, self.members, theta0, schedule, after, release)
 
     def _algorithm(self, N: int) -> Algorithm:
         """The algorithm while N clients are registered."""

@@ -44,6 +44,7 @@ from tunefree.methods.padamfed import PAdaMFed as PAdaMFed
 from tunefree.methods.padamfed_vr import PAdaMFedVR as PAdaMFedVR
 from tunefree.methods.parfrefl import ParFreFL as ParFreFL
 from tunefree.methods.polarfl import PolarFL as PolarFL
+from tunefree.methods.polarfl_stateless import PolarFLStateless as PolarFLStateless
 from tunefree.methods.scafcom import Scafcom as Scafcom
 from tunefree.methods.scaffold import Scaffold as Scaffold
 from tunefree.methods.scaffold_m import ScaffoldM as ScaffoldM

@@ -40,6 +40,7 @@ from tunefree.wire import from_spec
 
 REGISTRY: dict[str, type[Method]] = {
     "polarfl": methods.PolarFL,
+    "polarfl_stateless": methods.PolarFLStateless,
     "padamfed": methods.PAdaMFed,
     "padamfed_vr": methods.PAdaMFedVR,
     "parfrefl": methods.ParFreFL,

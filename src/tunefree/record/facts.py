@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tunefree.former_names import renamed
-from tunefree.settings import flat
+from tunefree.settings import FIELDS, flat
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
+NOT_PRIVATE = {  # settings that version 0.2.0 did not have
+    name: FIELDS[name].default for name in ("epsilon", "unit", "delta", "clip", "participations")
+}
 AS_PUBLISHED = "as published"  # in place of a formula: a constant of the method's paper
 
 
@@ -52,6 +55,7 @@ class Facts:
     formulas: Mapping[str, str] = field(default_factory=dict)  # of steps that were not given
     steps: Mapping[str, float] = field(default_factory=dict)
     compressor: str = ""
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # the promise and its noise
     system: Mapping[str, int] = field(default_factory=dict)  # N, S, K and T
     parameters: int = 0  # of the model
     tensors: Sequence[tuple[str, Sequence[int], int]] = field(default_factory=list)  # of its state
@@ -88,7 +92,8 @@ class Facts:
         usual = cls()
         plan = stored.get("settings", "")
         if isinstance(plan, str) and isinstance(stored.get("config"), Mapping):  # version 0.2.0
-            stored = {**stored, "settings": renamed(stored["config"]), "plan": plan}
+            settings = {**NOT_PRIVATE, **renamed(stored["config"])}
+            stored = {**stored, "settings": settings, "plan": plan}
         found = {
             f.name: stored[f.name]
             for f in fields(cls)

@@ -19,7 +19,19 @@ NO_SCORES = ("round", *COSTS, "clients", "absent", "tau_mean", "tau_max", *BITS)
 SCORES = ("accuracy", "loss", "train_loss", "grad_norm")
 OF_METHOD = ("algorithm", "role", "seed", "system", "steps", "parameters")  # facts that are shown
 OF_DATA = ("data", "partition", "validation", "model")
-TAKEN = (*SCORES, "train_accuracy", *NO_SCORES)  # names that a user's measure cannot have
+PROMISE = {  # parts of a promise of privacy -> facts
+    "epsilon at most": "epsilon",
+    "delta": "delta",
+    "unit": "unit",
+    "neighbours": "adjacency",
+    "who takes part": "sampling",
+    "noise on the sum, in largest uploads": "sigma",
+    "accountant": "accountant",
+    "trust": "trust",
+    "not covered": "not_covered",
+}
+# Names that a user's measure cannot have
+TAKEN = (*SCORES, "train_accuracy", "epsilon", "clip", *NO_SCORES)
 
 
 class Line(NamedTuple):
@@ -127,6 +139,19 @@ class Summary:
     def last(self, measure: str) -> float | None:
         """The last value of a score."""
         return next((row[measure] for row in reversed(self.rows) if measure in row), None)
+
+    @property
+    def promise(self) -> dict[str, str]:
+        """What a private run promises and what it does not, by part; empty for other runs."""
+        said, spent = self.facts.privacy, self.last("epsilon")
+        used = {} if spent is None else {"epsilon spent": f"{spent:.3g}"}
+        if searched := self.facts.tuning.get("epsilon"):
+            used["epsilon of the search before"] = f"{searched:.3g}"
+        parts = {part: said[fact] for part, fact in PROMISE.items() if fact in said}
+        return used | {
+            part: f"{value:.3g}" if isinstance(value, float) else str(value)
+            for part, value in parts.items()
+        }
 
     def total(self, cost: str) -> float:
         """The total cost until the last step, including the opening."""

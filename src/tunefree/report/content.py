@@ -45,6 +45,7 @@ def content(
             "verdicts": [dict(row) for row in verdicts],
             "workloads": workloads,
             "settings": settings_table(of_role(counted, "method") or counted),
+            "privacy": promises(counted),
             "versions": versions(runs),
             "runs": [run_line(run) for run in runs],
         }
@@ -125,6 +126,17 @@ def settings_table(runs: Sequence[Summary]) -> Content:
         "keys": own,
         "methods": [[label, [values.get(key) for key in own]] for label, values in flat.items()],
     }
+
+
+def promises(runs: Sequence[Summary]) -> list[list[str]]:
+    """Method, part and words of every promise of privacy; of seeds that differ in it, all."""
+    rows = [
+        [method.label, part, words]
+        for method in group(of_role(runs, "method"))
+        for run in method.runs
+        for part, words in run.promise.items()
+    ]
+    return list(map(list, dict.fromkeys(map(tuple, rows))))
 
 
 def versions(runs: Iterable[Summary]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -145,8 +146,9 @@ def brought(run: Summary) -> dict[str, Hashable]:
 
 
 def short_mark(values: Sequence[object]) -> str:
-    """Six hex digits that identify these values."""
-    return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:6]
+    """Six hex digits that identify these values: text, or what JSON can say."""
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:6]
 
 
 def name_of(run: Summary) -> str:

@@ -490,7 +490,7 @@ function widths({key, within, lines}) {
 }
 
 function tail() {
-  const {settings, versions, runs} = content,
+  const {settings, privacy, versions, runs} = content,
     blocks = [heading("settings", 2, "Settings and runs")];
   if (settings.keys.length)
     blocks.push(
@@ -508,6 +508,19 @@ function tail() {
         "Settings that all methods share.",
         ["Setting", "Value"],
         settings.shared.map(([key, value]) => [key, breakable(value)]),
+      ),
+    );
+  if (privacy.length)
+    blocks.push(
+      table(
+        "privacy",
+        "Differential privacy: what each private run promises, by itself, and what it does not.",
+        ["Method", "What", "Promise"],
+        privacy.map(([label, what, words], i) => [
+          named(label === privacy[i - 1]?.[0] ? "" : label), // once for each method
+          what,
+          breakable(words),
+        ]),
       ),
     );
   if (versions.length)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from tunefree.core import Server
+from tunefree.core import Algorithm, Server, System
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
@@ -25,6 +25,10 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.scaling import note_scale, standardised
 from tunefree.models.targets import Loss, task_of
+from tunefree.privacy.coins import Coins, Turns
+from tunefree.privacy.leaves import refuse
+from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record
 from tunefree.record.identity import MODEL, changes
 from tunefree.record.provenance import describe, identify
@@ -142,14 +146,23 @@ def assemble(
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
-    members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
+    privacy, guarantee, private = Privacy.of(settings), None, None
+    if privacy is not None:
+        refuse(algo, settings)
+        guarantee = promised(privacy, algo.sys, None if earlier is None else Path(settings.out))
+        algo = with_noise(algo, guarantee)
+        private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
+        members: Everybody = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
+    else:
+        members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
     objective.check(federation.train)
-    if not settings.standardise:
+    if not settings.standardise and privacy is None:
         note_scale(objective, federation)
 
     shared = None
     if earlier is not None:
         before = registry.configure(earlier, earlier.system_for(sizes), objective.shapes, make)
+        before = before if guarantee is None else with_noise(before, guarantee)
         registry.check_rounds(before, algo)
         shared = identify(before, objective, federation, settings)
         if functions.evaluate is None:
@@ -164,7 +177,12 @@ def assemble(
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(
-        objective, federation, settings.seed, settings.grad_norm, functions.evaluate
+        objective,
+        federation,
+        settings.seed,
+        settings.grad_norm,
+        functions.evaluate,
+        private=bool(privacy),
     )
     said = replace(
         describe(algo, objective, federation),
@@ -173,10 +191,27 @@ def assemble(
         fleet=fleet,
         **facts,
     )
+    if guarantee is not None:
+        said = replace(said, privacy=guarantee.facts(), label_counts=[])
     path, server = Path(settings.out) if settings.out else None, algo.server(objective.theta0)
     record = open_record(path, said, algo.sys.T, shared, server)
     environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
-    return Parts(environment, objective, record, evaluator, settings)
+    return Parts(environment, objective, record, evaluator, settings, private)
+
+
+def promised(privacy: Privacy, sys: System, path: Path | None) -> Guarantee:
+    """The noise that keeps the promise; of a run to be resumed, the noise it was started with."""
+    if path is None:
+        return privacy.in_a(sys)
+    with closing(Record.open(path)) as record:
+        return Guarantee.stored(record.facts().privacy).checked(sys)
+
+
+def with_noise(algo: Algorithm, guarantee: Guarantee) -> Algorithm:
+    """The method, told how much noise its uploads get, if it can make use of that."""
+    if "sigma" not in algo.__dataclass_fields__:
+        return algo
+    return replace(algo, sigma=guarantee.release.sigma)  # type: ignore[call-arg]
 
 
 def open_record(

@@ -19,7 +19,7 @@ from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
-from tunefree.schedule.exchange import Step
+from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -37,8 +37,17 @@ class Environment(Protocol):
     def start(self, stored: Stored) -> Fleet:
         """The fleet that does their jobs; `stored` reads a client's last state back."""
 
-    def steps(self, fleet: Fleet, theta0: Vec, after: Step | None) -> Iterator[Step]:
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
         """The steps of its loop: all, or those after a given one."""
+
+
+class PrivateRelease(Release, Protocol):
+    """A release with scores of its own."""
+
+    def scores(self, rounds: int, due: bool) -> Mapping[str, float]:
+        """What the row after so many rounds says of it; more if an evaluation is due."""
 
 
 class Parts(NamedTuple):
@@ -49,6 +58,7 @@ class Parts(NamedTuple):
     record: Record
     evaluate: Callable[[Vec], Mapping[str, float]]
     settings: Settings
+    private: Callable[[Mapping[str, float]], PrivateRelease] | None = None  # after the last row
 
 
 class Training:
@@ -59,7 +69,8 @@ class Training:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._environment, self.objective, self.record, self._evaluate, self._settings = parts
+        self._environment, self.objective, self.record, self._evaluate = parts[:4]
+        self._settings, self._private = parts.settings, parts.private
         self.members = self._environment.members
         self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
@@ -116,8 +127,9 @@ class Training:
             self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
-        history = self.history
-        steps = self._environment.steps(fleet, self.objective.theta0, self.step)
+        history, theta0 = self.history, self.objective.theta0
+        release = self._private and self._private(history[-1] if history else {})
+        steps = self._environment.steps(fleet, theta0, self.step, release)
         rows, silent = Rows(history[-1] if history else None), silent_steps(history)
         while True:
             started = time.perf_counter()
@@ -126,12 +138,13 @@ class Training:
             if step is None:
                 return
             seconds = time.perf_counter() - started
-            silent = 0 if step.clients or step.t < 0 else silent + 1
+            silent = 0 if step.clients or not step.absent else silent + 1
             if silent == SILENT_STEPS:
                 raise self.members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
-            scores = self._evaluate(step.server.theta) if due else {}
+            scores = dict(self._evaluate(step.server.theta)) if due else {}
+            scores |= release.scores(step.t + 1, due) if release else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
             self.step, self._states = step, fleet.states.new()
@@ -214,7 +227,7 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
 
 def silent_steps(history: list[Row]) -> int:
     """How many steps at the end of the record had no usable reply."""
-    last = takewhile(lambda row: not row["clients"] and row["t"] >= 0, reversed(history))
+    last = takewhile(lambda row: not row["clients"] and row["absent"], reversed(history))
     return sum(1 for _ in last)
 
 

@@ -39,11 +39,15 @@ class Evaluator:
         seed: int,
         grad_norm: bool = False,
         own: Measure | None = None,
+        private: bool = False,
     ) -> None:
-        """`own` is tried at once on the first model: better to fail before training than after."""
+        """`own` is tried at once on the first model: better to fail before training than after.
+
+        Nothing is computed on the clients' samples if it is `private`.
+        """
         self._objective, self._federation, self._grad_norm = objective, federation, grad_norm
         self._own = own
-        self._looked_at = training_sample(federation, seed)
+        self._looked_at = {} if private else training_sample(federation, seed)
         self._measured(objective.theta0)
 
     def __call__(self, theta: Vec) -> dict[str, float]:
@@ -71,7 +75,8 @@ class Evaluator:
                 f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
                 "look at its samples, and at what model and loss do with them"
             )
-        scores["train_loss"] = float(np.mean(losses))
+        if losses:
+            scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
             scores["grad_norm"] = float(norm(self._gradient(theta)))
         return scores

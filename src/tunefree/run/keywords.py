@@ -16,9 +16,11 @@ from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
 from tunefree.methods.registry import LEARNING_RATES, REGISTRY, WRAPPED, chosen_by_hand
 from tunefree.models.targets import Loss
+from tunefree.privacy.promise import Privacy
 from tunefree.run.evaluate import Measure
 from tunefree.settings import (
     FIELDS,
+    PRIVATE,
     Decay,
     FleetName,
     Kernels,
@@ -31,7 +33,7 @@ from tunefree.settings import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-NO_SETTINGS = ("evaluate", "loss", "name", "progress")
+NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -54,6 +56,7 @@ class Shared(TypedDict, total=False):
     evaluate: Measure | None
     loss: Loss | None
     schedule: Schedule | ScheduleName
+    privacy: Privacy | None
     grad_norm: bool
     device: str | torch.device
     fleet: FleetName
@@ -97,12 +100,22 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(schedule := given.get("schedule"), Schedule):
         found |= schedule.as_settings()
+    if (privacy := given.get("privacy")) is not None:
+        if not isinstance(privacy, Privacy):
+            raise ConfigError(
+                "is no promise",
+                "write tunefree.Privacy(epsilon=8)",
+                setting="privacy",
+                value=privacy,
+            )
+        found |= privacy.as_settings()
     return found
 
 
 def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
     """The settings of a user's own model and so many clients, with these keywords."""
-    method = spelled(given.get("algorithm", Settings.algorithm)) or {"algorithm": ""}
+    usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
+    method = spelled(given.get("algorithm", usual)) or {"algorithm": ""}
     return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})
 
 
@@ -186,6 +199,10 @@ def not_taken(
     if key in Schedule.__dataclass_fields__ and "schedule" in known:
         where = f"schedule=tunefree.Schedule({key}={value!r})"
         return ConfigError(has_none, f"it belongs to the schedule: {where}")
+    if key in Privacy.__dataclass_fields__:
+        epsilon = "" if key == "epsilon" else "epsilon=8, "
+        where = f"privacy=tunefree.Privacy({epsilon}{key}={value!r})"
+        return ConfigError(has_none, f"it belongs to privacy: {where}")
     if function == "compare" and key in ("data", "partition", "data_dir"):
         return by_name(function, key, value)
     if function != "train" or (key not in OPTIONS and key not in ELSEWHERE):

@@ -161,6 +161,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         evaluate: A function of the model that returns further scores as a dict of numbers.
         loss: By default the model's own, else cross-entropy for labels, MSE for real targets.
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
+        privacy: `Privacy(epsilon=8)` makes the run differentially private, by default with the
+            method "polarfl_stateless".
         grad_norm: Whether evaluations also measure the norm of the full gradient.
         device: "cpu", or "cuda" where there is a GPU.
         fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": the faster one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
+from tunefree.methods.polarfl_stateless import PolarFLStateless
 from tunefree.models.answers import loss_of_model
 from tunefree.models.objective import EVALUATION_BATCH
 from tunefree.record.facts import AS_PUBLISHED, Facts
@@ -39,6 +40,13 @@ def introduction(run: Training) -> str:
         )
     if facts.compressor:
         lines.append(f"  compressor {facts.compressor}")
+    if facts.privacy:
+        lines.append(f"  {privacy_words(facts)}")
+        if isinstance(method := unwrapped(run.algo), PolarFLStateless):
+            M = method.worth(run.objective.theta0)
+            lines.append(
+                f"  under this noise a round is worth M = {M:.3g} gradients: S K above is M"
+            )
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
@@ -58,6 +66,15 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def privacy_words(facts: Facts) -> str:
+    """The promise, and what it rests on."""
+    promise = (
+        "privacy: epsilon {epsilon:g} at delta {delta:.2g} for every {unit}; noise {sigma:.3g}"
+    )
+    rests = "{sampling}; {adjacency}; {accountant}; {trust}"
+    return f"{promise}; {rests}".format(**facts.privacy)
 
 
 def local_work(facts: Facts, K: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tunefree.core import Vec
 from tunefree.fleet.job import Fleet, exchanges
 from tunefree.schedule.clock import BufferClock
-from tunefree.schedule.exchange import Step, sent, use
+from tunefree.schedule.exchange import Release, Step, sent, use
 from tunefree.schedule.membership import Membership
 from tunefree.schedule.sync import first_step
 from tunefree.settings import Opening
@@ -25,6 +25,7 @@ def buffered(
     theta0: Vec,
     opening: Opening = "gradients",
     after: Step | None = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """Yield the opening as step -1, then the T server steps; or only those after a given one."""
     step = first_step(fleet, members, clock, theta0, opening, after)
@@ -36,7 +37,7 @@ def buffered(
         (exchange,) = exchanges(algo, "round", t)
         downs[t] = down = exchange.down(server)
         buffer = clock.fill(t, downs, members.joining(server, t))
-        used = use(algo, exchange, fleet, server, t, buffer.jobs, buffer.done)
+        used = use(algo, exchange, fleet, server, t, buffer.jobs, buffer.done, release)
         downs = {then: down for then, down in downs.items() if then in buffer.awaited}
         step = Step(
             t,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from tunefree.core import Algorithm, Exchange, Message, Reply, Server, about
+from tunefree.core import Algorithm, Exchange, Message, Reply, Server, Vec, about
 from tunefree.fleet.job import Done, Fleet, Job, Stage, exchanges
 from tunefree.wire.message import bits, fault, value_bits
 
 Direction = Literal["down", "up"]
 NO_REPLY = "its reply did not come"
+
+
+class Release(Protocol):
+    """All that a method's server gets to see of the replies of a private round: one in their place.
+
+    It is used in every round, also in one without replies.
+    """
+
+    def __call__(self, t: int, Up: type[Message], replies: Sequence[Reply], like: Vec) -> Reply: ...
 
 
 class Traffic(NamedTuple):
@@ -79,10 +88,11 @@ def use(
     t: int,
     jobs: Sequence[Job],
     done: Sequence[Done],
+    release: Release | None = None,
 ) -> Used:
     """Use the valid replies to these jobs, each once, in the order of the jobs.
 
-    If there is none, the server stays unchanged.
+    If there is none, the server stays unchanged, unless there is a release.
     """
     used: list[tuple[Job, Done]] = []
     absent: list[Absence] = []
@@ -92,8 +102,11 @@ def use(
         else:
             used.append((job, reply))
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
-    if replies:
+    if release is not None:
+        server = exchange.up(server, [release(t, exchange.Up, replies, server.theta)])
+    elif replies:
         server = exchange.up(server, replies)
+    if replies:
         fleet.states.accept(used)
     traffic = sent(jobs[0].exchange if jobs else 0, "up", [reply.up for reply in replies])
     return Used(server, replies, traffic, sum(d.drawn for _, d in used), tuple(absent))
@@ -107,10 +120,12 @@ def run_stage(
     stage: Stage,
     clients: Sequence[int],
     joining: Sequence[Job] = (),
+    release: Release | None = None,
 ) -> tuple[Step, list[tuple[Job, Done]]]:
     """Run all exchanges of a stage in order, with the clients that reply.
 
-    If no client remains, the step is given up and the server stays unchanged. Clients that are
+    If no client remains, the step is given up and the server stays unchanged, unless there is a
+    release. Clients that are
     joining run their opening beside the first exchange; their replies are returned with the step.
     """
     before = server
@@ -123,13 +138,13 @@ def run_stage(
         jobs = [Job(client, t, stage, number, down) for client in clients]
         done = fleet.work([*jobs, *joining])
         joined, joining = joined + answers(joining, done), ()
-        used = use(algo, exchange, fleet, server, t, jobs, done)
+        used = use(algo, exchange, fleet, server, t, jobs, done, release)
         traffic += [sent(number, "down", [down] * len(jobs)), used.traffic]
         absent += used.absent
         samples += used.samples
         clients = [reply.client for reply in used.replies]
         server = used.server
-        if not clients:
+        if not clients and release is None:
             server = before
             break
     staleness = (0,) * len(clients)

@@ -15,7 +15,7 @@ from tunefree.fleet.work import DataClients
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
 from tunefree.schedule.delays import Delays, from_spec
-from tunefree.schedule.exchange import Step
+from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.membership import Everybody, Membership
 from tunefree.schedule.sync import synchronous
 from tunefree.schedule.timeline import Timeline
@@ -31,6 +31,7 @@ def simulate(
     after: Step | None = None,
     *,
     delays: Delays | None = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """The opening as step -1, then the T server steps; or only those after a given one.
 
@@ -39,7 +40,7 @@ def simulate(
     check(schedule, algo)
     members = Everybody(algo, seed)
     clock = virtual_clock(members, schedule, fleet, delays)
-    return play(fleet, members, clock, theta0, schedule, after)
+    return play(fleet, members, clock, theta0, schedule, after, release)
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,11 @@ class Simulation:
         states = States(algo.client(self.clients.objective.theta0), stored)
         return choice.start(self.fleet, algo, self.clients, self.workers, states)
 
-    def steps(self, fleet: Fleet, theta0: Vec, after: Step | None) -> Iterator[Step]:
+    def steps(
+        self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
+    ) -> Iterator[Step]:
         clock = virtual_clock(self.members, self.schedule, fleet)
-        return play(fleet, self.members, clock, theta0, self.schedule, after)
+        return play(fleet, self.members, clock, theta0, self.schedule, after, release)
 
 
 def play(
@@ -69,12 +72,13 @@ def play(
     theta0: Vec,
     schedule: Schedule,
     after: Step | None = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """The steps of this schedule, simulated or deployed; `after` is the one to resume after."""
     if schedule.name == "synchronous":
-        return synchronous(fleet, members, clock, theta0, schedule.opening, after)
+        return synchronous(fleet, members, clock, theta0, schedule.opening, after, release)
     filling = cast("BufferClock", clock)
-    return buffered(fleet, members, filling, theta0, schedule.opening, after)
+    return buffered(fleet, members, filling, theta0, schedule.opening, after, release)
 
 
 def virtual_clock(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tunefree.core import Vec
 from tunefree.fleet.job import Fleet
 from tunefree.schedule.clock import Clock
-from tunefree.schedule.exchange import Step, run_stage
+from tunefree.schedule.exchange import Release, Step, run_stage
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Opening
 
@@ -19,6 +19,7 @@ def synchronous(
     theta0: Vec,
     opening: Opening = "gradients",
     after: Step | None = None,
+    release: Release | None = None,
 ) -> Iterator[Step]:
     """Yield the opening as step -1, then the T server steps; or only those after a given one."""
     step = first_step(fleet, members, clock, theta0, opening, after)
@@ -27,7 +28,9 @@ def synchronous(
         yield step
     for t in range(step.t + 1, T):
         joining, clients = members.joining(step.server, t), members.cohort(t)
-        step, joined = run_stage(members.algo, fleet, step.server, t, "round", clients, joining)
+        step, joined = run_stage(
+            members.algo, fleet, step.server, t, "round", clients, joining, release
+        )
         step = members.admit(step, joined)
         step = step._replace(virtual_seconds=clock.wait_for(clients, trips))
         yield step

@@ -20,6 +20,7 @@ from tunefree.core import stream
 from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
 from tunefree.methods.own import about_of
+from tunefree.privacy.promise import Privacy
 from tunefree.record import Row
 from tunefree.search.batch import PlannedRun, Result, mark_of, plan, run_groups
 from tunefree.search.comparison import about_run, classes_of, with_seed
@@ -65,6 +66,7 @@ class TuningResult(NamedTuple):
     edges: list[str]  # a sentence for each parameter whose best value is the outermost one
     trials: list[Trial]
     search: str = ""  # identifies the search; its trials store it too
+    epsilon: float = 0.0  # of the whole search; 0 without privacy
 
     @property
     def bill(self) -> dict[str, Any]:
@@ -73,8 +75,9 @@ class TuningResult(NamedTuple):
         rounds = sum(int(row["t"]) + 1 for row in ends)
         costs = ("samples", "bits_up", "bits_down", "seconds")
         sums = {name: sum(row[name] for row in ends) for name in costs}
-        mark = {"search": self.search} if self.search else {}
-        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen, **mark}
+        known = {"search": self.search, "epsilon": self.epsilon}
+        found = {name: value for name, value in known.items() if value}
+        return {"trials": len(self.trials), "rounds": rounds, **sums, "chosen": self.chosen} | found
 
     @property
     def chosen(self) -> dict[str, Value]:
@@ -183,23 +186,35 @@ def tune(
     extend: bool = True,
     workers: int = 0,
 ) -> TuningResult:
-    """Search the grid, and beyond its edge where the best value is there."""
+    """Search the grid, and beyond its edge where the best value is there.
+
+    With privacy it does not grow, so that what the search spends is known beforehand.
+    """
     mark = mark_of((settings, grid, list(seeds), budget, pruning, extend))
     check_folder(folder, settings.algorithm, seeds, mark)
     settings = on_held_out(settings)
     classes_of(settings)  # there must be some
     check_grid(settings, grid)
     search = Search(settings, grid, folder, mark)
+    runs = len(search.mixed(budget)) * len(seeds)
+    promise = Privacy.of(settings)
+    epsilon = 0.0 if promise is None else promise.in_a(settings.system).of_runs(runs)
+    extend = extend and promise is None
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
     found = search.result()
     if found is None:
         refuse_to_choose(settings.algorithm, list(search.trials.values()))
-    return found
+    return found._replace(epsilon=epsilon)
 
 
 def on_held_out(settings: Settings) -> Settings:
-    """The settings of a trial: scored on held-out samples, not on the test set."""
-    return replace(settings, validation=settings.validation or SHARE)
+    """The settings of a trial: scored on held-out samples of the clients, not on the test set.
+
+    With privacy on the test set, which is public: scores on clients' samples would tell more than
+    the noise allows.
+    """
+    share = settings.validation if settings.epsilon else settings.validation or SHARE
+    return replace(settings, validation=share)
 
 
 def at_point(settings: Settings, point: Point) -> Settings:
@@ -378,7 +393,7 @@ def save(tuned: TuningResult, settings: Settings, seeds: Sequence[int], folder: 
         "algorithm": settings.algorithm,
         "options": {**registry.options_of(settings), **tuned.options},
         "accuracy": tuned.score,
-        "validation": settings.validation or SHARE,
+        "validation": on_held_out(settings).validation,
         "seeds": list(seeds),
         "bill": tuned.bill,
         "edges": tuned.edges,

@@ -1,0 +1,147 @@
+"""The one list of what leaves a client, and what becomes of it under client-level privacy.
+
+It is checked before anything starts: what is neither refused, nor made private, nor free of the
+client's data does not leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tunefree.core import Algorithm, about, unwrapped
+from tunefree.errors import ConfigError
+from tunefree.settings import Settings
+
+PRIVATE = {  # what, and how it is made private
+    "uploads": "cut to a fixed norm; the server's method sees only their noisy mean, over a fixed "
+    "number",
+    "who takes part": "decided by secret coins and kept in the server's run file; or each client's "
+    "participations are limited, and the noise is as if everybody knew",
+    "how many took part": "the sum is divided by their expected number, and a round without any "
+    "releases noise too",
+    "whether a norm was cut": "one noisy number per round, paid for with part of the same noise, "
+    "moves the threshold",
+    "training loss and counts of labels": "neither is computed or stored: scores are those of the "
+    "test set",
+}
+FREE = {  # what, and why it tells nothing about the client's data
+    "sizes of messages": "the same for every client and round: they follow from d",
+    "timing, failures and addresses": "of the device, not of its data; whoever watches the network "
+    "sees who is asked, so secret coins need a network that nobody watches",
+}
+
+
+class Refused(NamedTuple):
+    """What would leave a client of some runs, which are refused.
+
+    Attributes:
+        what: What it is.
+        reason: Why they are refused; `{title}` is the method.
+        remedy: What to do instead.
+        found: Whether it would leave a client, with this method and these settings.
+    """
+
+    what: str
+    reason: str
+    remedy: str
+    found: Callable[[Algorithm, Settings], bool]
+
+
+def is_vector(kind: object) -> bool:
+    """Whether a field of an upload is a vector, by its annotation."""
+    return any(name in str(kind) for name in ("Vec", "Tensor", "Compressed"))
+
+
+AVERAGE = "choose a method that averages uploads, such as polarfl_stateless or fedavg"
+REFUSED = (
+    Refused(
+        "control variates",
+        "clients of {title} upload control variates or momenta in gradients' units, which have no "
+        "bound, and its server keeps their mean over all clients",
+        AVERAGE,
+        lambda method, _: bool(about(method).means),
+    ),
+    Refused(
+        "more than a mean of uploads",
+        "{title} does not declare that its server uses uploads through their mean only",
+        AVERAGE,
+        lambda method, _: about(method).weights != "mean" and not hasattr(method, "weighting"),
+    ),
+    Refused(
+        "numbers beside vectors",
+        "clients of {title} upload single numbers beside vectors, which the noise does not cover",
+        AVERAGE,
+        lambda method, _: not all(map(is_vector, method.round()[0].Up.__annotations__.values())),
+    ),
+    Refused(
+        "gradients of an opening",
+        "{title} starts with a pass over all clients' gradients, which have no bound",
+        "choose a method without an opening",
+        lambda method, _: bool(method.opening()),
+    ),
+    Refused(
+        "several uploads in a round",
+        "{title} needs two uploads of a client in each round, and one is accounted for",
+        "choose another method",
+        lambda method, _: len(method.round()) > 1,
+    ),
+    Refused(
+        "numbers of samples, as weights",
+        "weighting by examples tells how many samples a client has, and no client's weight is "
+        "bounded",
+        "set {weighting} = uniform",
+        lambda method, given: "examples" in (given.weighting, getattr(method, "weighting", "")),
+    ),
+    Refused(
+        "numbers of samples, as odds",
+        "sampling by size or by weights gives clients different chances, and the promise is the "
+        "same for all",
+        "set {sampling} = uniform",
+        lambda _, given: given.sampling != "uniform",
+    ),
+    Refused(
+        "numbers of samples, as steps",
+        "with local epochs the steps of all clients follow from how many samples each has",
+        "give {local_steps} instead of {local_epochs}",
+        lambda _, given: given.local_epochs > 0,
+    ),
+    Refused(
+        "scores on clients' data",
+        "scores that are computed on clients' own data are not private, and neither is what is "
+        "decided by them",
+        "evaluate on a public test set",
+        lambda _, given: given.validation > 0 or given.grad_norm,
+    ),
+    Refused(
+        "means and deviations of columns",
+        "standardising needs the sums of all clients' inputs, which are not private",
+        "scale the data by public numbers, and omit {standardise}",
+        lambda _, given: given.standardise,
+    ),
+    Refused(
+        "when a buffered client answers",
+        "in the buffered schedule a client's speed decides how often it is in a step",
+        "set {schedule} = synchronous",
+        lambda _, given: given.schedule == "buffered",
+    ),
+    Refused(
+        "records of a client, one by one",
+        "unit = 'record' is not available yet",
+        "protect clients: unit = 'client'",
+        lambda _, given: given.unit == "record",
+    ),
+)
+
+
+def refuse(algo: Algorithm, settings: Settings) -> None:
+    """Refuse a run from which something would leave that is not private."""
+    method = unwrapped(algo)
+    for each in REFUSED:
+        if each.found(method, settings):
+            raise ConfigError(
+                f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",
+                each.remedy,
+                setting="epsilon",
+                value=settings.epsilon,
+            )

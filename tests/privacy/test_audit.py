@@ -1,0 +1,117 @@
+"""The audit: it believes our mechanism and finds broken ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from tunefree.cli import main
+from tunefree.core import Reply, System, stream
+from tunefree.privacy.audit import (
+    Finding,
+    Mechanism,
+    Seen,
+    Up,
+    audit,
+    least_rate,
+    lower_bound,
+    ours,
+)
+from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.release import NoisyMean, simulated
+
+pytest.importorskip("dp_accounting")
+SYS, PROMISE = System(N=6, S=3, K=1, T=2), Privacy(epsilon=4)
+LIKE = torch.zeros(1)
+
+
+def findings(
+    broken: Callable[[System, Guarantee], Mechanism], promise: Privacy = PROMISE
+) -> list[Finding]:
+    guarantee = promise.in_a(SYS)
+    return audit(broken(SYS, guarantee), SYS, guarantee, runs=500)
+
+
+@pytest.mark.parametrize("promise", [PROMISE, Privacy(1.0, participations=2)])
+def test_our_mechanism_keeps_its_promise(promise: Privacy) -> None:
+    assert all(finding.holds for finding in findings(ours, promise))
+
+
+def test_the_attack_is_not_idle() -> None:
+    assert max(finding.proved for finding in findings(ours, Privacy(20.0, participations=2))) > 0.5
+
+
+def halved(sys: System, guarantee: Guarantee) -> Mechanism:
+    release = guarantee.release
+    return ours(sys, guarantee._replace(release=release._replace(sigma=release.sigma / 2)))
+
+
+def fixed_cohort(sys: System, guarantee: Guarantee) -> Mechanism:
+    def run(others: float, canary: bool, seed: int) -> Iterator[Seen]:
+        sigma = guarantee.release.sigma
+        mean = NoisyMean(simulated(seed, sigma), sigma, sys.S, bound=1.0)
+        ups = [Up(LIKE + others)] * (sys.N - 1) + [Up(LIKE + 1)]
+        for t in range(sys.T):
+            here = stream(seed, "cohort", t).choice(sys.N - 1 + canary, sys.S, replace=False)
+            yield Seen(mean(t, Up, [Reply(int(i), 1, 0, ups[i]) for i in here], LIKE).up.u)
+
+    return run
+
+
+def forgotten_metric(sys: System, guarantee: Guarantee) -> Mechanism:
+    inner = ours(sys, guarantee)
+
+    def run(others: float, canary: bool, seed: int) -> Iterator[Seen]:
+        for t, seen in enumerate(inner(others, canary, seed)):
+            coins = stream(seed, "coins", t).random(sys.N) < guarantee.release.q
+            loss = 0.3 + 0.5 * (canary and coins[-1])
+            yield seen._replace(metrics={"training loss": loss})
+
+    return run
+
+
+@pytest.mark.parametrize("broken", [halved, fixed_cohort, forgotten_metric])
+def test_what_is_broken_is_found(broken: Callable[[System, Guarantee], Mechanism]) -> None:
+    found = findings(broken)
+    assert not all(finding.holds for finding in found)
+    if broken is forgotten_metric:
+        worst = max(found, key=lambda finding: finding.proved - finding.claimed)
+        assert worst.by.startswith("training loss")
+
+
+def test_a_lower_bound_is_rarely_too_high() -> None:
+    rng = stream(0, "audit")
+    too_high = [
+        lower_bound(rng.normal(0, 1, 400), rng.normal(0, 1, 400), 1e-5, 0.05) > 0
+        for _ in range(200)
+    ]
+    assert np.mean(too_high) < 0.1
+
+
+def test_a_lower_bound_sees_every_direction() -> None:
+    rng = stream(0, "audit")
+    x, y = rng.normal(0, 1, 1000), rng.normal(3, 1, 1000)
+    for out, inside in ((x, y), (y, x), (-x, -y), (-y, -x)):
+        assert 2 < lower_bound(out, inside, 1e-5, 0.05) < 6
+
+
+def test_the_interval_is_clopper_and_pearsons() -> None:
+    assert least_rate(0, 10, 0.05) == 0
+    assert least_rate(10, 10, 0.05) == pytest.approx(0.05 ** (1 / 10))
+    p = least_rate(3, 10, 0.05)  # P(at least 3 of 10 at p) = 0.05
+    tail = sum(n * p**k * (1 - p) ** (10 - k) for k, n in ((0, 1), (1, 10), (2, 45)))
+    assert 1 - tail == pytest.approx(0.05)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "privacy audit --clients 4 --per-round 2 --rounds 1 --runs 80".split()  # noqa: SIM905
+    assert main(words) == 0
+    assert capsys.readouterr().out.endswith("the promise holds\n")
+    assert main([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"]
+    assert [finding["delta"] for finding in found["findings"]] == [1e-5, 0.01, 0.1]
