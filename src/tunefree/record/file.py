@@ -39,7 +39,7 @@ from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Line, Row, Rows, Summary
 
 VERSION = 2
-SERVER = -1  # the owner of the server's vectors; clients own theirs by number
+SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
 PAGE = 16_384  # bytes; large pages for long vectors
 LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default
 PATIENCE = 5_000  # milliseconds to wait for a reader, Python's default

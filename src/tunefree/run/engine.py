@@ -18,7 +18,7 @@ from tunefree.errors import RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
+from tunefree.record import GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
@@ -65,6 +65,7 @@ class Training:
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
+        self._gauge: Vectors = {}  # after the last complete step
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -89,6 +90,7 @@ class Training:
         self.record.acquire()
         self.record.note(state="running", writer=this_process())
         self._committed, fleet = None, None
+        self.members.gauge.restore(self.record.vectors(GAUGE))
         end = {"state": "interrupted"}
         try:
             stored = self.record.vectors if self.record.path else self._state_of
@@ -135,6 +137,7 @@ class Training:
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
             self.step, self._states = step, fleet.states.new()
+            self._gauge = dict(self.members.gauge.vectors)
             line = line_of(step, seconds, scores)
             row = rows.add(line)
             self._uncommitted.append((line, row))
@@ -168,7 +171,7 @@ class Training:
         in_flight = self.step.in_flight
         self.record.commit(
             lines,
-            states={**own, SERVER: server},
+            states={**own, SERVER: server, GAUGE: self._gauge},
             in_flight=in_flight,
             new={t: encode(down) for t, down in in_flight.items() if t >= lines[0].t},
         )

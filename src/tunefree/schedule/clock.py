@@ -58,7 +58,7 @@ class VirtualClock:
 
     def wait_for(self, clients: Sequence[int], trips: int) -> float:
         if self._delays is not None:
-            self.now += sum(max(map(self.seconds, clients)) for _ in range(trips))
+            self.now += sum(max(map(self.seconds, clients), default=0.0) for _ in range(trips))
         return self.now
 
     def replay(self, steps: int, cohort: Callable[[int], Sequence[int]], trips: int) -> None:
