@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple, Protocol
@@ -14,12 +14,13 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
-from tunefree.errors import RecordError, WireError
+from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.record import GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Step
+from tunefree.schedule.gauge import readmitted
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -116,6 +117,18 @@ class Training:
                 self._left_states |= self._states
             self._states = {}
             self.record.release()
+
+    def readmit(self, clients: Collection[int]) -> None:
+        """Ask these clients again, which are in quarantine; belongs between two loops."""
+        if wrong := sorted(set(clients) - set(self.record.quarantined())):
+            now = ", ".join(map(str, self.record.quarantined())) or "nobody"
+            raise ConfigError(
+                f"client {wrong[0]} is not in quarantine", f"in quarantine now: {now}"
+            )
+        t = -1 if self.step is None else self.step.t
+        self.record.acquire()
+        self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
+        self.record.release()
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history = self.history

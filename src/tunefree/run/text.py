@@ -44,6 +44,8 @@ def introduction(run: Training) -> str:
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if facts.attack:
+        lines.append(f"  {facts.attack_words}")
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)

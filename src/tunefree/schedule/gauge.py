@@ -114,12 +114,6 @@ def readmitted(vectors: Vectors, clients: Iterable[int], t: int) -> dict[str, ND
     return {**vectors, OUT: rows}
 
 
-def quarantined(vectors: Vectors) -> list[int]:
-    """The clients that are in quarantine now, in order."""
-    rows = vectors.get(OUT, np.empty((0, 3), np.int64)).tolist()
-    return sorted(client for client, _, until in rows if until < 0)
-
-
 def lengths(value: Vec | Compressed, shapes: Shapes) -> list[float]:
     """The norm of each tensor and of the whole; NaN for zero."""
     sizes = [math.prod(shape) for shape in shapes or [shape_of(value)]]

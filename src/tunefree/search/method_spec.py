@@ -28,7 +28,7 @@ METHOD = re.compile(
     re.DOTALL,
 )
 COMMA = re.compile(r",(?=[A-Za-z_]\w*=)")  # one that starts another key; others are part of a value
-OF_METHOD = "algorithm compressor decay weighting explicit_steps option"
+OF_METHOD = "algorithm compressor decay weighting robust explicit_steps option"
 OF_RUN = (
     "data_dir validation seed eval_every grad_norm device fleet workers kernels commit_every out"
 )
