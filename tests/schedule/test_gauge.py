@@ -211,3 +211,10 @@ def test_only_who_is_in_quarantine_can_be_readmitted(tmp_path: Path) -> None:
     run = prepare(settings(tmp_path / "a.sqlite"))
     with pytest.raises(ConfigError, match="client 3 is not in quarantine; in quarantine now: nobo"):
         run.readmit([3])
+
+
+def test_a_first_upload_alone_does_not_decide_what_is_usual() -> None:
+    gauge = Gauge()
+    for t, scale in enumerate([1e30, 1.0, 1.0, 2.0]):
+        assert judged(gauge, scale, t=t) == {}
+    assert list(judged(gauge, 1e6, t=4)) == [0]

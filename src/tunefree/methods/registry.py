@@ -221,7 +221,8 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
         elif key == "weighting" and key not in allowed:
             check_weighting(said, value)
         elif key == "robust":
-            check_robust(said, value, options.get("weighting", "uniform"))
+            given = {"weighting": "uniform", **chosen_by_hand(maker), **options}
+            check_robust(said, value, given["weighting"])
         elif not isinstance(maker, Method | type):
             raise ConfigError(
                 f"was given, but {said.title} is a function of N, S, K and T and has no options",

@@ -1,10 +1,13 @@
 """How large uploads usually are, which one is too large, and which clients are quarantined.
 
-Every vector of an upload is compared, whole and tensor by tensor, with the median norm m of the
-last 50 that were accepted in the same place. Too large is what is above both 30 m and the largest m
-so far: a norm that grows slowly is followed, a jump is not. Three more rules:
+Every vector of an upload is compared, whole and tensor by tensor, with what is usual: the largest
+median norm so far, each over the last 50 uploads that were accepted in the same place. Too large is
+what is above 30 times that: a norm that grows slowly is followed, a jump is not. The largest, not
+the present one: where most clients have nothing left to learn, an honest upload of one that has can
+be thousands of times the median. Three more rules:
 
-    the first   before ten were accepted, m is over them and the round's own; three are needed
+    the first   before ten were accepted, the median is over them and the round's own; three are
+                needed
     all at once if three quarters of at least four uploads jump, it is the method that jumps
     nothing     a norm of zero says nothing and is left out
 """
@@ -27,7 +30,7 @@ from tunefree.wire.message import shape as shape_of
 Norms: TypeAlias = NDArray[np.float64]  # one column per tensor, then the whole; NaN for zero
 Came: TypeAlias = Sequence[tuple[Job, Done]]
 
-TIMES = 30  # the median norm
+TIMES = 30  # what is usual
 LAST, FIRST, FEWEST, MANY = 50, 10, 3, 4  # uploads, as explained above
 IN_A_ROW = 3  # refused uploads after which a client is quarantined
 STRIKES, OUT = "strikes", "quarantine"  # (client, refused in a row); (client, after, until)
@@ -58,9 +61,9 @@ class Gauge:
             rows = [lengths(getattr(done.up, name), shapes) for _, done in came]
             where = f"{came[0][0].stage} {came[0][0].exchange} {name}"
             measured.append((where, norms := np.array(rows)))
-            usual, most = self._limits(where, norms)
-            for i in np.flatnonzero((norms > most).any(1)).tolist():
-                ratio = float(np.nanmax(np.where(norms[i] > most, norms[i] / usual, np.nan)))
+            usual = self._usual(where, norms)
+            for i in np.flatnonzero((norms > TIMES * usual).any(1)).tolist():
+                ratio = float(np.nanmax(norms[i] / usual))
                 reason = f"its `{name}` is {number(ratio)} times as large as is usual"
                 why.setdefault(came[i][0].client, reason)
         good = [job.client not in why for job, _ in came]
@@ -69,19 +72,18 @@ class Gauge:
         self._count(why, [job.client for job, _ in came], came[0][0].t if came else 0)
         return why
 
-    def _limits(self, where: str, norms: Norms) -> tuple[Norms, Norms]:
-        """What is usual now, and the largest norms that are accepted."""
-        before = self.vectors.get(where, norms[:0])
+    def _usual(self, where: str, norms: Norms) -> Norms:
+        """What is usual for an upload now."""
+        before, most = self.vectors.get(where, norms[:0]), self._most(where, norms[0])
         pool = np.concatenate([before, norms])
-        enough = count(pool) >= FEWEST
-        first = np.where(enough, ranked(pool, 2), np.inf)
-        later = np.fmax(ranked(before, 2), np.where(count(norms) >= MANY, ranked(norms, 4), 0))
-        usual = np.where(count(before) < FIRST, first, later)
-        return usual, np.fmax(TIMES * usual, self._most(where, usual))
+        first = np.where(count(pool) >= FEWEST, np.fmax(most, ranked(pool, 2)), np.inf)
+        later = np.fmax(most, np.where(count(norms) >= MANY, ranked(norms, 4), 0))
+        found: Norms = np.where(count(before) < FIRST, first, later)
+        return found
 
     def _remember(self, where: str, norms: Norms) -> None:
         rows = np.concatenate([self.vectors.get(where, norms[:0]), norms])[-LAST:]
-        median = np.nan_to_num(ranked(rows, 2))
+        median = np.where(count(rows) >= FEWEST, ranked(rows, 2), 0)
         self.vectors |= {
             where: rows,
             f"{where}, most": np.maximum(median, self._most(where, median)),
