@@ -29,7 +29,7 @@ def geometric_median(x: list[Array]) -> Array:
     z = median(x)
     for _ in range(8):
         w = [1 / max(float(np.linalg.norm(x_i - z)), 1e-12) for x_i in x]
-        z = np.asarray(np.average(x, axis=0, weights=w))
+        z = np.array(sum(w_i * x_i for w_i, x_i in zip(w, x, strict=True)) / sum(w))
     return z
 
 
@@ -43,7 +43,7 @@ def krum(x: list[Array]) -> Array:
         gaps = sorted(gap[min(i, j), max(i, j)] for j in range(n) if j != i)
         score.append((sum(gaps[:near]), i))
     chosen = sorted(i for _, i in sorted(score)[: n - f])
-    return np.array([x[i] for i in chosen]).mean(axis=0)
+    return np.array(sum(x[i] for i in chosen) / len(chosen))
 
 
 def centred_clipping(x: list[Array]) -> Array:
