@@ -29,8 +29,8 @@ from typing import Any, ClassVar
 
 from tunefree.core import Exchange, Message, Replies, Server, Vec, Wrapper
 from tunefree.geometry import cut, lengths, rows
-from tunefree.methods.weighting import Dense
 from tunefree.wire import Compressed
+from tunefree.wire.compressed import Whole
 
 FEWEST = 3  # uploads
 WEISZFELD, CLIPPINGS = 8, 3  # iterations
@@ -130,7 +130,7 @@ def combined(values: tuple[Any, ...], parts: Any) -> Any:
     if isinstance(first, Vec):
         return next(parts)
     if isinstance(first, Compressed):
-        return Dense(next(parts))
+        return Compressed((Whole(next(parts)),))
     if isinstance(first, tuple):
         return tuple(median(each) for each in zip(*values, strict=True))
     return type(first)(median(values))
