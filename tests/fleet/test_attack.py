@@ -136,3 +136,8 @@ def test_nobody_takes_such_a_run_for_an_honest_one(
     assert main(["show", str(path)]) == 0
     assert words in capsys.readouterr().out
     assert words in workload_title(Record.open(path).summary())
+    out = str(tmp_path / "compared")
+    common = [flag for flag in flags if not flag.startswith(("--fleet", "--rounds"))]
+    words_of = ["--rounds=2", "--attack", "noise:2", "--seeds", "0", "--out", out]
+    assert main(["compare", "polarfl", "fedavg:robust=median", *common, *words_of]) == 0
+    assert "all runs under the simulated attack noise:2" in capsys.readouterr().out

@@ -51,6 +51,8 @@ def compare_command(args: argparse.Namespace) -> Answer | int:
 
     def text() -> None:
         show(outcomes, args.target, "validation" if base.validation else "final")
+        if base.attack:
+            print(f"  all runs under the simulated attack {base.attack}")
         print(f"next: all curves and costs on one page:\n  tunefree report {folder} -o report.html")
 
     failed = any(run["state"] == "failed" for each in outcomes for run in each.runs)

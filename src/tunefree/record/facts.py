@@ -138,8 +138,7 @@ class Facts:
     @property
     def workload(self) -> str:
         """Data, partition and model in a line; empty if the caller passed them."""
-        words = self.data, self.partition, self.model
-        return ", ".join(word for word in words if word)
+        return ", ".join(word for word in (self.data, self.partition, self.model) if word)
 
     @property
     def attack_words(self) -> str:
