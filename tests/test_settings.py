@@ -92,12 +92,23 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
     assert sentence in str(error.value)
 
 
+NEW = [
+    "robust",
+    "attack",
+    "standardise",
+    "epsilon",
+    "unit",
+    "delta",
+    "clip",
+    "participations",
+]  # after 0.2.0
+
+
 def test_every_former_name_is_refused_with_the_one_of_today() -> None:
     former = {
         f"{section}.{name}": name for section, names in KEPT.items() for name in names.split()
     }
-    new = {"standardise", "epsilon", "unit", "delta", "clip", "participations"}
-    assert sorted((former | CHANGED).values()) == sorted(FIELDS.keys() - set(TABLES) - new)
+    assert sorted((former | CHANGED).values()) == sorted(FIELDS.keys() - {*TABLES, *NEW})
     for key, name in (former | CHANGED).items():
         with pytest.raises(ConfigError, match=f"^{key} is now called {name};"):
             load(None, {key: 1})

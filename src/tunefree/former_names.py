@@ -28,8 +28,8 @@ CHANGED = {
     "schedule.name": "schedule",
 }
 ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at their default
-    "system": {"local_epochs": 0, "sampling": "uniform"},
-    "algorithm": {"decay": "none", "weighting": "uniform"},
+    "system": {"local_epochs": 0, "sampling": "uniform", "attack": ""},
+    "algorithm": {"decay": "none", "weighting": "uniform", "robust": "none"},
     "data": {"data_fingerprint": "", "standardise": False},
     "model": {"start": "", "start_fingerprint": "", "lora": 0},
 }

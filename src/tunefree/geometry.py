@@ -17,11 +17,14 @@ from tunefree.core import Numbers, Shapes, Vec, norm
 
 __all__ = [
     "add_directions",
+    "cut",
     "descend",
     "directions",
     "distance",
     "gain",
+    "lengths",
     "polar_directions",
+    "rows",
     "units",
 ]
 
@@ -166,3 +169,33 @@ def distance(x: Vec, y: Vec, units: Numbers, shapes: Shapes) -> float:
     """The root of the mean, over tensors, of (||x_l - y_l|| / r_l)^2."""
     gaps = [float(norm(u)) / r for u, r in zip(split(x - y, shapes), units, strict=True)]
     return math.sqrt(sum(gap * gap for gap in gaps) / len(gaps))
+
+
+def rows(vectors: Sequence[Sequence[Vec]]) -> Vec:
+    """A table whose rows are these vectors, those of each row one after the other.
+
+    >>> rows([[torch.ones(1), torch.zeros(2)], [torch.zeros(1), torch.ones(2)]])
+    tensor([[1., 0., 0.],
+            [0., 1., 1.]])
+    """
+    return torch.stack([torch.cat(list(row)) for row in vectors])
+
+
+def cut(v: Vec, sizes: Sequence[int]) -> Sequence[Vec]:
+    """A vector cut into vectors of these lengths.
+
+    >>> cut(torch.tensor([1.0, 2.0, 3.0]), [1, 2])
+    (tensor([1.]), tensor([2., 3.]))
+    """
+    parts: Sequence[Vec] = torch.split(v, list(sizes))
+    return parts
+
+
+def lengths(table: Vec) -> Vec:
+    """The norm of each row.
+
+    >>> lengths(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    tensor([5., 2.])
+    """
+    found: Vec = torch.linalg.vector_norm(table, dim=1)
+    return found

@@ -33,6 +33,9 @@ FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
 Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
 Decay: TypeAlias = Literal["none", "linear"]
 Weighting: TypeAlias = Literal["uniform", "examples"]
+Robust: TypeAlias = Literal[
+    "none", "median", "trimmed-mean", "geometric-median", "krum", "centred-clipping"
+]
 Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
 Opening: TypeAlias = Literal["gradients", "zero"]
 Unit: TypeAlias = Literal["client", "record"]
@@ -143,6 +146,11 @@ class Settings:
         "uniform",
         "for methods that average: uniform, or examples (weight clients by their samples)",
     )
+    robust: Robust = shared(
+        "none",
+        "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
+        "centred-clipping",
+    )
     explicit_steps: bool = setting(
         False, "allow other step sizes for a tuning-free method, to study their effect", flag=False
     )
@@ -202,6 +210,11 @@ class Settings:
     timeout: float = scheduled("timeout")
     opening: Opening = scheduled("opening")
 
+    attack: str = setting(
+        "",
+        "simulate that some clients send wrong uploads: sign-flip:3 (of 3 clients), scaled:10:3, "
+        "noise:3, label-flip:3, drift:3",
+    )
     seed: int = shared(0, "seed of all random streams of the run", 0)
     eval_every: int = shared(10, "rounds between evaluations", 1)
     grad_norm: bool = setting(False, "also measure the full gradient norm")
@@ -285,12 +298,24 @@ class Deployment:
     wait: float = setting(600.0, "seconds to wait for them", 0.001)
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
+    readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
     )
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not all(word.strip().isdigit() for word in self.readmit.split(",") if self.readmit):
+            raise ConfigError(
+                "is not a list of clients",
+                "give their numbers, such as 3 or 3,5",
+                setting="readmit",
+                value=self.readmit,
+            )
+
+    @property
+    def readmitted(self) -> list[int]:
+        return [int(word) for word in self.readmit.split(",") if word]
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}

@@ -29,6 +29,7 @@ from tunefree.flower.federation import Federation
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.run_file import check_settings
 from tunefree.flower.serverapp import server_app
+from tunefree.flower.status import status
 from tunefree.methods.polarfl import PolarFL, Up
 from tunefree.record import Record, Row
 from tunefree.run.engine import Training
@@ -308,6 +309,8 @@ def changed(reply: Message, what: str) -> Message:
         return Message(envelope.pack(answer._replace(n=0), data), reply_to=asked(reply))
     if what == "nan":
         data = data[:-4] + np.float32(np.nan).tobytes()
+    if what == "huge":
+        data = data[:-4] + np.float32(1e20).tobytes()
     if what == "short":
         data = data[:-4]
     return Message(envelope.pack(answer, data), reply_to=asked(reply))
@@ -345,6 +348,30 @@ def test_a_bad_reply_is_refused_and_named(what: str, schedule: str, tmp_path: Pa
     assert row["t"] == 7
     with closing(Record.open(Path(nodes.run_config["out"]))) as record:
         assert {why for *_, why in record.absences()} == {BAD[what]}
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "buffered"])
+def test_a_client_is_quarantined_after_a_restart_too_until_readmitted(
+    schedule: str, tmp_path: Path
+) -> None:
+    nodes = Nodes(tmp_path, range(4), config(tmp_path, rounds=12, per_round=3, schedule=schedule))
+    trained(nodes, rounds=1)
+    nodes.change = lambda node, reply: changed(reply, "huge") if node == 1001 else reply
+    trained(nodes, rounds=9)
+    file = Path(nodes.run_config["out"])
+    with closing(Record.open(file)) as record:
+        refused = [(client, why) for _, _, client, why in record.absences()]
+        assert record.quarantined() == [1]
+    assert [client for client, _ in refused] == [1, 1, 1]
+    assert "times as large as is usual, 3 times in a row: quarantined" in refused[-1][1]
+    assert status(file)["quarantined"] == [1]
+    nodes.change = lambda node, reply: reply
+    nodes.run_config["readmit"] = "1"
+    trained(nodes)
+    with closing(Record.open(file)) as record:
+        assert record.quarantined() == []
+        assert len(record.absences()) == 3
+    assert_means(nodes, federated(nodes), 4)
 
 
 def test_a_client_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

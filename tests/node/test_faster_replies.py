@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
@@ -50,7 +50,7 @@ class Sessions:
     def nodes(self) -> dict[int, str]:
         return {7: self.since}
 
-    def pull(self, numbers: list[str]) -> list[Any]:
+    def pull(self, numbers: list[str], most: int) -> list[Any]:
         return [reply_to(number, "fast reply") for number in numbers]
 
 
@@ -154,22 +154,50 @@ def one_of_two_pulled() -> tuple[Replies, Client]:
     )
     transport = Replies(cast("Any", grid))
     numbers = ["a", "b"]
-    assert [m.metadata.reply_to_message_id for m in transport.pull(numbers)] == ["b"]
-    assert transport.pull(["a"]) == []
+    assert [m.metadata.reply_to_message_id for m in transport.pull(numbers, 2**20)] == ["b"]
+    assert transport.pull(["a"], 2**20) == []
     return transport, grid._runtime_client
 
 
 def test_an_incomplete_reply_delays_no_other() -> None:
     transport, client = one_of_two_pulled()
     client.missing = set()
-    (late,) = transport.pull(["a"])
+    (late,) = transport.pull(["a"], 2**20)
     assert (late.metadata.reply_to_message_id, late.has_error()) == ("a", False)
 
 
 def test_an_interrupted_reply_is_an_error() -> None:
     transport, client = one_of_two_pulled()
     client.given_up = True
-    (lost,) = transport.pull(["a"])
+    (lost,) = transport.pull(["a"], 2**20)
     assert lost.metadata.reply_to_message_id == "a"
     assert lost.error.reason == "its upload was interrupted"
-    assert transport.pull([]) == []
+    assert transport.pull([], 2**20) == []
+
+
+def bomb(size: int, times: int) -> Any:
+    """A reply whose one chunk is named many times by its array."""
+    asked = Message(RecordDict(), 1, "train")
+    asked.metadata.__dict__ |= {"_message_id": "a", "_run_id": 1}
+    array = Array("uint8", (size,), "tunefree", bytes(range(256)) * (size // 256))
+    reply = deflate(Message(RecordDict({"message": ArrayRecord({"bytes": array})}), reply_to=asked))
+    objects = {
+        name: content.replace(
+            b'"arraychunk_ids": [0]', b'"arraychunk_ids": %s' % str([0] * times).encode()
+        )
+        for name, content in reply.objects.items()
+    }
+    return reply._replace(objects=objects)
+
+
+@pytest.mark.parametrize(("times", "most"), [(1, 2**17), (20, 2**17), (1, 2**14)])
+def test_a_reply_is_measured_before_it_is_unpacked(times: int, most: int) -> None:
+    sent = bomb(2**16, times)
+    grid = SimpleNamespace(
+        _runtime_client=Client({"a": sent}, set()), node=Node(), run=SimpleNamespace(run_id=1)
+    )
+    (reply,) = Replies(cast("Any", grid)).pull(["a"], most)
+    if times == 1 and most > 2**16:
+        assert not reply.has_error()
+    else:
+        assert reply.error.reason == "its upload is larger than any of this method"

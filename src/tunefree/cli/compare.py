@@ -45,8 +45,10 @@ def compare_command(args: argparse.Namespace) -> Answer:
     outcomes = compare(
         args.method, base, args.seeds, folder, target=args.target, workers=args.workers
     )
+    attack = [f"  all runs under the simulated attack {base.attack}"] if base.attack else []
     lines = [
         *rows_of(outcomes, args.target, "validation" if base.validation else "final"),
+        *attack,
         "next: all curves and costs on one page:",
         f"  tunefree report {folder} -o report.html",
     ]

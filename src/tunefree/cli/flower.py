@@ -196,5 +196,7 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  node {node} is refused: {reason}"
     for when, what in found["events"][-10:]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
+    for client in found.get("quarantined", ()):
+        yield f'  client {client} is in quarantine; to ask it again: readmit = "{client}"'
     for one in found.get("absent", ()):
         yield f"  round {one['round']}, client {one['client']}: {one['why']}"

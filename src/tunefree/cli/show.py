@@ -66,7 +66,7 @@ def overview(record: Record) -> dict[str, Any]:
 
 
 def in_words(run: Summary) -> list[Line]:
-    from tunefree.record.summary import size
+    from tunefree.record.summary import in_quarantine, size
 
     facts, total = run.facts, run.total
     lines = [
@@ -92,6 +92,10 @@ def in_words(run: Summary) -> list[Line]:
             f"  {len(run.uploads)} clients participated",
         ]
     lines += [f"  refused or missing, {n} times: {why}" for why, n in run.absences.items()]
+    if facts.attack:
+        lines.append(f"  {facts.attack_words}")
+    if run.quarantined:
+        lines.append(in_quarantine(run))
     lines.append("  " + ", ".join(f"{name} {number}" for name, number in facts.versions.items()))
     if run.state == "interrupted":
         lines.append(f"next: {facts.how_to_resume(run.path)}")

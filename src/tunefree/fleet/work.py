@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tunefree.core import Algorithm, Client, Oracle, stream, with_system
 from tunefree.data.samples import Partition, Samples
 from tunefree.errors import FleetError
+from tunefree.fleet.attack import Attack
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
@@ -27,6 +28,7 @@ class DataClients:
     batch_size: int
     seed: int
     epochs: int = 0  # of local work per round; 0 means the algorithm's K steps
+    attack: Attack | None = None  # what some clients send in place of an honest upload
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
@@ -46,6 +48,8 @@ def do(
         state, up = exchange.work(state, down, oracle)
     except Exception as error:
         raise FleetError(f"client {job.client} failed in {job}: {error}") from error
+    if attack := getattr(oracle_of, "attack", None):
+        up = attack(job, up)
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))
 
 

@@ -88,7 +88,10 @@ class Federation:
         registry.note_no_momentum(ledger.algo)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
-        return Training(Parts(self, self.objective, self._record, self._evaluate, settings))
+        waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
+        run = Training(Parts(self, self.objective, self._record, self._evaluate, settings))
+        run.readmit(waiting)
+        return run
 
     def start(self, stored: Stored) -> Fleet:
         """The fleet, which is there already and has its clients' states."""

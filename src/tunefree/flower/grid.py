@@ -21,6 +21,7 @@ from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
 from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
+from tunefree.wire.codec import most_bytes
 
 DEADLINES = 3  # how many to wait for, if there are too few replies for a step after one
 PATIENCE = 1.5  # times what a client took last time
@@ -107,6 +108,9 @@ class GridFleet:
         downs = {id(job.down): job.down for job in there.values()}  # mostly one for all
         encoded = {each: encode(down) for each, down in downs.items()}
         contents = {n: pack(self._envelope(job), encoded[id(job.down)]) for n, job in there.items()}
+        for job in jobs:
+            Up = exchanges(self.states.algo, job.stage, job.t)[job.exchange].Up
+            self._transport.most = max(self._transport.most, most_bytes(Up, self._theta0))
         sent = self._transport.send(contents, MessageType.TRAIN, ttl=self._deadline * DEADLINES)
         new = {number: Flying(there[each.node], each) for number, each in sent.items()}
         self._flying |= new

@@ -16,6 +16,7 @@ from tunefree.flower.grid import GridFleet
 from tunefree.flower.pace import Pace
 from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
+from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
 from tunefree.settings import Settings
 
@@ -44,6 +45,7 @@ class Members:
         self._settings, self._wait, self._describe = settings, wait, describe
         self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
+        self.gauge = Gauge()
         self._noted = (-1, -1)  # how many clients had joined, and had a number
 
     @property
@@ -52,7 +54,7 @@ class Members:
 
     def cohort(self, t: int) -> list[int]:
         """As in a simulation, but clients that are not connected are replaced by others."""
-        there, odds = set(self.idle(())), self.odds
+        there, odds = set(self.idle(self.gauge.out(t))), self.odds
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
         spare = mixed(
@@ -81,7 +83,7 @@ class Members:
         openings = self.algo.opening() if self._settings.opening == "gradients" else ()
         down = openings[0].down(server) if openings else None
         ready = {*new, *self._ledger.lost} & self._nodes.connected().keys()
-        ready -= {*self._joining, *self._fleet.late}
+        ready -= {*self._joining, *self._fleet.late, *self.gauge.out(t)}
         jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
         self._joining |= {job.client: job if openings else None for job in jobs}
         return jobs if openings else []
@@ -100,6 +102,7 @@ class Members:
             if job is not None and done is not None:
                 traffic.append(sent(0, "down", [job.down]))
                 why = refusal(self.algo, self.algo.opening()[0], done, server)
+                why = why or self.gauge.judge(self.algo, [(job, done)]).get(client, "")
                 if why:
                     absent.append(Absence(0, client, f"cannot join: {why}"))
                     continue
@@ -173,7 +176,7 @@ class Members:
     def _askable(self, t: int, downloads: int, absent: Collection[int]) -> list[int]:
         """The clients that could be asked now, in random order; none twice in a step."""
         working = {job.client for job in self._working}
-        idle = self.idle({*working, *self._arrived, *absent})
+        idle = self.idle({*working, *self._arrived, *absent, *self.gauge.out(t)})
         return mixed(stream(self._settings.seed, "dispatch", t, downloads), idle, self.odds)
 
     @property

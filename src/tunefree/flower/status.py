@@ -159,6 +159,7 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
     """The last rounds in a run file; `state` is its live page's."""
     with closing(Record.open(run_file)) as record:
         facts, rows, absent = record.facts(), record.history(), record.absences()
+        out = record.quarantined()
         run_state = "running" if state in ALIVE else record.state
     T, recent = facts.system.get("T"), rows[-1]["t"] - LAST if rows else 0
     missed = [
@@ -166,7 +167,13 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         for t, _, client, why in absent[-MOST:]
         if t > recent
     ]
-    found = {"rounds": T, "run_state": run_state, "algorithm": facts.algorithm, "absent": missed}
+    found = {
+        "rounds": T,
+        "run_state": run_state,
+        "algorithm": facts.algorithm,
+        "absent": missed,
+        "quarantined": out,
+    }
     if not rows:
         return found
     last, before = rows[-1], rows[max(0, len(rows) - 1 - LAST)]

@@ -33,8 +33,8 @@ class Replies(Protocol):
     def nodes(self) -> Mapping[int, str]:
         """The connected nodes, and since when."""
 
-    def pull(self, numbers: Collection[str]) -> Sequence[Message]:
-        """The complete replies to these messages."""
+    def pull(self, numbers: Collection[str], most: int) -> Sequence[Message]:
+        """The complete replies to these messages; an error for one longer than `most` bytes."""
 
 
 class Transport:
@@ -44,6 +44,7 @@ class Transport:
         self._grid, self._faster = grid, faster(grid)
         self._nodes: Mapping[int, str] = {}
         self._until = 0.0
+        self.most = 2**20  # bytes of a reply; only the faster way checks them before it unpacks it
 
     def nodes(self) -> Mapping[int, str]:
         """The connected nodes, at most FRESH seconds old, and their sessions where known."""
@@ -73,8 +74,11 @@ class Transport:
         """The replies that have arrived, each with what waited for it, which waits no longer."""
         if not waiting:
             return []
-        pull = self._faster.pull if self._faster else self._grid.pull_messages
-        replies = {reply.metadata.reply_to_message_id: reply for reply in pull(waiting.keys())}
+        if self._faster:
+            come = self._faster.pull(waiting.keys(), self.most)
+        else:
+            come = list(self._grid.pull_messages(waiting.keys()))
+        replies = {reply.metadata.reply_to_message_id: reply for reply in come}
         return [(waiting.pop(n), reply) for n, reply in replies.items() if n in waiting]
 
     def gone(self, sent: Sent) -> bool:

@@ -34,6 +34,7 @@ class FedAvg(LocalSGD):  # 1, 2, 3, 5
         family="averaging",
         paper="McMahan et al., AISTATS 2017",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
+        weights="mean",
     )
 
     def aggregate(self, s: Model, replies: Replies) -> Model:

@@ -26,6 +26,7 @@ from tunefree.errors import ConfigError, nearest
 from tunefree.importing import named
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
+from tunefree.methods.robust import Robust
 from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
@@ -36,6 +37,7 @@ from tunefree.settings import (
     check_own_option,
     checked,
 )
+from tunefree.settings import Robust as RobustRule
 from tunefree.wire import from_spec
 
 REGISTRY: dict[str, type[Method]] = {
@@ -93,7 +95,12 @@ REGISTRY: dict[str, type[Method]] = {
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
-WRAPPED = ("compressor", "decay", "weighting")  # options of many methods, though fields of few
+WRAPPED = (
+    "compressor",
+    "decay",
+    "weighting",
+    "robust",
+)  # options of many methods, though fields of few
 COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
 
@@ -136,6 +143,8 @@ def build(
         if not decaying(algo):
             raise nothing_decays(about(algo), "linear")
         algo = Decayed(algo, sys=sys)
+    if (rule := options.get("robust", "none")) != "none":
+        return Robust(algo, rule=str(rule), sys=sys)
     weighs = options.get("weighting") == "examples" and "weighting" not in hints
     return Weighted(algo, sys=sys) if weighs else algo
 
@@ -224,6 +233,9 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             check_decay(said, value)
         elif key == "weighting" and key not in allowed:
             check_weighting(said, value)
+        elif key == "robust":
+            given = {"weighting": "uniform", **chosen_by_hand(maker), **options}
+            check_robust(said, value, given["weighting"])
         elif not isinstance(maker, Method | type):
             raise ConfigError(
                 f"was given, but {said.title} is a function of N, S, K and T and has no options",
@@ -277,16 +289,35 @@ def nothing_decays(said: About, value: object) -> ConfigError:
     )
 
 
+def check_robust(said: About, value: object, weighting: object) -> None:
+    checked("robust", value, RobustRule)
+    if value == "none" or (said.weights == "mean" and weighting == "uniform"):
+        return
+    why = no_mean(said, "another centre") if said.weights != "mean" else "its clients are weighted"
+    averaging = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean"]
+    raise ConfigError(
+        f"was given, but {said.title} cannot aggregate so: {why}",
+        f"omit it, or choose from {', '.join(averaging)} without {{weighting}}",
+        setting="robust",
+        value=value,
+    )
+
+
+def no_mean(said: About, other: str) -> str:
+    """Why a server's uploads can only be averaged as they are."""
+    why = "its server does not only average uploads, or does not declare it"
+    if said.means:
+        mean, of_clients = next(iter(said.means.items()))
+        why = f"its {mean} is the mean of all clients' {of_clients}, which {other} would break"
+    return why
+
+
 def check_weighting(said: About, value: object) -> None:
     checked("weighting", value, Weighting)
     if value == "uniform" or said.weights:
         return
-    why = "its server does not only average uploads, or does not declare it"
-    if said.means:
-        mean, of_clients = next(iter(said.means.items()))
-        why = f"its {mean} is the mean of all clients' {of_clients}, which weights would break"
     raise ConfigError(
-        f"was given, but {said.title} cannot weight clients: {why}",
+        f"was given, but {said.title} cannot weight clients: {no_mean(said, 'weights')}",
         "omit it, or sample clients by their examples: {sampling}=examples",
         setting="weighting",
         value=value,

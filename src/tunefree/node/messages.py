@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, cast
 
-from flwr.app import Error, Message
+from flwr.app import Array, Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
+    get_object_body,
+    get_object_head_values_from_object_content,
     get_object_tree,
     iterate_object_tree,
     no_object_id_recompute,
@@ -44,6 +46,18 @@ class Deflated(NamedTuple):
 def announced(proto: Any, tree: Any) -> Announced:
     names = tuple(dict.fromkeys(each.object_id for each in iterate_object_tree(tree)))
     return Announced(proto.metadata.run_id, tree.object_id, proto.SerializeToString(), names)
+
+
+def unpacked(objects: Mapping[str, bytes]) -> int:
+    """The bytes of a message once inflated: an array may name the same chunk many times."""
+    total = 0
+    for content in objects.values():
+        kind, children, _ = get_object_head_values_from_object_content(content)
+        total += len(content)
+        if kind == Array.__name__:
+            chunks = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            total += sum(len(objects[children[place]]) for place in chunks)
+    return total
 
 
 def inflate(number: str, objects: Mapping[str, bytes]) -> Message:

@@ -13,11 +13,13 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequ
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 
-from tunefree.node.messages import Announced, announced, inflate
+from tunefree.node.messages import Announced, announced, inflate, unpacked
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from flwr.superlink.grid import HttpGrid  # a third of a node's memory if it were loaded there
+
+TOO_LARGE = "its upload is larger than any of this method"
 
 
 class Replies:
@@ -32,8 +34,10 @@ class Replies:
         """The nodes that are connected, and since when."""
         return {node.node_id: node.last_activated_at for node in self._grid.get_nodes()}
 
-    def pull(self, numbers: Collection[str]) -> list[Message]:
-        """The complete replies to these messages; an error for one that was interrupted."""
+    def pull(self, numbers: Collection[str], most: int) -> list[Message]:
+        """The complete replies to these messages; an error for one that was interrupted, or that
+        would be longer than `most` bytes, however short it is on the wire.
+        """
         client, node = self._grid._runtime_client, self._grid.node  # its own pull waits for all
         run = self._grid.run.run_id
         self._partial = {n: each for n, each in self._partial.items() if n in numbers}
@@ -50,22 +54,27 @@ class Replies:
                 if not response.object_available:
                     break
                 objects[name] = response.object_content
+                if sum(map(len, objects.values())) > 2 * most:
+                    break
             if len(objects) == len(reply.objects):
                 del self._partial[number]
                 client.ConfirmMessageReceived(
                     ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=reply.id)
                 )
-                come.append(inflate(reply.id, objects))
-            elif not response.object_found:
+                fits = unpacked(objects) <= 2 * most  # the chunks, and what they are put into
+                large = no_reply(number, run, node.node_id, TOO_LARGE)
+                come.append(inflate(reply.id, objects) if fits else large)
+            elif response.object_available or not response.object_found:
                 del self._partial[number]
-                come.append(interrupted(number, run, node.node_id))
+                why = TOO_LARGE if response.object_available else "its upload was interrupted"
+                come.append(no_reply(number, run, node.node_id, why))
         return come
 
 
-def interrupted(number: str, run: int, server: int) -> Message:
-    """The error that replaces a reply whose objects never arrived."""
+def no_reply(number: str, run: int, server: int, why: str) -> Message:
+    """The error that replaces a reply that cannot be used."""
     about = Metadata(run, "", server, server, number, "", time.time(), 0, SYSTEM_MESSAGE_TYPE)
-    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "its upload was interrupted")
+    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, why)
     return make_message(about, error=error)
 
 

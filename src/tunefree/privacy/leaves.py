@@ -114,6 +114,12 @@ REFUSED = (
         lambda _, given: given.validation > 0 or given.grad_norm,
     ),
     Refused(
+        "uploads one by one",
+        "a robust rule compares single uploads, and only their noisy mean leaves the release",
+        "set {robust} = none: the bound on every upload limits what one client can do",
+        lambda _, given: given.robust != "none",
+    ),
+    Refused(
         "means and deviations of columns",
         "standardising needs the sums of all clients' inputs, which are not private",
         "scale the data by public numbers, and omit {standardise}",

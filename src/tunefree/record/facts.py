@@ -82,6 +82,7 @@ class Facts:
     partition = Stored("")
     batch_size = Stored(0)
     validation = Stored(0.0)  # the share scored on; 0 is the test set
+    attack = Stored("")  # that was simulated
     model = Stored("")
     start = Stored("")  # the file whose weights it started from
     lora = Stored(0)  # the rank of its adapters; 0 is none
@@ -147,6 +148,10 @@ class Facts:
         return ", ".join(word for word in (self.data, self.partition, self.model) if word)
 
     @property
+    def attack_words(self) -> str:
+        return f"under the simulated attack {self.attack}" if self.attack else ""
+
+    @property
     def model_words(self) -> str:
         """The model, its start and its adapters; empty if the caller passed it."""
         start = f" from {self.start}" if self.start else ""
@@ -204,6 +209,13 @@ class Facts:
             test = "" if self.identity.get("test set", "none") == "none" else ", test"
             return f"tunefree.resume({str(path)!r}, model, clients{test})"
         return f"tunefree run --resume {path}"
+
+    def how_to_readmit(self, path: Path | None) -> str:
+        """How clients in quarantine are asked again."""
+        if self.deployed:
+            return 'readmit = "CLIENT" in its --run-config'
+        how = self.how_to_resume(path)
+        return f"{how} --readmit CLIENT" if self.by_name else f"{how[:-1]}, readmit=[CLIENT])"
 
 
 def is_number(value: object) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
@@ -39,7 +40,8 @@ from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Line, Row, Rows, Summary
 
 VERSION = 2
-SERVER = -1  # the owner of the server's vectors; clients own theirs by number
+SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
+QUARANTINE = "quarantine"  # of the gauge: (client, after which step, until which or -1)
 PAGE = 16_384  # bytes; large pages for long vectors
 LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default
 PATIENCE = 5_000  # milliseconds to wait for a reader, Python's default
@@ -209,6 +211,7 @@ class Record:
                 self.staleness(),
                 self.uploads(),
                 Counter(reason for *_, reason in self.absences()),
+                self.quarantined(),
             )
 
     def theta_sha256(self) -> str:
@@ -292,10 +295,22 @@ class Record:
             some: Iterable[Any] = rows
             db.executemany(f"INSERT INTO {table}", [(line.t, *row) for row in some])
 
+    def replace(self, owner: int, vectors: Vectors) -> None:
+        """Replace an owner's vectors between two steps."""
+        last = self.last()
+        self.settle()
+        with self._store.transaction():
+            self._store.put(owner, -1 if last is None else last[0], vectors)
+
     def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
         """The last committed vectors of the server or of a client; none if it has none."""
         self.settle()
         return self._store.get(owner)
+
+    def quarantined(self) -> list[int]:
+        """The clients that are not asked now, in order."""
+        rows = self.vectors(GAUGE).get(QUARANTINE, np.empty((0, 3))).tolist()
+        return sorted(client for client, _, until in rows if until < 0)
 
     def in_flight(self) -> dict[int, bytes]:
         """The encoded downloads that clients still work on, by step."""

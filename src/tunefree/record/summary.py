@@ -94,6 +94,7 @@ class Summary:
     staleness: Mapping[int, int] = field(default_factory=dict)  # number of replies of each
     uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that took part
     absences: Mapping[str, int] = field(default_factory=dict)  # how often for each reason
+    quarantined: Sequence[int] = ()  # clients that are not asked, as their uploads were too large
 
     @property
     def state(self) -> str:
@@ -177,6 +178,7 @@ class Summary:
             "staleness": self.staleness,
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
+            "quarantined": list(self.quarantined),
         }
 
 
@@ -184,6 +186,12 @@ def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """The names of the scores in these rows that are the user's own."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if name not in TAKEN]
+
+
+def in_quarantine(run: Summary) -> str:
+    """Who is in quarantine, and how they are readmitted."""
+    who, again = " ".join(map(str, run.quarantined)), run.facts.how_to_readmit(run.path)
+    return f"  not asked, as 3 uploads in a row were too large: client {who}; to ask again: {again}"
 
 
 def size(bits: float) -> str:

@@ -206,6 +206,8 @@ def workload_title(run: Summary) -> str:
     held-out samples.
     """
     title = run.facts.workload or "Own data and model"
+    if run.facts.attack:
+        title += f", {run.facts.attack_words}"
     apart = run.facts.validation and run.facts.role != "trial"
     return f"{title}, scored on validation samples" if apart else title
 

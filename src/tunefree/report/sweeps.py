@@ -14,7 +14,13 @@ from tunefree.report.grouping import Content, Method, relevant, together
 
 WITHIN = 0.05  # of the best accuracy counts as being as good
 
-OF_METHOD = ("compressor", "decay", "weighting", "explicit_steps")  # settings, beside its options
+OF_METHOD = (
+    "compressor",
+    "decay",
+    "weighting",
+    "robust",
+    "explicit_steps",
+)  # settings, beside its options
 
 
 def sensitivity(

@@ -18,6 +18,7 @@ from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
+from tunefree.fleet.attack import from_spec as attack_of
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -167,13 +168,15 @@ def assemble(
         shared = identify(before, objective, federation, settings)
         if functions.evaluate is None:
             note_lost_measures(Path(settings.out))
+    attack = attack_of(settings.attack, len(federation), settings.seed)
     clients = DataClients(
         objective,
-        federation.train,
+        attack.samples(federation) if attack else federation.train,
         federation.parts,
         settings.batch_size,
         settings.seed,
         settings.local_epochs,
+        attack,
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple, Protocol
@@ -14,12 +14,13 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
-from tunefree.errors import RecordError, WireError
+from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import SERVER, Line, Record, Row, Rows, this_process
+from tunefree.record import GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Release, Step
+from tunefree.schedule.gauge import readmitted
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -76,6 +77,7 @@ class Training:
         self._uncommitted: list[tuple[Line, Row]] = []
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
+        self._gauge: Vectors = {}  # after the last complete step
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -100,6 +102,7 @@ class Training:
         self.record.acquire()
         self.record.note(state="running", writer=this_process())
         self._committed, fleet = None, None
+        self.members.gauge.restore(self.record.vectors(GAUGE))
         end = {"state": "interrupted"}
         try:
             stored = self.record.vectors if self.record.path else self._state_of
@@ -126,6 +129,18 @@ class Training:
             self._states = {}
             self.record.release()
 
+    def readmit(self, clients: Collection[int]) -> None:
+        """Ask these clients again, which are in quarantine; belongs between two loops."""
+        if wrong := sorted(set(clients) - set(self.record.quarantined())):
+            now = ", ".join(map(str, self.record.quarantined())) or "nobody"
+            raise ConfigError(
+                f"client {wrong[0]} is not in quarantine", f"in quarantine now: {now}"
+            )
+        t = -1 if self.step is None else self.step.t
+        self.record.acquire()
+        self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
+        self.record.release()
+
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history, theta0 = self.history, self.objective.theta0
         release = self._private and self._private(history[-1] if history else {})
@@ -148,6 +163,7 @@ class Training:
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
             self.step, self._states = step, fleet.states.new()
+            self._gauge = dict(self.members.gauge.vectors)
             line = line_of(step, seconds, scores)
             row = rows.add(line)
             self._uncommitted.append((line, row))
@@ -181,7 +197,7 @@ class Training:
         in_flight = self.step.in_flight
         self.record.commit(
             lines,
-            states={**own, SERVER: server},
+            states={**own, SERVER: server, GAUGE: self._gauge},
             in_flight=in_flight,
             new={t: encode(down) for t, down in in_flight.items() if t >= lines[0].t},
         )

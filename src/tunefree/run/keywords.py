@@ -24,6 +24,7 @@ from tunefree.settings import (
     Decay,
     FleetName,
     Kernels,
+    Robust,
     Sampling,
     Schedule,
     ScheduleName,
@@ -51,12 +52,14 @@ class Shared(TypedDict, total=False):
     compressor: str
     decay: Decay
     weighting: Weighting
+    robust: Robust
     explicit_steps: bool
     eval_every: int
     evaluate: Measure | None
     loss: Loss | None
     schedule: Schedule | ScheduleName
     privacy: Privacy | None
+    attack: str
     grad_norm: bool
     device: str | torch.device
     fleet: FleetName
@@ -82,6 +85,7 @@ class Again(TypedDict, total=False):
     loss: Loss | None
     evaluate: Measure | None
     rounds: int | None
+    readmit: Sequence[int]
     fleet: FleetName
     workers: int
     progress: bool
@@ -188,7 +192,7 @@ def usual(key: str, hint: str) -> object:
     """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
     if "None" in hint and key != "seed":
         return None
-    return FIELDS[key].default if key in FIELDS else {"progress": True}.get(key, "")
+    return FIELDS[key].default if key in FIELDS else {"progress": True, "readmit": ()}.get(key, "")
 
 
 def not_taken(

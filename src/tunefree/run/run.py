@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -81,7 +81,10 @@ class Run(Training):
         where = {key: settings.get(key, FIELDS[key].default) for key in ("fleet", "workers")}
         rounds = settings.get("rounds")
         parts = of_file(Path(path), model, clients, test, functions, rounds, **where)
-        return AssembledRun(parts, settings.get("progress", True))
+        run = AssembledRun(parts, settings.get("progress", True))
+        if readmit := settings.get("readmit"):
+            run.readmit(readmit)
+        return run
 
     def finish(self) -> Run:
         """Train to the end, as `train` does, and return the run.
@@ -155,6 +158,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         compressor: For methods that compress: "sign", "rotated:2", "top:0.05", ...
         decay: For tuned methods: "none", or "linear" to 0 at the last round.
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.
+        robust: For methods that average: "median", "trimmed-mean", "geometric-median", "krum" or
+            "centred-clipping" in place of the mean of uploads.
         explicit_steps: Allow other step sizes for a tuning-free method, to study their effect.
         seed: The same seed gives the same bits; None draws one, which the run stores.
         eval_every: Rounds between evaluations.
@@ -163,6 +168,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
         privacy: `Privacy(epsilon=8)` makes the run differentially private, by default with the
             method "polarfl_stateless".
+        attack: Simulates that some clients send wrong uploads: "sign-flip:3" (of 3 clients),
+            "scaled:10:3", "noise:3", "label-flip:3" or "drift:3".
         grad_norm: Whether evaluations also measure the norm of the full gradient.
         device: "cpu", or "cuda" where there is a GPU.
         fleet: Where clients run: "serial", "pool" (all cores), "ray", or "auto": the faster one.
@@ -205,6 +212,7 @@ def resume(
         evaluate: The function, if there are measures of your own.
         rounds: A new T, also for a finished run: as if started with it, if no step of its
             method depends on T.
+        readmit: Clients in quarantine that are asked again from now on.
         fleet: Where clients run now; may differ from before.
         workers: Processes of the pool; 0 is one per core.
         progress: Whether progress is shown.
@@ -228,7 +236,11 @@ def prepare(settings: Settings, facts: Mapping[str, Any] = {}) -> Run:
 
 
 def resume_command(
-    path: Path, fleet: FleetName = "auto", workers: int = 0, rounds: int | None = None
+    path: Path,
+    fleet: FleetName = "auto",
+    workers: int = 0,
+    rounds: int | None = None,
+    readmit: Sequence[int] = (),
 ) -> Run:
     """A run of the command line as stored in its file, ready to continue, perhaps to another T."""
-    return Run.resume(path, fleet=fleet, workers=workers, rounds=rounds)
+    return Run.resume(path, fleet=fleet, workers=workers, rounds=rounds, readmit=readmit)

@@ -63,6 +63,8 @@ def introduction(run: Training) -> str:
         lines.append("  not used: the model's training_step and optimiser; forward and loss are")
     if facts.unused:
         lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
+    if facts.attack:
+        lines.append(f"  {facts.attack_words}")
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)

@@ -37,7 +37,9 @@ def buffered(
         (exchange,) = exchanges(algo, "round", t)
         downs[t] = down = exchange.down(server)
         buffer = clock.fill(t, downs, members.joining(server, t))
-        used = use(algo, exchange, fleet, server, t, buffer.jobs, buffer.done, release)
+        used = use(
+            algo, exchange, fleet, members.gauge, server, t, buffer.jobs, buffer.done, release
+        )
         downs = {then: down for then, down in downs.items() if then in buffer.awaited}
         step = Step(
             t,

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from tunefree.core import Algorithm, Exchange, Message, Reply, Server, Vec, about
 from tunefree.fleet.job import Done, Fleet, Job, Stage, exchanges
+from tunefree.schedule.gauge import Gauge
 from tunefree.wire.message import bits, fault, value_bits
 
 Direction = Literal["down", "up"]
@@ -84,6 +85,7 @@ def use(
     algo: Algorithm,
     exchange: Exchange,
     fleet: Fleet,
+    gauge: Gauge,
     server: Server,
     t: int,
     jobs: Sequence[Job],
@@ -101,6 +103,13 @@ def use(
             absent.append(Absence(job.exchange, job.client, reason))
         else:
             used.append((job, reply))
+    if release is None and (large := gauge.judge(algo, used)):
+        absent += [
+            Absence(job.exchange, job.client, large[job.client])
+            for job, _ in used
+            if job.client in large
+        ]
+        used = [(job, reply) for job, reply in used if job.client not in large]
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if release is not None:
         server = exchange.up(server, [release(t, exchange.Up, replies, server.theta)])
@@ -115,6 +124,7 @@ def use(
 def run_stage(
     algo: Algorithm,
     fleet: Fleet,
+    gauge: Gauge,
     server: Server,
     t: int,
     stage: Stage,
@@ -138,7 +148,7 @@ def run_stage(
         jobs = [Job(client, t, stage, number, down) for client in clients]
         done = fleet.work([*jobs, *joining])
         joined, joining = joined + answers(joining, done), ()
-        used = use(algo, exchange, fleet, server, t, jobs, done, release)
+        used = use(algo, exchange, fleet, gauge, server, t, jobs, done, release)
         traffic += [sent(number, "down", [down] * len(jobs)), used.traffic]
         absent += used.absent
         samples += used.samples

@@ -12,6 +12,7 @@ from tunefree.core import Algorithm, Generator, Server, System, stream
 from tunefree.errors import ConfigError, WireError
 from tunefree.fleet.job import Done, Job
 from tunefree.schedule.exchange import Step
+from tunefree.schedule.gauge import Gauge
 from tunefree.settings import Sampling
 
 Odds: TypeAlias = Sequence[float] | None  # sampling probability of each client; None: uniform
@@ -19,6 +20,10 @@ Odds: TypeAlias = Sequence[float] | None  # sampling probability of each client;
 
 class Membership(Protocol):
     """The clients of a run."""
+
+    @property
+    def gauge(self) -> Gauge:
+        """How large their uploads are, and who is quarantined."""
 
     @property
     def algo(self) -> Algorithm:
@@ -72,11 +77,18 @@ class Everybody:
         sizes: Sequence[int] = (),
     ) -> None:
         """`sizes` are the clients' numbers of samples, for sampling that is not uniform."""
-        self.algo, self.seed = algo, seed
+        self.algo, self.seed, self.gauge = algo, seed, Gauge()
         self.odds = probabilities(sampling, sizes)
 
     def cohort(self, t: int) -> list[int]:
-        return cohort(self.seed, t, self.algo.sys, self.odds)
+        """As drawn, but clients in quarantine are replaced by others."""
+        drawn = cohort(self.seed, t, self.algo.sys, self.odds)
+        if not (out := self.gauge.out(t)):
+            return drawn
+        spare = sorted(set(range(self.algo.sys.N)) - {*drawn, *out})
+        stream(self.seed, "substitute", t).shuffle(spare)
+        stay = [client for client in drawn if client not in out]
+        return sorted(stay + spare[: len(drawn) - len(stay)])
 
     def joining(self, server: Server, t: int) -> list[Job]:
         return []
@@ -88,6 +100,11 @@ class Everybody:
         return {}
 
     def silence(self, step: Step, steps: int) -> Exception:
+        if not step.absent:
+            return WireError(
+                "all clients are in quarantine because their uploads were too large; readmit those "
+                "that you trust: tunefree run --resume RUN --readmit CLIENT"
+            )
         last = step.absent[-1]
         return WireError(
             f"no reply could be used for {steps} steps in a row, the last because client "

@@ -102,6 +102,7 @@ def virtual_clock(
         timeout=schedule.timeout or delays.longest,
         fleet=fleet,
         odds=members.odds,
+        gauge=members.gauge,
     )
 
 

@@ -28,9 +28,8 @@ def synchronous(
         yield step
     for t in range(step.t + 1, T):
         joining, clients = members.joining(step.server, t), members.cohort(t)
-        step, joined = run_stage(
-            members.algo, fleet, step.server, t, "round", clients, joining, release
-        )
+        given = members.algo, fleet, members.gauge, step.server
+        step, joined = run_stage(*given, t, "round", clients, joining, release)
         step = members.admit(step, joined)
         step = step._replace(virtual_seconds=clock.wait_for(clients, trips))
         yield step
@@ -54,5 +53,5 @@ def first_step(
     server = algo.server(theta0)
     if not trips:
         return Step(-1, server)
-    step, _ = run_stage(algo, fleet, server, -1, "opening", everybody)
+    step, _ = run_stage(algo, fleet, members.gauge, server, -1, "opening", everybody)
     return step._replace(virtual_seconds=now)

@@ -29,9 +29,12 @@ from tunefree.core import Generator, Message, System, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.schedule.clock import Buffer, VirtualClock
+from tunefree.schedule.exchange import Absence
+from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, draw
 from tunefree.settings import Dispatch
 
+QUARANTINED = "it is in quarantine"
 LOST_IN_A_ROW = 1000  # lost jobs, after which the run gives up
 
 
@@ -67,8 +70,10 @@ class Timeline:
         timeout: float,
         fleet: Fleet,
         odds: Odds = None,
+        gauge: Gauge | None = None,
     ) -> None:
-        self._odds = odds
+        """Of clients that `gauge` has in quarantine, no job is computed."""
+        self._odds, self._gauge = odds, gauge or Gauge()
         self._seed, self._sys, self._clock, self._fleet = seed, sys, clock, fleet
         self._concurrency, self._dispatch = concurrency, dispatch
         self._dropout, self._timeout = dropout, timeout
@@ -87,8 +92,10 @@ class Timeline:
     def fill(self, t: int, downs: Mapping[int, Message], joining: Sequence[Job]) -> Buffer:
         """The next full buffer, computed now."""
         time, tickets, downloads, awaited = next(self._arrivals)
-        jobs = [Job(i, then, "round", 0, downs[then]) for _, i, then in tickets]
-        return Buffer(time, jobs, self._fleet.work(jobs), downloads, awaited)
+        out = self._gauge.out(t)
+        jobs = [Job(i, then, "round", 0, downs[then]) for _, i, then in tickets if i not in out]
+        absent = tuple(Absence(0, i, QUARANTINED) for _, i, _ in tickets if i in out)
+        return Buffer(time, jobs, self._fleet.work(jobs), downloads, awaited, absent)
 
     def __iter__(self) -> Iterator[Arrivals]:
         """The buffers as they fill, without end."""

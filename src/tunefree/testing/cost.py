@@ -23,6 +23,7 @@ from tunefree.core import (
 from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import REGISTRY, build
 from tunefree.schedule.exchange import Step, run_stage
+from tunefree.schedule.gauge import Gauge
 from tunefree.testing.observe import Flat
 from tunefree.wire import Compressed, Compressor, bits
 from tunefree.wire.compressed import Whole
@@ -89,8 +90,8 @@ def measured(algo: Method, d: int) -> list[int]:
     theta0 = torch.zeros(d)
     fleet = Serial(algo, theta0, Flat)
     server = algo.server(theta0)
-    opening, _ = run_stage(algo, fleet, server, -1, "opening", [0])
-    step, _ = run_stage(algo, fleet, server, 0, "round", [0])
+    opening, _ = run_stage(algo, fleet, Gauge(), server, -1, "opening", [0])
+    step, _ = run_stage(algo, fleet, Gauge(), server, 0, "round", [0])
     return [*sent(step), *sent(opening), bits(fleet.states[0])]
 
 

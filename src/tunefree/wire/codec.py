@@ -144,6 +144,18 @@ def decode(data: bytes, kind: type[M], *, like: Vec, client: int | None = None) 
     return message
 
 
+def most_bytes(kind: type[Message], like: Vec) -> int:
+    """No message of that kind is longer, whatever its compressor and its numbers.
+
+    >>> from tunefree.core import OpeningUp
+    >>> len(encode(OpeningUp(torch.zeros(10)))) < most_bytes(OpeningUp, torch.zeros(10)) < 2**21
+    True
+    """
+    d, vectors = like.numel(), len(get_type_hints(kind))
+    parts = PART.size + 2 * SEED_BITS // 8
+    return 2**16 + vectors * (d * (like.element_size() + 4) + parts * min(d, MOST_PARTS) + 2**10)
+
+
 class Reader:
     """Bytes taken from the front; a complaint names the sender, the field and the reason."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.core import Vec
+from tunefree.core import Vec, norm
 from tunefree.wire.rotation import unrotated
 
 Bits = NDArray[np.uint8]  # one bit per element
@@ -47,6 +47,10 @@ class Part(Protocol):
     def extra(self) -> int:
         """Bits sent beside the numbers."""
 
+    @property
+    def length(self) -> float:
+        """The norm of the tensor that it stands for, without building it."""
+
     def dense(self) -> Vec: ...
 
     def bits(self) -> Bits:
@@ -63,6 +67,10 @@ class Whole:
     @property
     def d(self) -> int:
         return self.numbers.numel()
+
+    @property
+    def length(self) -> float:
+        return float(norm(self.numbers))
 
     def dense(self) -> Vec:
         return self.numbers
@@ -83,6 +91,10 @@ class Picked:
     def extra(self) -> int:
         return self.index.numel() * width(self.d)
 
+    @property
+    def length(self) -> float:
+        return float(norm(self.numbers))
+
     def dense(self) -> Vec:
         return self.numbers.new_zeros(self.d).index_copy_(0, self.index, self.numbers)
 
@@ -98,6 +110,10 @@ class Seeded:
     seed: int
     numbers: Vec
     extra: ClassVar[int] = SEED_BITS
+
+    @property
+    def length(self) -> float:
+        return float(norm(self.numbers))
 
     def dense(self) -> Vec:
         index = torch.from_numpy(drawn(self.seed, self.d, self.numbers.numel()))
@@ -123,6 +139,10 @@ class Signs:
     def extra(self) -> int:
         return self.d
 
+    @property
+    def length(self) -> float:
+        return abs(float(self.numbers)) * math.sqrt(self.d)
+
     def dense(self) -> Vec:
         return torch.where(self.negative, -self.numbers, self.numbers)
 
@@ -145,6 +165,10 @@ class Levels:
     @property
     def extra(self) -> int:
         return self.d * (1 + width(self.s + 1))
+
+    @property
+    def length(self) -> float:
+        return abs(float(self.numbers)) * float(norm(self.levels.double())) / self.s
 
     def dense(self) -> Vec:
         return self.levels.to(self.numbers.dtype) / self.s * self.numbers  # never above the norm
@@ -176,10 +200,18 @@ class RotatedLevels:
         """The largest possible element: the rotation preserves the norm, up to rounding."""
         return 1.001 * float(self.numbers) * GAUSSIAN[self.width][-1] * math.sqrt(self.d)
 
-    def dense(self) -> Vec:
+    @property
+    def length(self) -> float:
+        return abs(float(self.numbers)) * float(norm(self.rotated))
+
+    @property
+    def rotated(self) -> Vec:
+        """The rotated tensor, in units of its scale."""
         values = [sign * level for level in GAUSSIAN[self.width] for sign in (1, -1)]
-        q = self.numbers.new_tensor(values).index_select(0, self.codes.int())
-        return unrotated(q, self.seed) * self.numbers
+        return self.numbers.new_tensor(values).index_select(0, self.codes.int())
+
+    def dense(self) -> Vec:
+        return unrotated(self.rotated, self.seed) * self.numbers
 
     def bits(self) -> Bits:
         codes = to_bits(self.codes.cpu().numpy(), self.width)
