@@ -178,6 +178,8 @@ class About(NamedTuple):
         means: A server's field that is the mean of a field of all N clients.
         weights: How clients can be weighted: "mean" if its server only averages uploads, "own" if
             its `up` takes the weights as a third argument.
+        steady: Whether an honest upload has a size like those before it, so that one that is much
+            larger can be refused.
 
     >>> about = About("Clipped FedAvg", "averaging, clipped", "us", grid={"eta": (0.01, 0.1)})
     >>> about.title, list(about.grid), about.constant
@@ -192,6 +194,7 @@ class About(NamedTuple):
     bounds: Mapping[str, float] = {}
     means: Mapping[str, str] = {}
     weights: Literal["", "mean", "own"] = ""
+    steady: bool = True
 
     @property
     def constant(self) -> bool:

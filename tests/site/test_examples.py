@@ -85,7 +85,7 @@ def test_late_clients() -> None:
 def test_metered_link(capsys: pytest.CaptureFixture[str]) -> None:
     runs = example("metered_link").main(rounds=12, budgets=(0.1,))
     whole, two, one = (run.history[-1]["bits_up"] for run in runs.values())
-    assert whole == 12 * 10 * 32 * runs["whole"].objective.d
+    assert whole == 12 * 10 * 32 * (runs["whole"].objective.d + 1)
     assert 14 < whole / two < 16
     assert 26 < whole / one < 32
     cells = dict(re.findall(r"^(whole|one bit) +(\S+)", capsys.readouterr().out, re.M))

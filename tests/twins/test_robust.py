@@ -73,6 +73,8 @@ def field(hint: Any) -> Any:
     text = str(hint)
     if "Compressed" in text:
         return from_spec("identity")(v, stream(3, "C"))
+    if "Numbers" in text:
+        return (1.5,)
     return 1.5 if "float" in text else 2 if "int" in text else v
 
 

@@ -90,7 +90,12 @@ class LocalDoG(LocalOptimizer):  # 5
     r_eps: float = OPEN
 
     about: ClassVar[About] = About(
-        "Local DoG", "averaging, steps from distance", PAPER, STEPS, weights="mean"
+        "Local DoG",
+        "averaging, steps from distance",
+        PAPER,
+        STEPS,
+        weights="mean",
+        steady=False,
     )
 
     def server(self, theta0: Vec) -> State:
@@ -117,7 +122,12 @@ class ServerDoG(Method):
     r_eps: float = OPEN
 
     about: ClassVar[About] = About(
-        "Server DoG", "averaging, steps from distance", PAPER, STEPS, weights="mean"
+        "Server DoG",
+        "averaging, steps from distance",
+        PAPER,
+        STEPS,
+        weights="mean",
+        steady=False,
     )
 
     def server(self, theta0: Vec) -> Server:

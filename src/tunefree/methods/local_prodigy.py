@@ -55,6 +55,7 @@ class LocalProdigy(LocalOptimizer):  # 6, 7, 8
         paper="Mishchenko, Defazio, ICML 2024, on clients",
         steps={"d_0": Step("1e-6", lambda: 1e-6)},
         weights="mean",
+        steady=False,
     )
 
     def client(self, theta0: Vec) -> Client:

@@ -59,6 +59,7 @@ class LocalSGDC(Method):
         paper="Gao, Xu, Huang, AAAI 2021",
         grid={"eta": (1e-2, 3e-2, 1e-1, 3e-1)},
         weights="mean",
+        steady=False,
     )
 
     def __post_init__(self) -> None:

@@ -145,7 +145,8 @@ class Training:
         history, theta0 = self.history, self.objective.theta0
         release = self._private and self._private(history[-1] if history else {})
         steps = self._environment.steps(fleet, theta0, self.step, release)
-        rows, silent = Rows(history[-1] if history else None), silent_steps(history)
+        rows = Rows(history[-1] if history else None)
+        silent = silent_steps(history, may_be_empty=release is not None)
         while True:
             started = time.perf_counter()
             with one_thread():  # for the server too: more threads would only slow down the workers
@@ -153,7 +154,8 @@ class Training:
             if step is None:
                 return
             seconds = time.perf_counter() - started
-            silent = 0 if step.clients or not step.absent else silent + 1
+            empty = release is not None and not step.absent  # nobody's coin fell
+            silent = 0 if step.clients or step.t < 0 or empty else silent + 1
             if silent == SILENT_STEPS:
                 raise self.members.silence(step, silent)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
@@ -241,10 +243,16 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
         raise WireError(f"`{name}` is not finite at t = {t}: training has diverged")
 
 
-def silent_steps(history: list[Row]) -> int:
-    """How many steps at the end of the record had no usable reply."""
-    last = takewhile(lambda row: not row["clients"] and row["absent"], reversed(history))
-    return sum(1 for _ in last)
+def silent_steps(history: list[Row], may_be_empty: bool = False) -> int:
+    """How many steps at the end of the record had no usable reply, though somebody was asked.
+
+    Only where it `may_be_empty` is a step in which nobody was asked as good as any other.
+    """
+
+    def silent(row: Row) -> bool:
+        return not row["clients"] and row["t"] >= 0 and not (may_be_empty and not row["absent"])
+
+    return sum(1 for _ in takewhile(silent, reversed(history)))
 
 
 def line_of(step: Step, seconds: float, scores: Mapping[str, float]) -> Line:

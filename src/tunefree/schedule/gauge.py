@@ -10,6 +10,9 @@ be thousands of times the median. Three more rules:
                 needed
     all at once if three quarters of at least four uploads jump, it is the method that jumps
     nothing     a norm of zero says nothing and is left out
+
+A method whose honest uploads grow by leaps, or are a few numbers drawn anew, says so
+(`about.steady`) and is not judged.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class Gauge:
     def judge(self, algo: Algorithm, came: Came) -> dict[int, str]:
         """Why uploads to one exchange are too large, by client; remembers the sizes of others."""
         why: dict[int, str] = {}
+        if not about(algo).steady:
+            return why
         bounds, shapes = about(algo).bounds, unwrapped(algo).shapes
         measured: list[tuple[str, Norms]] = []
         for name, value in came[0][1].up._asdict().items() if came else ():
