@@ -16,7 +16,7 @@ from tunefree.core import Message, Reply, Vec, norm
 from tunefree.privacy.accountant import Gaussian, epsilon
 from tunefree.privacy.clipping import FIRST, next_threshold, split_noise
 from tunefree.privacy.ledger import Ledger
-from tunefree.privacy.release import Dense, NoisyMean, deployed, simulated
+from tunefree.privacy.release import NoisyMean, deployed, simulated, whole
 from tunefree.wire import Compressed
 
 ZERO = torch.zeros(3)
@@ -79,7 +79,7 @@ def test_several_fields_have_one_norm() -> None:
 
 def test_compressed_uploads_come_out_as_they_are_read() -> None:
     mean = NoisyMean(without_noise, sigma=1.0, per_round=1, bound=1.0)
-    found = mean(0, PackedUp, replies(PackedUp(Dense(torch.tensor([0.5, 0, 0])))), ZERO)  # type: ignore[arg-type]
+    found = mean(0, PackedUp, replies(PackedUp(whole(torch.tensor([0.5, 0, 0])))), ZERO)
     assert found.up.d.dense().tolist() == [0.5, 0, 0]
 
 

@@ -10,10 +10,11 @@ Wire, memory, tuning: the method's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from tunefree.core import Exchange, Message, Replies, Server, Vec, Wrapper, about
 from tunefree.wire import Compressed
+from tunefree.wire.compressed import Whole
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,6 @@ class Weighted(Wrapper):
         return exchange._replace(up=weighted)
 
 
-class Dense(NamedTuple):
-    """A compressed upload after weighting; it stays on the server."""
-
-    vector: Vec
-
-    def dense(self) -> Vec:
-        return self.vector
-
-
 def times(w: float, up: Message) -> Message:
     """An upload with all values that can be averaged multiplied by w."""
     return type(up)(*(scaled(w, value) for value in up))
@@ -56,7 +48,7 @@ def times(w: float, up: Message) -> Message:
 
 def scaled(w: float, value: Any) -> Any:
     if isinstance(value, Compressed):
-        return Dense(w * value.dense())
+        return Compressed((Whole(w * value.dense()),))  # it stays on the server
     if isinstance(value, tuple):
         return tuple(w * number for number in value)
     return w * value if isinstance(value, Vec | float) else value

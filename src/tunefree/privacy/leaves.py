@@ -66,7 +66,7 @@ REFUSED = (
         "more than a mean of uploads",
         "{title} does not declare that its server uses uploads through their mean only",
         AVERAGE,
-        lambda method, _: about(method).weights != "mean" and not hasattr(method, "weighting"),
+        lambda method, _: about(method).weights != "mean",
     ),
     Refused(
         "numbers beside vectors",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from tunefree.privacy.clipping import FIRST, clipped, next_threshold, split_nois
 from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.noise import Words, discrete_gaussian, entropy, grid, on_grid, seeded
 from tunefree.privacy.promise import Guarantee
+from tunefree.wire import Compressed
+from tunefree.wire.compressed import Whole
 
 Floats: TypeAlias = NDArray[np.floating]
 # Round t, vectors of the unit ball, their size, their clients -> their sum with noise sigma
@@ -56,15 +58,6 @@ def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
     return total
 
 
-class Dense(NamedTuple):
-    """Where a compressed vector was expected: the mean of several."""
-
-    vector: Vec
-
-    def dense(self) -> Vec:
-        return self.vector
-
-
 class NoisyMean:
     """What a method's server gets in place of replies.
 
@@ -98,9 +91,9 @@ class NoisyMean:
         if self._adaptive:
             votes = float(total[size]) / (2 * self._vote * self._per_round)
             self.threshold = next_threshold(self.threshold, votes + 0.5)
-        kinds: Callable[[Vec], Any] = Dense if is_compressed(Up) else (lambda v: v)
+        as_field: Callable[[Vec], Any] = whole if is_compressed(Up) else (lambda v: v)
         late = round(sum(r.tau for r in replies) / len(replies)) if replies else 0
-        return Reply(-1, 1, late, Up(*map(kinds, torch.split(mean, like.numel()))))
+        return Reply(-1, 1, late, Up(*(as_field(v) for v in torch.split(mean, like.numel()))))
 
     def scores(self, rounds: int, due: bool) -> dict[str, float]:
         """For the row after so many rounds: the next threshold, and if due the epsilon spent."""
@@ -113,6 +106,11 @@ class NoisyMean:
         v = v * (self._scale / self.threshold)
         vote = self._vote if within else -self._vote
         return torch.cat([v, v.new_tensor([vote])]) if self._adaptive else v
+
+
+def whole(v: Vec) -> Compressed:
+    """The vector, where a compressed one is expected."""
+    return Compressed((Whole(v),))
 
 
 def is_compressed(Up: type[Message]) -> bool:
