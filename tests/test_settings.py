@@ -94,6 +94,7 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
 
 NEW = [
     "robust",
+    "average",
     "attack",
     "standardise",
     "epsilon",

@@ -29,7 +29,7 @@ CHANGED = {
 }
 ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at their default
     "system": {"local_epochs": 0, "sampling": "uniform", "attack": ""},
-    "algorithm": {"decay": "none", "weighting": "uniform", "robust": "none"},
+    "algorithm": {"decay": "none", "weighting": "uniform", "robust": "none", "average": "off"},
     "data": {"data_fingerprint": "", "standardise": False},
     "model": {"start": "", "start_fingerprint": "", "lora": 0},
 }

@@ -33,6 +33,7 @@ FleetName: TypeAlias = Literal["auto", "serial", "pool", "ray"]
 Dispatch: TypeAlias = Literal["flush", "immediate", "queue"]
 Decay: TypeAlias = Literal["none", "linear"]
 Weighting: TypeAlias = Literal["uniform", "examples"]
+Average: TypeAlias = Literal["off", "on"]
 Robust: TypeAlias = Literal[
     "none", "median", "trimmed-mean", "geometric-median", "krum", "centred-clipping"
 ]
@@ -150,6 +151,9 @@ class Settings:
         "none",
         "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
         "centred-clipping",
+    )
+    average: Average = shared(
+        "off", "hand out the mean of the server's models in which late ones count more: off or on"
     )
     explicit_steps: bool = setting(
         False, "allow other step sizes for a tuning-free method, to study their effect", flag=False

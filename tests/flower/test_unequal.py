@@ -108,9 +108,15 @@ def test_a_run_does_not_resume_with_other_sampling_or_epochs(tmp_path: Path) -> 
         federated(deployed(tmp_path, local_epochs=1, sampling="examples"))
 
 
-def test_a_run_does_not_resume_with_another_weighting_or_decay(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_with_another_way_to_aggregate(tmp_path: Path) -> None:
     trained(deployed(tmp_path, algorithm="fedprox"), rounds=2)
-    for key, before, now in (("weighting", "uniform", "examples"), ("decay", "none", "linear")):
+    changes = [
+        ("weighting", "uniform", "examples"),
+        ("decay", "none", "linear"),
+        ("robust", "none", "median"),
+        ("average", "off", "on"),
+    ]
+    for key, before, now in changes:
         with pytest.raises(ConfigError, match=f"{key} was {before}, and now it is {now}; change"):
             federated(deployed(tmp_path, algorithm="fedprox", **{key: now}))
 

@@ -51,6 +51,7 @@ RELATIVES = {  # methods that share more than those
     "fedacg": ["fedprox"],
     "fed_ef_ams": ["fed_ef_sgd"],
     "fedsmoo": ["feddyn"],
+    "polarfl_stateless": ["polarfl"],
     "padamfed_vr": ["scaffold_m_vr"],
     "scafcom": ["scallion"],
 }

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 SEEDS = (1000,)  # not those of comparisons, whose luck must not decide the choice
 
 
+IN_WORDS = {"decay", "average"}  # searched beside the method's own grid
+
+
 def add_to(command: argparse.ArgumentParser) -> None:
     flags.add(command, "NAME", "a method, or NAME:key=value to fix an option")
     flags.add_repeated(
         command,
         "--grid KEY=X,X,...",
-        "values of a parameter to search (default: the method's own grid); decay=none,linear alone "
-        "is searched with that grid",
+        "values of a parameter to search (default: the method's own grid); decay=none,linear "
+        "and average=off,on alone are searched with that grid",
     )
     flags.add(command, "--budget X", "trials at most (default: the whole grid)", int)
     flags.add(command, "--no-pruning", "run hopeless trials to the end too")
@@ -46,7 +49,7 @@ def tune_command(args: argparse.Namespace) -> Answer:
     config, _ = configure(method, base)
     rest = {key: values for key, values in own.items() if key not in method.options}
     given = parse_grid(args.grid)
-    grid = {**rest, **given} if list(given) == ["decay"] else given or rest
+    grid = {**rest, **given} if given.keys() <= IN_WORDS else given
     if both := [key for key in grid if key in method.options]:
         raise ConfigError(
             f"{args.name!r} fixes {both[0]}, which --grid searches; remove one of them"
@@ -78,7 +81,7 @@ def parse_grid(given: list[str]) -> Grid:
         key, _, values = text.partition("=")
         try:
             words = values.split(",")
-            each = tuple(words) if key == "decay" else tuple(map(float, words))
+            each = tuple(words) if key in IN_WORDS else tuple(map(float, words))
         except ValueError:
             each = ()
         if not key or not each:

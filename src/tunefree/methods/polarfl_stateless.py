@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import ClassVar, NamedTuple
 
 from tunefree.core import (
@@ -115,15 +115,15 @@ class PolarFLStateless(Method):
         roots = self.roots(theta0)
         return tuple(sqrt(root / sum(roots)) or 1.0 for root in roots)  # 1 for an empty tensor
 
-    def worth(self, theta0: Vec, K: int) -> float:
-        """M of K gradients at each of S clients."""
-        S, roots = self.sys.S, self.roots(theta0)
+    def worth(self, theta0: Vec, most: float = inf) -> float:
+        """M, counting at most so many local steps."""
+        (_, S, K, _), roots = self.sys, self.roots(theta0)
         D = sum(roots) * sum(roots) / len(roots)
-        return 1 / (1 / (S * K) + self.sigma * self.sigma * D / (S * S))
+        return 1 / (1 / (S * min(K, most)) + self.sigma * self.sigma * D / (S * S))
 
     def pace(self, s: Server) -> Pace:
         a, K, t = min(1.0, max(0.1, s.R)), self.sys.K, s.t
-        M, M_10 = self.worth(s.theta0, K), self.worth(s.theta0, min(K, 10))
+        M, M_10 = self.worth(s.theta0), self.worth(s.theta0, most=10)
         path = max(1.0, sqrt(K / 10)) * M**0.25 / (t + 10) ** 0.75
         return Pace(a * M_10**0.25 / (t + 10) ** 0.75, a * path, min(1.0, sqrt(M / (t + 10))))
 

@@ -24,12 +24,14 @@ from tunefree.core import (
 from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest
 from tunefree.importing import named
+from tunefree.methods.averaging import Averaged
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
 from tunefree.methods.robust import Robust
 from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
+    Average,
     Decay,
     Settings,
     Weighting,
@@ -100,6 +102,7 @@ WRAPPED = (
     "decay",
     "weighting",
     "robust",
+    "average",
 )  # options of many methods, though fields of few
 COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
 
@@ -144,9 +147,11 @@ def build(
             raise nothing_decays(about(algo), "linear")
         algo = Decayed(algo, sys=sys)
     if (rule := options.get("robust", "none")) != "none":
-        return Robust(algo, rule=str(rule), sys=sys)
-    weighs = options.get("weighting") == "examples" and "weighting" not in hints
-    return Weighted(algo, sys=sys) if weighs else algo
+        algo = Robust(algo, rule=str(rule), sys=sys)
+    elif options.get("weighting") == "examples" and "weighting" not in hints:
+        algo = Weighted(algo, sys=sys)
+    averages = options.get("average") == "on" and "average" not in hints
+    return Averaged(algo, sys=sys) if averages else algo
 
 
 def chosen_by_hand(maker: Maker) -> dict[str, Any]:
@@ -233,6 +238,8 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             check_decay(said, value)
         elif key == "weighting" and key not in allowed:
             check_weighting(said, value)
+        elif key == "average" and key not in allowed:
+            checked("average", value, Average)
         elif key == "robust":
             given = {"weighting": "uniform", **chosen_by_hand(maker), **options}
             check_robust(said, value, given["weighting"])

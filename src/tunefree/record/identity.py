@@ -12,6 +12,8 @@ SAME = [  # settings in the identity of every run
     "compressor",
     "decay",
     "weighting",
+    "robust",
+    "average",
     "sampling",
     "batch_size",
     "seed",

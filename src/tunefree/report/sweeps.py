@@ -19,6 +19,7 @@ OF_METHOD = (
     "decay",
     "weighting",
     "robust",
+    "average",
     "explicit_steps",
 )  # settings, beside its options
 

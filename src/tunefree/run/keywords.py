@@ -21,6 +21,7 @@ from tunefree.run.evaluate import Measure
 from tunefree.settings import (
     FIELDS,
     PRIVATE,
+    Average,
     Decay,
     FleetName,
     Kernels,
@@ -53,6 +54,7 @@ class Shared(TypedDict, total=False):
     decay: Decay
     weighting: Weighting
     robust: Robust
+    average: Average
     explicit_steps: bool
     eval_every: int
     evaluate: Measure | None

@@ -160,6 +160,7 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.
         robust: For methods that average: "median", "trimmed-mean", "geometric-median", "krum" or
             "centred-clipping" in place of the mean of uploads.
+        average: "on" hands out the mean of the server's models in which late ones count more.
         explicit_steps: Allow other step sizes for a tuning-free method, to study their effect.
         seed: The same seed gives the same bits; None draws one, which the run stores.
         eval_every: Rounds between evaluations.
