@@ -79,6 +79,18 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -
     other.wait()
 
 
+def test_a_process_that_is_not_listed_is_left_alone_whatever_its_command(tmp_path: Path) -> None:
+    """Its command has lines, as those of many services have."""
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time\ntime.sleep(60)\n"], start_new_session=True
+    )
+    (tmp_path / "processes.json").write_text('[{"999999999": "flower-superlink"}, []]')
+    Processes(tmp_path).end()
+    assert other.poll() is None
+    os.kill(other.pid, signal.SIGKILL)
+    other.wait()
+
+
 def test_a_folder_is_of_one_federation_at_a_time(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "federation.lock"),

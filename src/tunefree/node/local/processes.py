@@ -77,7 +77,9 @@ class Processes:
             commands, ports = json.loads(self._list.read_text())
         except (OSError, ValueError):
             return 0
-        there = [pid for pid, words in running() if commands.get(str(pid), "\n") in words]
+        there = [
+            pid for pid, words in running() if str(pid) in commands and commands[str(pid)] in words
+        ]
         end_all(there, ports)
         return len(there)
 

@@ -21,16 +21,31 @@ Deviations: none with average "all", in which absent clients count as unmoved; "
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Replies, mean
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
 from tunefree.geometry import polar_factors
-from tunefree.methods.control import Client, Controlled, ControlVariates, Up
-from tunefree.methods.muon import ETAS
+from tunefree_evidence.rivals.muon import ETAS
+
+
+class Controlled(NamedTuple):
+    """What the server has, and sends."""
+
+    theta: Vec
+    c: Vec
+
+
+class Client(NamedTuple):
+    c_i: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+    dc: Vec
 
 
 @dataclass(frozen=True)
-class FedMuon(ControlVariates):  # 1, 8
+class FedMuon(Method):
     eta: float = 0.01
     beta: float = 0.9
     average: Literal["all", "sampled"] = "all"
@@ -43,8 +58,14 @@ class FedMuon(ControlVariates):  # 1, 8
         means={"c": "c_i"},
     )
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()  # 1
+    def server(self, theta0: Vec) -> Controlled:
+        return Controlled(theta0, c=0 * theta0)  # 1
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(c_i=0 * theta0)  # 1
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(Controlled, Up, lambda s: s, self.local, self.aggregate),)  # 8
 
     def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i,), (theta, c), eta, beta = client, down, self.eta, self.beta
