@@ -44,6 +44,7 @@ def polarfl_stateless(
     w = [(np.sqrt(n_l) / sum(np.sqrt(n))) ** 0.5 for n_l in n]
     D = np.mean([n_l / w_l**2 for n_l, w_l in zip(n, w, strict=True)])
     M = 1 / (1 / (S * K) + sigma**2 * D / S**2)
+    M_10 = 1 / (1 / (S * min(K, 10)) + sigma**2 * D / S**2)
 
     x, theta_bar = [problem.theta0], [problem.theta0]  # 1
     m = [np.zeros(u.shape) for u in theta0]
@@ -52,7 +53,8 @@ def polarfl_stateless(
     walked: list[float] = []
     gains: list[float] = []
     for t in range(T):
-        gamma, beta = M ** (1 / 4) / (t + 10) ** (3 / 4), min(1.0, np.sqrt(M / (t + 10)))
+        gamma, beta = M_10 ** (1 / 4) / (t + 10) ** (3 / 4), min(1.0, np.sqrt(M / (t + 10)))
+        lam = max(1.0, np.sqrt(K / 10)) * M ** (1 / 4) / (t + 10) ** (3 / 4)
         if t > 0:
             come = [
                 size(u - u0) / r_l
@@ -61,7 +63,7 @@ def polarfl_stateless(
             square = sum(c**2 for c in come) / len(come)
             R = max(R, 8 * (square - sum(step**2 for step in walked)) / sum(walked))
         a = min(1.0, max(0.1, R))
-        steps.append([float32(h * a * gamma / K * r_l) for r_l in r])  # 7
+        steps.append([float32(h * a * lam / K * r_l) for r_l in r])  # 7
         total = np.zeros(problem.d)
         for i, then in uploads[t]:  # 2
             rng = problem.noises(i, then)

@@ -30,6 +30,16 @@ def test_dense(sys: System, shapes: Shapes) -> None:
     agree(trace.thetas, polarfl_stateless(problem, trace.uploads, sys.K, shapes), sys.T)
 
 
+@pytest.mark.parametrize("sigma", [0.0, 0.7])
+def test_long_local_work(sigma: float) -> None:
+    """A client's path is longer than the server's step, also where noise counts."""
+    sys = System(N=5, S=4, K=25, T=12)
+    problem = problem_of(sys, WIDE)
+    trace = simulate(bind(PolarFLStateless(sigma=sigma), sys, WIDE), problem)
+    page = polarfl_stateless(problem, trace.uploads, sys.K, WIDE, sigma=sigma)
+    agree(trace.thetas, page, sys.T)
+
+
 def test_one_tensor() -> None:
     problem = problem_of(PARTIAL, WIDE)
     trace = simulate(bind(PolarFLStateless(), PARTIAL), problem)

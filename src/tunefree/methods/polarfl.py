@@ -45,8 +45,9 @@ R_t = max over s <= t of D_s, and `off` sets a_t = 1; first_pass `on` is ParFreF
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tunefree.core import (
     About,
@@ -123,6 +124,21 @@ class Pace(NamedTuple):
     step: float
     path: float
     beta: float
+
+
+def travel(
+    s: Any, g: Vec, step: float, r: Numbers, tensors: Shapes, P: Callable[[Vec, Shapes], Vec]
+) -> Any:
+    """The server's state s after a step h_t `step` r along P(g): lines 5 and 6."""
+    e = gain(g, r, tensors)
+    E = max(s.E, e)
+    h = min(1.0, 1e4 * e / E) if E > 0 else 1.0
+    step = h * step
+    x = descend(s.x, P(g, tensors), tuple(step * r_l for r_l in r), tensors)
+    theta = s.theta + 9 / (s.t + 9) * (x - s.theta)
+    D, L, Q = distance(x, s.theta0, r, tensors), s.L + step, s.Q + step * step
+    R = max(s.R, 8 * (D * D - Q) / L)
+    return s._replace(theta=theta, x=x, t=s.t + 1, R=R, L=L, Q=Q, E=E, h=h)
 
 
 @dataclass(frozen=True)
@@ -234,27 +250,13 @@ class PolarFL(Method):
         g = (d + s.c).add_(s.g, alpha=max(0.0, f) - beta * share)
         if new and beta < 1:
             g.sub_(mean(map(self.change, new)), alpha=(1 - beta) * share)
-        e = gain(g, r, tensors)
-        E = max(s.E, e)
-        h = min(1.0, 1e4 * e / E) if E > 0 else 1.0
-        step = h * pace.step / (1 + late) ** 0.5
         P = polar_directions if self.geometry == "polar" else directions
-        x = descend(s.x, P(g, tensors), tuple(step * r_l for r_l in r), tensors)  # 5
-        D, L, Q = distance(x, s.theta0, r, tensors), s.L + step, s.Q + step * step
-        return Server(
-            theta=s.theta + 9 / (s.t + 9) * (x - s.theta) if self.average == "on" else x,  # 6
-            x=x,
-            theta0=s.theta0,
-            c=s.c + S / N * d,  # 5
-            g=g,
-            known=s.known + len(new) / N,
-            t=s.t + 1,
-            R=max(s.R, D if self.reach == "distance" else 8 * (D * D - Q) / L),
-            L=L,
-            Q=Q,
-            E=E,
-            h=h,
-        )
+        after: Server = travel(s, g, pace.step / (1 + late) ** 0.5, r, tensors, P)
+        if self.reach == "distance":
+            after = after._replace(R=max(s.R, distance(after.x, s.theta0, r, tensors)))
+        if self.average == "off":
+            after = after._replace(theta=after.x)
+        return after._replace(c=s.c + S / N * d, g=g, known=s.known + len(new) / N)
 
     def change(self, reply: Reply) -> Vec:
         d: Vec = reply.up.d if self.C is None else reply.up.d.dense()

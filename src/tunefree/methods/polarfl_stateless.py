@@ -8,19 +8,20 @@ Our own; see the card. It is PolarFL with momentum on the server in place of the
     D = (Σ_l sqrt(n_l))^2 / L              the mean of n_l / w_l^2 over the L tensors
     M = 1 / (1 / (S K) + σ^2 D / S^2)      how many gradients a round is worth under noise of
                                            standard deviation σ on the sum; S K without
-    γ_t = M^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(M / (t + 10)))
+    γ_t = M_10^(1/4) / (t + 10)^(3/4), M_10 as M with min(K, 10) for K
+    λ_t = max(1, sqrt(K / 10)) M^(1/4) / (t + 10)^(3/4), β_t = min(1, sqrt(M / (t + 10)))
     e_t = Σ_l r_l ||m^t_l||, h_t = min(1, 10^4 e_t / max over s <= t of e_s), h_{-1} = 1
 
      1  require θ^0; m = 0; x = θ = θ^0
      2  sample S clients; each starts at x_i = x
-     3      K times: x_i = x_i - (h_{t-1} a_t γ_t / K) r N(∇F(x_i; ξ))
+     3      K times: x_i = x_i - (h_{t-1} a_t λ_t / K) r N(∇F(x_i; ξ))
      4      upload u_i = C(w N(the mean of these K gradients))                       ||u_i|| <= 1
      5  v = mean of the u_i, divided by w tensor by tensor;
         m = (1 - β_t) m + β_t v, in the first round m = v;  x = x - b_t h_t a_t γ_t r P(m)
      6  θ = θ + 9/(t + 9) (x - θ)                       the model that is evaluated and handed out
-     7  download x and the steps (h_{t-1} a_t γ_t / K) r_l of all tensors
+     7  download x and the steps (h_{t-1} a_t λ_t / K) r_l of all tensors
 
-With local epochs client i makes K_i steps of (h_{t-1} a_t γ_t / K_i) r, as in PolarFL. Under
+With local epochs client i makes K_i steps of (h_{t-1} a_t λ_t / K_i) r, as in PolarFL. Under
 privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S.
 
 Wire: d and a number for each tensor down; d up, or C(d). Memory: none. Tuning: none. The constants
@@ -43,7 +44,6 @@ from tunefree.core import (
     Oracle,
     Reply,
     Shapes,
-    Step,
     Vec,
     mean,
 )
@@ -51,12 +51,11 @@ from tunefree.geometry import (
     add_directions,
     descend,
     directions,
-    distance,
-    gain,
     polar_directions,
     scaled,
     units,
 )
+from tunefree.methods.polarfl import Pace, PolarFL, travel
 from tunefree.wire import Compressed, Compressor, demand, rounded
 
 
@@ -95,16 +94,7 @@ class PolarFLStateless(Method):
         title="PolarFL, stateless",
         family="polar steps in own units, unit uploads, averaged",
         paper="tunefree, 2026",
-        steps={
-            "gamma": Step(
-                "(S K)^(1/4) / (t + 10)^(3/4)",
-                lambda S, K, t: (S * K) ** 0.25 / (t + 10) ** 0.75,
-            ),
-            "beta": Step(
-                "min(1, sqrt(S K / (t + 10)))",
-                lambda S, K, t: min(1.0, (S * K / (t + 10)) ** 0.5),
-            ),
-        },
+        steps=PolarFL.about.steps,
         bounds={"u": 1},
         weights="mean",
     )
@@ -125,17 +115,17 @@ class PolarFLStateless(Method):
         roots = self.roots(theta0)
         return tuple(sqrt(root / sum(roots)) or 1.0 for root in roots)  # 1 for an empty tensor
 
-    def worth(self, theta0: Vec) -> float:
-        """M."""
-        (_, S, K, _), roots = self.sys, self.roots(theta0)
+    def worth(self, theta0: Vec, K: int) -> float:
+        """M of K gradients at each of S clients."""
+        S, roots = self.sys.S, self.roots(theta0)
         D = sum(roots) * sum(roots) / len(roots)
         return 1 / (1 / (S * K) + self.sigma * self.sigma * D / (S * S))
 
-    def pace(self, s: Server) -> float:
-        """a_t γ_t."""
-        a, M = min(1.0, max(0.1, s.R)), self.worth(s.theta0)
-        gamma: float = M**0.25 / (s.t + 10) ** 0.75
-        return a * gamma
+    def pace(self, s: Server) -> Pace:
+        a, K, t = min(1.0, max(0.1, s.R)), self.sys.K, s.t
+        M, M_10 = self.worth(s.theta0, K), self.worth(s.theta0, min(K, 10))
+        path = max(1.0, sqrt(K / 10)) * M**0.25 / (t + 10) ** 0.75
+        return Pace(a * M_10**0.25 / (t + 10) ** 0.75, a * path, min(1.0, sqrt(M / (t + 10))))
 
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, theta0, theta0, m=0 * theta0)  # 1
@@ -145,7 +135,7 @@ class PolarFLStateless(Method):
         return (Exchange(Down, kind, self.broadcast, self.local, self.aggregate),)
 
     def broadcast(self, s: Server) -> Down:
-        step = s.h * self.pace(s) / self.sys.K
+        step = s.h * self.pace(s).path / self.sys.K
         return Down(s.x, tuple(rounded(step * r) for r in units(s.theta0, self.shapes)))  # 7
 
     def for_steps(self, down: Down, K_i: int) -> Down:
@@ -162,28 +152,12 @@ class PolarFLStateless(Method):
         return client, Up(u) if self.C is None else CompressedUp(self.C(u, F.rng))
 
     def aggregate(self, s: Server, replies: Sequence[Reply]) -> Server:
-        M, r, w = self.worth(s.theta0), units(s.theta0, self.shapes), self.weights(s.theta0)
+        r, w = units(s.theta0, self.shapes), self.weights(s.theta0)
         u = mean(r.up.u if self.C is None else r.up.u.dense() for r in replies)
         v = scaled(u, tuple(1 / w_l for w_l in w), self.shapes)  # 5
-        beta = min(1.0, sqrt(M / (s.t + 10))) if s.t else 1.0
+        beta = self.pace(s).beta if s.t else 1.0
         m = (1 - beta) * s.m + beta * v
         late = sum(r.tau for r in replies) / len(replies)
-        e = gain(m, r, self.shapes)
-        E = max(s.E, e)
-        h = min(1.0, 1e4 * e / E) if E > 0 else 1.0
-        step = h * self.pace(s) / sqrt(1 + late)
-        moves = tuple(step * r_l for r_l in r)
-        x = descend(s.x, polar_directions(m, self.shapes), moves, self.shapes)
-        D, L, Q = distance(x, s.theta0, r, self.shapes), s.L + step, s.Q + step * step
-        return Server(
-            theta=s.theta + 9 / (s.t + 9) * (x - s.theta),  # 6
-            x=x,
-            theta0=s.theta0,
-            m=m,
-            t=s.t + 1,
-            R=max(s.R, 8 * (D * D - Q) / L),
-            L=L,
-            Q=Q,
-            E=E,
-            h=h,
-        )
+        step = self.pace(s).step / sqrt(1 + late)
+        after: Server = travel(s, m, step, r, self.shapes, polar_directions)
+        return after._replace(m=m)
