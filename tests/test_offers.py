@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -163,11 +164,41 @@ def test_our_own_names_stay_ours(hospital: Path) -> None:
     assert len(load("digits").train) == 1438
 
 
-def test_names_of_the_evidence_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_the_evidence_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("tunefree.importing.entry_points", lambda group: [])
-    for setting, make in (("data", load), ("model", lambda name: models.build(name, (4,), 2))):
+    makers: dict[str, Callable[[str], object]] = {
+        "data": load,
+        "model": lambda name: models.build(name, (4,), 2),
+        "algorithm": registry.find,
+    }
+    for setting, make in makers.items():
         for name in EVIDENCE[setting]:
             with pytest.raises(ConfigError, match=r"tunefree-evidence, .*`pip install ./evidence`"):
                 make(name)
     with pytest.raises(ConfigError, match="did you mean 'digits'"):
         load("digit")
+    assert main(["compare", "polarfl", "fedmuon", *FEW]) == 2
+    assert "fedmuon is offered by the package tunefree-evidence" in capsys.readouterr().err
+
+
+def test_the_evidence_offers_what_is_said_and_a_value_is_known_by_its_name() -> None:
+    for setting, names in EVIDENCE.items():
+        ours = {each.name for each in offers(setting) if each.package == "tunefree-evidence"}
+        assert ours == set(names)
+    for name in EVIDENCE["algorithm"]:
+        assert registry.name_of(registry.find(name)) == name  # type: ignore[arg-type]
+    assert registry.name_of(registry.REGISTRY["fedavg"]) == "fedavg"
+
+
+def test_the_list_of_methods_says_who_offers_them(
+    hospital: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (hospital / "hospital_data-1.0.dist-info" / "entry_points.txt").open("a") as file:
+        file.write("broken = hospital_data_that_is_gone:Method\n")
+    assert main(["methods", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert [rows[name]["package"] for name in ("fedavg", "mean")] == ["tunefree", "hospital-data"]
+    assert "note: algorithm = 'broken' is offered by the package hospital-data, but" in err

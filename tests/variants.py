@@ -1,4 +1,4 @@
-"""Every registered algorithm with every choice that its options offer."""
+"""Every method, ours and the evidence's, with every choice that its options offer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import pytest
 
 from tunefree.core import Algorithm, System
 from tunefree.core import options as method_options
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build, every_name, find
 
+METHODS: dict[str, Any] = {
+    name: find(name)
+    for name, package in every_name().items()
+    if package in ("tunefree", "tunefree-evidence")
+}
 SYS = System(N=6, S=3, K=2, T=8)
 EVERYONE = SYS._replace(S=SYS.N, K=1)
 SHAPES = ((2, 2), (1,))  # of the tensors that make up the problem's vector
@@ -27,7 +32,7 @@ MORE: dict[str, list[dict[str, object]]] = {  # beyond those that a Literal list
 
 def choices(name: str) -> Iterator[Mapping[str, object]]:
     """The options to try, none of them first."""
-    cls = REGISTRY[name]
+    cls = METHODS[name]
     hints = {key: hint for key, hint in get_type_hints(cls).items() if key != "about"}
     literals = {key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal}
     if len(literals) > 2:  # too many together: one after the other
@@ -44,7 +49,7 @@ def choices(name: str) -> Iterator[Mapping[str, object]]:
 
 def variants() -> Iterator[tuple[str, Callable[[System], Algorithm]]]:
     """A name for each, and what builds it."""
-    for name in REGISTRY:
+    for name in METHODS:
         for options in choices(name):
             words = ["mixed" if key == "compressor" else f"{options[key]}" for key in options]
             yield "-".join([name, *words]), partial(build, name, options=options, shapes=SHAPES)

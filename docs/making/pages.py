@@ -11,8 +11,9 @@ from pathlib import Path
 from docs.making import changelog, links
 from tunefree.cli import parser
 from tunefree.cli.flags import names_of as names_of_flags
+from tunefree.methods.registry import REGISTRY
 from tunefree.settings import FIELDS, TABLES, Deployment
-from tunefree.testing.cost import Entry, catalog
+from tunefree.testing.cost import Entry, entries
 from tunefree_evidence.cli import parser as evidence_parser
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +58,13 @@ def family(entry: Entry) -> str:
     return COMPRESSED if "compressed" in about.family else SYNCHRONOUS
 
 
+def catalog() -> list[Entry]:
+    """Our methods, and those of the evidence."""
+    return [entry for entry in entries() if isinstance(entry, Entry)]
+
+
 def families() -> dict[str, list[str]]:
-    """The names of all registered methods, by family."""
+    """The names of all methods, by family."""
     groups: dict[str, list[str]] = {
         title: [] for title in (OURS, SIX, SYNCHRONOUS, COMPRESSED, ASYNCHRONOUS)
     }
@@ -71,12 +77,13 @@ def card(name: str) -> str:
     """A method's card, and its name for the command line and for the search."""
     text = (ROOT / "cards" / f"{name}.md").read_text(encoding="utf-8")
     title, _, rest = text.partition("\n")
-    return f"{title}\n\n`{name}`: `tunefree run --algorithm {name}`\n{rest}"
+    where = "" if name in REGISTRY else ", where [the evidence](../reproduce.md) is installed"
+    return f"{title}\n\n`{name}`: `tunefree run --algorithm {name}`{where}\n{rest}"
 
 
 def overview() -> str:
     """All methods by family: what must be tuned, and what each costs."""
-    entries = {entry.name: entry for entry in catalog()}
+    found = {entry.name: entry for entry in catalog()}
     lines = [
         *WIDE,
         "# All methods",
@@ -87,7 +94,7 @@ def overview() -> str:
     for title, names in families().items():
         lines += ["", f"## {title}", ""]
         head = ("method", "name", "to tune", "down", "up", "client state", "kind", "paper")
-        lines += table(head, [row(entries[name]) for name in names])
+        lines += table(head, [row(found[name]) for name in names])
     return "\n".join([*lines, ""])
 
 

@@ -22,6 +22,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+__all__ = [
+    "OPEN",
+    "About",
+    "Client",
+    "Exchange",
+    "Generator",
+    "Message",
+    "Method",
+    "NoState",
+    "Numbers",
+    "Oracle",
+    "Replies",
+    "Reply",
+    "Server",
+    "Shapes",
+    "Step",
+    "System",
+    "Vec",
+    "bind",
+    "mean",
+    "norm",
+    "unit",
+]
+
 Vec: TypeAlias = torch.Tensor
 Generator: TypeAlias = np.random.Generator
 Vectors: TypeAlias = Mapping[str, NDArray[Any]]  # the fields of a state, as they are stored

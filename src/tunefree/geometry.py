@@ -24,7 +24,9 @@ __all__ = [
     "gain",
     "lengths",
     "polar_directions",
+    "polar_factors",
     "rows",
+    "split",
     "units",
 ]
 
@@ -112,18 +114,6 @@ def factors(v: Vec, shapes: Shapes) -> Iterator[tuple[torch.Tensor, torch.Tensor
     for matrices in by_shape.values():
         X = torch.stack(matrices) if len(matrices) > 1 else matrices[0].unsqueeze(0)
         yield from zip(matrices, newton_schulz(X), strict=True)
-
-
-def joined(matrices: Vec, others: Vec, shapes: Shapes) -> Vec:
-    """The matrices of one vector, which have two or more axes, and the other tensors of another.
-
-    >>> joined(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), ((2, 1), (1,)))
-    tensor([1., 2., 0.])
-    """
-    if shapes is None:
-        return others
-    parts = zip(shapes, split(matrices, shapes), split(others, shapes), strict=True)
-    return torch.cat([u if len(shape) > 1 else w for shape, u, w in parts])
 
 
 def newton_schulz(X: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,10 @@ EVIDENCE = {  # what the distribution in evidence/ offers, for the error where i
         *("cnn_mnist", "cnn_emnist", "rnn3_emnist", "resnet18_cifar"),
         *("lstm_imdb", "transformer_imdb", "quadratic"),
     ),
-    "algorithm": (),
+    "algorithm": (
+        *("fedmuon_server", "local_muon", "fedmuon", "fedmuon_liu", "muloco", "fedadamw"),
+        *("fedacg", "fedsmoo", "local_prodigy", "local_dog", "local_schedule_free", "server_dog"),
+    ),
 }
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.variants import METHODS
 from tunefree.cli import main
-from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
 from tunefree.record.summary import size
 
@@ -40,7 +40,7 @@ def test_no_arguments_show_where_to_start(capsys: pytest.CaptureFixture[str]) ->
     assert "tunefree run " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_algorithm_runs_at_its_default(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--algorithm", name, "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -299,7 +299,7 @@ def test_an_existing_run_is_not_overwritten(capsys: pytest.CaptureFixture[str]) 
 def test_methods_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", "--format", "json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows.keys() == REGISTRY.keys()
+    assert rows.keys() == METHODS.keys()
     assert (rows["padamfed"]["down"], rows["padamfed"]["up"]) == (2, 2)
     assert (rows["padamfed"]["opening_down"], rows["padamfed"]["opening_up"]) == (1, 1)
     assert (rows["fedavg"]["up"], rows["fedavg"]["memory"]) == (1, 0)
@@ -317,8 +317,8 @@ def test_methods_fit_a_terminal_of_80_columns(
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines if not line.startswith("    ")] == ["name", *REGISTRY]
-    assert all(cls.about.paper in " ".join(out.split()) for cls in REGISTRY.values())
+    assert [line.split()[0] for line in lines if not line.startswith("    ")] == ["name", *METHODS]
+    assert all(cls.about.paper in " ".join(out.split()) for cls in METHODS.values())
 
 
 def test_sizes_that_people_read() -> None:

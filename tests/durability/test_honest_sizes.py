@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.variants import METHODS
 from tunefree.core import System
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.record import Record
 from tunefree.run.run import prepare
 from tunefree.settings import load
@@ -22,7 +23,7 @@ FEDERATIONS: dict[str, dict[str, Any]] = {
     "epochs": {"clients": 50, "partition": "dirichlet:0.1", "local_epochs": 1},
     "late": {"clients": 50, "schedule": "buffered", "concurrency": 40, "delays": "large"},
 }
-BUFFERED = {name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1}
+BUFFERED = {name for name in METHODS if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1}
 
 
 def refused(**given: Any) -> list[Any]:
@@ -37,7 +38,7 @@ def refused(**given: Any) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the formula gives beta ")
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("federation", FEDERATIONS)
 def test_no_honest_upload_is_too_large(federation: str, name: str, tmp_path: Any) -> None:
     if (federation == "late" and name not in BUFFERED) or name == "local_sgd_c":

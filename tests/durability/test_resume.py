@@ -15,20 +15,21 @@ import torch
 from torch import nn
 
 import tunefree
+from tests.variants import METHODS
 from tunefree.cli import main
 from tunefree.core import System, Vec
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
 from tunefree.fleet.job import Fleet
 from tunefree.methods import PAdaMFed, Scaffold
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.record import Record
 from tunefree.run.run import Run, prepare, resume_command
 from tunefree.settings import Settings, load
 
 TINY = {"clients": 8, "per_round": 3, "local_steps": 2, "rounds": 7, "model": "logistic"}
 BUFFERED = {"schedule": "buffered", "concurrency": 6, "dropout": 0.2}
-ONE_TRIP = [name for name in REGISTRY if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
+ONE_TRIP = [name for name in METHODS if len(build(name, System(N=8, S=3, K=2, T=7)).round()) == 1]
 pytestmark = pytest.mark.filterwarnings("ignore:the formula gives beta ")
 
 
@@ -79,7 +80,7 @@ def same_end(tmp_path: Path, stops: list[int], **more: Any) -> None:
         assert all(np.array_equal(ours[field], theirs[field]) for field in theirs)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_resumes(name: str, tmp_path: Path) -> None:
     same_end(tmp_path, [3, 2], algorithm=name, **everyone(name))
 

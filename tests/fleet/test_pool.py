@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from tests.problem import simulate
+from tests.variants import METHODS
 from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
 from tunefree.fleet.distribute import TRIES
 from tunefree.fleet.job import Job
 from tunefree.fleet.pool import Pool
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate as steps_of
 from tunefree.testing import Problem, QuadraticOracle, quadratic
@@ -63,7 +64,7 @@ def test_same_bits_as_serial(name: str, workers: int, pools: Callable[..., Pool]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_same_bits_as_serial_for_all(name: str, pools: Callable[..., Pool]) -> None:
     same_as_serial(name, 2, pools)
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.variants import METHODS
 from tunefree.core import System, numbers
-from tunefree.methods.registry import REGISTRY, configure, note_no_momentum
+from tunefree.methods.registry import configure, note_no_momentum
 from tunefree.settings import load
 
-WITH_THEORY = [name for name, cls in REGISTRY.items() if cls.about.steps]
+WITH_THEORY = [name for name, cls in METHODS.items() if cls.about.steps]
 
 
 @st.composite

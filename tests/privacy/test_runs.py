@@ -25,12 +25,13 @@ from tests.twins.compression import identity, per_tensor, top
 from tests.twins.polarfl_stateless import polarfl_stateless
 from tests.twins.test_polarfl_twin import sizes
 from tests.twins.test_twins import agree
+from tests.variants import METHODS
 from tunefree import methods
 from tunefree.cli import main, parser
 from tunefree.core import System, about, bind, stream
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.privacy.clipping import FIRST, split_noise
 from tunefree.privacy.coins import Coins, Turns, turns
 from tunefree.privacy.leaves import FREE, PRIVATE, REFUSED, refuse
@@ -206,7 +207,7 @@ GROWING = ("local_prodigy", "local_dog", "server_dog")  # from nothing: six roun
 
 ALLOWED = [
     name
-    for name, cls in REGISTRY.items()
+    for name, cls in METHODS.items()
     if cls.about.weights == "mean" and name not in ("fafed", "mime", "fedadamw", *GROWING)
 ]
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search.small import FLAGS, run_here, run_scripted, settings
+from tests.variants import METHODS
 from tunefree.cli import compare as cli_compare
 from tunefree.cli import main
 from tunefree.errors import ConfigError
-from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
 from tunefree.search import batch, comparison, method_spec
 from tunefree.search.method_spec import MethodSpec, configure, parse_method
@@ -42,7 +42,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(
-    st.sampled_from(sorted(REGISTRY)),
+    st.sampled_from(sorted(METHODS)),
     st.dictionaries(keys, values, max_size=4),
     st.sampled_from(["", "tuned.json", "a/b-c_d/tuned.json", "C:/x,y/t.json"]),
 )

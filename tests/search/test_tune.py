@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search.small import FLAGS, run_here, run_scripted, settings
+from tests.variants import METHODS
 from tunefree.cli import main
 from tunefree.data import sources
 from tunefree.data.samples import Partition, Samples, held_out
 from tunefree.errors import ConfigError
-from tunefree.methods.registry import REGISTRY
 from tunefree.record import Record
 from tunefree.report.content import content
 from tunefree.report.files import find
@@ -339,7 +339,7 @@ def test_all_seeds_count(script: Script) -> None:
     assert result.score == pytest.approx((0.2 + 0.9 + 0.9) / 3)
 
 
-@pytest.mark.parametrize("name", [n for n, cls in REGISTRY.items() if cls.about.grid])
+@pytest.mark.parametrize("name", [n for n, cls in METHODS.items() if cls.about.grid])
 def test_every_declared_grid_can_be_searched(name: str, script: Script) -> None:
     script(lambda _: [0.5] * 8)
     grid = declared_grid(name)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from docs.making import links, pages, pictures
+from tests.variants import METHODS
 from tunefree.cli import parser
-from tunefree.methods.registry import REGISTRY
 from tunefree.settings import FIELDS, TABLES
 from tunefree_evidence.cli import parser as evidence_parser
 
@@ -55,12 +55,12 @@ def test_every_setting_is_there_with_what_it_means() -> None:
 
 def test_every_method_stands_once_in_the_overview_with_its_cost() -> None:
     groups = pages.families()
-    assert sorted(pages.names_of(groups.values())) == sorted(REGISTRY)
+    assert sorted(pages.names_of(groups.values())) == sorted(METHODS)
     assert groups[pages.OURS] == ["polarfl", "polarfl_stateless"]
     assert len(groups[pages.SIX]) == 6
     assert all(groups.values())
     text = pages.overview()
-    for name in REGISTRY:
+    for name in METHODS:
         assert text.count(f"({name}.md)") == 1
     assert "| `padamfed_vr` | **nothing** | 3d | 3d | d |" in text
     assert "| `fedavg` | eta | d | d | - |" in text

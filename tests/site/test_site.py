@@ -16,7 +16,7 @@ import pytest
 
 import tunefree
 from docs.making import pages
-from tunefree.methods.registry import REGISTRY
+from tests.variants import METHODS
 
 ROOT = Path(__file__).parents[2]
 LOADS = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -53,7 +53,7 @@ class Loaded(HTMLParser):
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     seen = list(site.rglob("*.html"))
-    assert len(seen) > len(REGISTRY) + 20
+    assert len(seen) > len(METHODS) + 20
     for page in seen:
         loaded = Loaded(page)
         assert [a for a in loaded.addresses if a.startswith(("http:", "https:", "//"))] == [], page
@@ -66,7 +66,7 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
 def test_every_method_has_a_page_that_the_search_finds(site: Path) -> None:
     index: dict[str, Any] = json.loads((site / "search" / "search_index.json").read_text())
     texts = {each["location"]: each["text"] for each in index["docs"]}
-    for name in REGISTRY:
+    for name in METHODS:
         assert name in texts[f"methods/{name}.html"]
 
 

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from tests.variants import METHODS
 from tunefree.cli import main
 from tunefree.core import About, Exchange, Method, Oracle, Reply, Step, System, Vec, bind, mean
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.testing.check import CHECKS, check_algorithm, findings
 
 SYS = System(N=5, S=2, K=2, T=4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_registered_algorithm_passes_on_the_pool(name: str) -> None:
     assert check_algorithm(name, pool=True) == []
 

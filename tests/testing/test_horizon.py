@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.testing.test_check import Mine, Server
-from tests.variants import SYS
+from tests.variants import METHODS, SYS
 from tunefree.core import About, Step, System, bind, horizon_steps
 from tunefree.errors import ConfigError
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
-from tunefree.methods.registry import REGISTRY, build, check_rounds
+from tunefree.methods.registry import build, check_rounds
 from tunefree.testing.check import check_algorithm
 from tunefree.testing.observe import differ, run_problem
 
 TWICE = SYS._replace(T=2 * SYS.T)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_first_rounds_differ_with_the_horizon_only_where_a_formula_says_so(name: str) -> None:
     everyone = {"S": SYS.N} if name == "local_sgd_c" else {}
     once, twice = (build(name, sys._replace(**everyone)) for sys in (SYS, TWICE))
@@ -28,7 +28,7 @@ def test_first_rounds_differ_with_the_horizon_only_where_a_formula_says_so(name:
 
 
 def test_those_without_a_horizon() -> None:
-    with_one = {name for name in REGISTRY if horizon_steps(build(name, SYS))}
+    with_one = {name for name in METHODS if horizon_steps(build(name, SYS))}
     assert {"padamfed", "padamfed_vr", "parfrefl", "comparfrefl", "adamasfl", "masfl"} < with_one
     assert not with_one & {"fedavg", "scaffold", "fedadam", "fedsps", "fedbuff"}
 

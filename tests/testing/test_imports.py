@@ -44,13 +44,11 @@ PLACES = places(MAP.read_text(encoding="utf-8"))
 ALLOWED = {name: place.below - {name} for name, place in PLACES.items()}
 MANY = ("methods", "cli")  # a file per method, a file per command
 
-SHARED = {"local_sgd", "local_optimizer", "control", "muon"}  # what many methods share
+SHARED = {"local_sgd", "control"}  # what many methods share
 RELATIVES = {  # methods that share more than those
     "adamasfl": ["padamfed"],
     "comparfrefl": ["parfrefl"],
-    "fedacg": ["fedprox"],
     "fed_ef_ams": ["fed_ef_sgd"],
-    "fedsmoo": ["feddyn"],
     "polarfl_stateless": ["polarfl"],
     "padamfed_vr": ["scaffold_m_vr"],
     "scafcom": ["scallion"],

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from tests.problem import simulate
+from tests.variants import METHODS
 from tunefree.core import About, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job
 from tunefree.fleet.work import do
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.fedavg import FedAvg
-from tunefree.methods.registry import REGISTRY, build, check_rounds
+from tunefree.methods.registry import build, check_rounds
 from tunefree.testing import Array, Problem, QuadraticOracle, quadratic
 
 SYS = System(N=7, S=3, K=4, T=30)
@@ -56,7 +57,7 @@ def test_without_decay_it_is_the_method_itself() -> None:
     assert build("fedavg", SYS, {"decay": "none"}) == build("fedavg", SYS)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in REGISTRY.items() if cls.about.grid])
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.about.grid])
 def test_every_tuned_method_has_a_step_that_decays(name: str) -> None:
     algo = build(name, SYS._replace(S=SYS.N), {"decay": "linear"})
     assert isinstance(algo, Decayed)

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from tests.twins.robust import RULES
+from tests.variants import METHODS
 from tunefree.core import Reply, System, Vec, stream
 from tunefree.errors import ConfigError
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.methods.robust import Robust
 from tunefree.wire import Compressed, from_spec
 
 SYS = System(N=12, S=9, K=2, T=20)
-AVERAGING = [name for name, cls in REGISTRY.items() if cls.about.weights == "mean"]
+AVERAGING = [name for name, cls in METHODS.items() if cls.about.weights == "mean"]
 every_rule = pytest.mark.parametrize("rule", RULES)
 
 

@@ -17,6 +17,7 @@ from tests.twins.polarfl import polarfl
 from tests.twins.polarfl_stateless import polarfl_stateless
 from tests.twins.scaffold import scaffold
 from tests.twins.test_twins import agree, problem_of
+from tests.variants import METHODS
 from tunefree.core import Algorithm, Reply, System, about, bind
 from tunefree.fleet.job import exchanges
 from tunefree.fleet.work import of_client
@@ -24,7 +25,7 @@ from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.polarfl import PolarFL
 from tunefree.methods.polarfl_stateless import PolarFLStateless
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import build
 from tunefree.methods.scaffold import Scaffold
 from tunefree.testing import quadratic
 
@@ -106,7 +107,7 @@ def test_polarfl_with_late_clients() -> None:
     )
 
 
-MEANS = [name for name, cls in REGISTRY.items() if cls.about.means]
+MEANS = [name for name, cls in METHODS.items() if cls.about.means]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -125,7 +126,7 @@ def test_c_is_the_mean_of_all_c_i(name: str, late: bool) -> None:
         assert np.linalg.norm(getattr(trace.server, c)) > 0.01
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_client_keeps_the_servers_steps(name: str) -> None:
     """Only its K differs: no step size differs on its side."""
     algo = build(name, System(N=7, S=3, K=10, T=90))
@@ -137,7 +138,7 @@ def test_a_client_keeps_the_servers_steps(name: str) -> None:
 
 # Weighting by examples: a client with n samples counts as n clients with one.
 
-WEIGHED = [name for name, cls in REGISTRY.items() if cls.about.weights or name == "fedavg"]
+WEIGHED = [name for name, cls in METHODS.items() if cls.about.weights or name == "fedavg"]
 SMALL = System(N=3, S=3, K=2, T=9)
 
 

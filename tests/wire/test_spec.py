@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.variants import METHODS
 from tests.wire.specs import every_spec
 from tunefree.core import System, options
 from tunefree.errors import ConfigError
-from tunefree.methods.registry import COMPRESSING, REGISTRY, build
+from tunefree.methods.registry import COMPRESSING, build
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import (
     AnyOf,
@@ -131,7 +132,7 @@ def test_a_method_has_a_compressor_of_its_own_kind(name: str) -> None:
     own = PerTensor(Rand(0.05, unbiased=True) if name == "scallion" else Top(0.05))
     whole = name.startswith("polarfl")  # which sends whole vectors unless it is told
     expected = None if whole else own
-    assert expected == options(REGISTRY[name]())["C"]
+    assert expected == options(METHODS[name]())["C"]
     assert compressor(name, {}) == expected
     assert compressor(name, {}, [3, 2]) == (expected and expected.over([3, 2]))
     assert compressor(name, {"compressor": "identity"}, [3, 2]) == PerTensor(Identity(), (3, 2))
@@ -150,7 +151,7 @@ def test_these_methods_compress() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", sorted(set(REGISTRY) - set(COMPRESSING)))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - set(COMPRESSING)))
 def test_others_refuse_a_compressor(name: str) -> None:
     with pytest.raises(ConfigError, match=r"'top:0.05' was given, but .* sends whole vectors"):
         build(name, SYS, {"compressor": "top:0.05"})

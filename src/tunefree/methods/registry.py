@@ -23,7 +23,7 @@ from tunefree.core import (
 )
 from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest
-from tunefree.importing import named
+from tunefree.importing import named, offers
 from tunefree.methods.averaging import Averaged
 from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
@@ -82,18 +82,6 @@ REGISTRY: dict[str, type[Method]] = {
     "ca2fl": methods.CA2FL,
     "defedavg_niid": methods.DeFedAvgNIID,
     "fadas": methods.FADAS,
-    "fedmuon_server": methods.FedMuonServer,
-    "local_muon": methods.LocalMuon,
-    "fedmuon": methods.FedMuon,
-    "fedmuon_liu": methods.FedMuonLiu,
-    "muloco": methods.MuLoCo,
-    "fedadamw": methods.FedAdamW,
-    "fedacg": methods.FedACG,
-    "fedsmoo": methods.FedSMOO,
-    "local_prodigy": methods.LocalProdigy,
-    "local_dog": methods.LocalDoG,
-    "local_schedule_free": methods.LocalScheduleFree,
-    "server_dog": methods.ServerDoG,
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
@@ -117,6 +105,21 @@ def find(name: str | Maker) -> Maker:
         return checked_maker(title_of(name), name)
     found = named("algorithm", name, REGISTRY, more="package.module:Name for your own")
     return REGISTRY[name] if name in REGISTRY else checked_maker(name, found)
+
+
+def every_name() -> dict[str, str]:
+    """All methods by name, ours and those of installed packages, each with its package."""
+    theirs = {offer.name: offer.package for offer in offers("algorithm")}
+    return dict.fromkeys(REGISTRY, "tunefree") | {
+        name: package for name, package in theirs.items() if name not in REGISTRY
+    }
+
+
+def name_of(cls: type[Any]) -> str:
+    """The name of a class, ours or an installed package's; empty if it has none."""
+    ours = [name for name, known in REGISTRY.items() if known is cls]
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    return (ours or [offer.name for offer in offers("algorithm") if offer.path == path] or [""])[0]
 
 
 def build(

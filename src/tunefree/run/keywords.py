@@ -14,7 +14,7 @@ from tunefree.core import Method
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
-from tunefree.methods.registry import LEARNING_RATES, REGISTRY, WRAPPED, chosen_by_hand
+from tunefree.methods.registry import LEARNING_RATES, REGISTRY, WRAPPED, chosen_by_hand, name_of
 from tunefree.models.targets import Loss
 from tunefree.privacy.promise import Privacy
 from tunefree.run.evaluate import Measure
@@ -136,17 +136,15 @@ def spelled(algorithm: str | Maker) -> dict[str, object]:
     if isinstance(algorithm, str):
         return {"algorithm": algorithm}
     cls = algorithm if isinstance(algorithm, type) else type(algorithm)
-    names = [name for name, known in REGISTRY.items() if known is cls]
-    if not names:
-        return {}
-    if not isinstance(algorithm, Method):
-        return {"algorithm": names[0]}
+    name = name_of(cls)
+    if not name or not isinstance(algorithm, Method):
+        return {"algorithm": name} if name else {}
     tuned = {name: getattr(algorithm, name) for name in algorithm.about.grid}
     chosen = tuned | chosen_by_hand(algorithm)
     if (compressor := getattr(algorithm, "C", None)) != getattr(cls, "C", None):
         chosen["compressor"] = str(compressor)
     own = {key if key in WRAPPED else f"option.{key}": v for key, v in chosen.items()}
-    return {"algorithm": names[0], **{key: plain(value) for key, value in own.items()}}
+    return {"algorithm": name, **{key: plain(value) for key, value in own.items()}}
 
 
 def plain(value: object) -> object:

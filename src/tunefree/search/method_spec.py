@@ -18,7 +18,7 @@ from tunefree.core import About, Method, System
 from tunefree.derive import named_data
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.former_names import renamed
-from tunefree.importing import offers
+from tunefree.importing import EVIDENCE
 from tunefree.methods import registry
 from tunefree.methods.own import about_of, options_in
 from tunefree.report.grouping import NO_EFFECT
@@ -88,8 +88,8 @@ def parse_method(text: str) -> MethodSpec:
         )
     name, file, given = match.group("name", "file", "options")
     if ":" not in name and name not in registry.REGISTRY:
-        known = {*registry.REGISTRY, *(offer.name for offer in offers("algorithm"))}
-        if name not in known:
+        known = registry.every_name()
+        if name not in known and name not in EVIDENCE["algorithm"]:
             raise unknown_name("method", name, known, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}

@@ -1,7 +1,8 @@
-"""What each registered algorithm costs, measured on a small run, and its `about`."""
+"""What a method costs, measured on a small run, and its `about`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,14 +15,16 @@ from tunefree.core import (
     Method,
     System,
     Vec,
+    about,
     bind,
     options,
     stream,
     unwrapped,
     with_system,
 )
+from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import REGISTRY, build
+from tunefree.methods.registry import REGISTRY, build, every_name
 from tunefree.schedule.exchange import Step, run_stage
 from tunefree.schedule.gauge import Gauge
 from tunefree.testing.observe import Flat
@@ -63,6 +66,7 @@ class Entry(NamedTuple):
     name: str
     about: About
     cost: Cost
+    package: str
 
 
 def cost(method: Method, d: int = D) -> Cost:
@@ -161,6 +165,12 @@ def with_compressor(algo: Method, C: Compressor) -> Method:
     return replace(algo, **known)
 
 
-def catalog() -> list[Entry]:
-    """All registered algorithms."""
-    return [Entry(name, cls.about, cost(build(name, TOY))) for name, cls in REGISTRY.items()]
+def entries() -> Iterator[Entry | ConfigError]:
+    """All methods, ours and those of installed packages, or why one cannot be had."""
+    for name, package in every_name().items():
+        try:
+            method = build(name, TOY)
+        except ConfigError as error:
+            yield error
+        else:
+            yield Entry(name, about(method), cost(method), package)

@@ -18,12 +18,11 @@ s = 1, as published, θ becomes the mean of the θ_i. θ is evaluated, not y.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tunefree.core import About, Replies, Vec, mean
 from tunefree.core import Server as State
-from tunefree.methods.fedprox import FedProx
-from tunefree.methods.local_sgd import Model
+from tunefree.methods import FedProx
 
 
 class Server(NamedTuple):
@@ -46,8 +45,8 @@ class FedACG(FedProx):  # 3, 4
     def server(self, theta0: Vec) -> Server:
         return Server(theta0, m=0 * theta0)  # 1
 
-    def broadcast(self, s: State) -> Model:
-        return Model(s.theta - self.s * self.lam * s.m)  # 2, 6
+    def broadcast(self, s: State) -> Any:
+        return super().broadcast(s._replace(theta=s.theta - self.s * self.lam * s.m))  # 2, 6
 
     def aggregate(self, s: State, replies: Replies) -> State:
         m = self.lam * s.m + mean(r.up.delta for r in replies)  # 5

@@ -12,10 +12,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tunefree.core import Client, Exchange, Message, Method, Oracle, Replies, Server, Vec, mean
-from tunefree.methods.local_sgd import Model, Up
+
+
+class Model(NamedTuple):
+    """What a server sends, and all that one without memory has."""
+
+    theta: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, NamedTuple
 
+import torch
+
 from tunefree.core import Method, Oracle, Shapes, Vec, norm
-from tunefree.geometry import joined, polar_factors, split
+from tunefree.geometry import polar_factors, split
 
 ETAS = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # in the grids of Muon clients
 
@@ -36,6 +38,18 @@ def muon(u: Vec, shapes: Shapes) -> Vec:
         if len(shape) > 1:
             part.mul_(max(1.0, shape[0] / max(prod(shape[1:]), 1)) ** 0.5)
     return result
+
+
+def joined(matrices: Vec, others: Vec, shapes: Shapes) -> Vec:
+    """The matrices of one vector, which have two or more axes, and the other tensors of another.
+
+    >>> joined(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3), ((2, 1), (1,)))
+    tensor([1., 2., 0.])
+    """
+    if shapes is None:
+        return others
+    parts = zip(shapes, split(matrices, shapes), split(others, shapes), strict=True)
+    return torch.cat([u if len(shape) > 1 else w for shape, u, w in parts])
 
 
 class Moments(NamedTuple):

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
+from evidence.tests.rivals.dog import local_dog, server_dog
+from evidence.tests.rivals.fedacg import fedacg
+from evidence.tests.rivals.fedadamw import fedadamw, local_adamw
+from evidence.tests.rivals.fedsmoo import fedsmoo
+from evidence.tests.rivals.local_prodigy import local_prodigy
+from evidence.tests.rivals.local_schedule_free import local_schedule_free
 from tests.problem import simulate
-from tests.twins.dog import local_dog, server_dog
-from tests.twins.fedacg import fedacg
-from tests.twins.fedadamw import fedadamw, local_adamw
-from tests.twins.fedsmoo import fedsmoo
-from tests.twins.local_prodigy import local_prodigy
-from tests.twins.local_schedule_free import local_schedule_free
 from tests.twins.test_twins import agree, all_systems, problem_of
 from tunefree.core import System, bind
-from tunefree.methods.dog import LocalDoG, ServerDoG
-from tunefree.methods.fedacg import FedACG
-from tunefree.methods.fedadamw import FedAdamW
-from tunefree.methods.fedsmoo import FedSMOO
-from tunefree.methods.local_prodigy import LocalProdigy
-from tunefree.methods.local_schedule_free import LocalScheduleFree
+from tunefree_evidence.rivals.dog import LocalDoG, ServerDoG
+from tunefree_evidence.rivals.fedacg import FedACG
+from tunefree_evidence.rivals.fedadamw import FedAdamW
+from tunefree_evidence.rivals.fedsmoo import FedSMOO
+from tunefree_evidence.rivals.local_prodigy import LocalProdigy
+from tunefree_evidence.rivals.local_schedule_free import LocalScheduleFree
 
 
 @pytest.mark.parametrize("shapes", [None, ((2, 1), (), (2,))], ids=["one-tensor", "three"])

@@ -39,8 +39,7 @@ from tunefree.core import (
     norm,
 )
 from tunefree.core import Server as State
-from tunefree.methods.local_optimizer import LocalOptimizer
-from tunefree.methods.local_sgd import Model
+from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Model
 
 PAPER, STEPS = "Ivgi, Hinder, Carmon, ICML 2023", {"r_eps": Step("1e-6", lambda: 1e-6)}
 

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evidence.tests.rivals.fedmuon import fedmuon
+from evidence.tests.rivals.fedmuon_liu import fedmuon_liu
+from evidence.tests.rivals.fedmuon_server import fedmuon_server
+from evidence.tests.rivals.local_muon import local_muon, muloco
 from tests.problem import simulate
 from tests.shaped import ALIKE, KERNEL, WIDE, problem_of
-from tests.twins.fedmuon import fedmuon
-from tests.twins.fedmuon_liu import fedmuon_liu
-from tests.twins.fedmuon_server import fedmuon_server
-from tests.twins.local_muon import local_muon, muloco
 from tests.twins.test_twins import SYSTEMS, agree
 from tunefree.core import Shapes, System, bind
-from tunefree.methods import FedMuon, FedMuonLiu, FedMuonServer, LocalMuon, MuLoCo
+from tunefree_evidence.rivals.fedmuon import FedMuon
+from tunefree_evidence.rivals.fedmuon_liu import FedMuonLiu
+from tunefree_evidence.rivals.fedmuon_server import FedMuonServer
+from tunefree_evidence.rivals.local_muon import LocalMuon, MuLoCo
 
 PARTIAL = System(N=7, S=3, K=4, T=30)
 VECTOR = ((5,),)
@@ -83,12 +86,12 @@ def test_fedmuon_liu(sys: System, shapes: Shapes) -> None:
     both(algo, fedmuon_liu, sys, shapes, 0.03, 0.8, 0.4, 0.3, 0.2)
 
 
-@pytest.mark.parametrize("average", ["all", "sampled"])
+@pytest.mark.parametrize("over", ["all", "sampled"])
 @all_layouts
 @two_systems
-def test_fedmuon(sys: System, shapes: Shapes, average: Any) -> None:
-    algo = FedMuon(eta=0.03, beta=0.4, average=average)
-    both(algo, fedmuon, sys, shapes, 0.03, 0.4, average)
+def test_fedmuon(sys: System, shapes: Shapes, over: Any) -> None:
+    algo = FedMuon(eta=0.03, beta=0.4, over=over)
+    both(algo, fedmuon, sys, shapes, 0.03, 0.4, over)
 
 
 @pytest.mark.parametrize(

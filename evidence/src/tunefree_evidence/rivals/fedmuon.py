@@ -9,31 +9,46 @@ are those of `muon.py`; a vector u has O(u) = u / ||u||.
      3      M_i = (1 - β) M_i + β ∇F(θ_i; ξ)                         K times
      4      θ_i = θ_i - η O(M_i - c_i + c)
      5  c_i' = M_i;  upload Δ_i = θ - θ_i and c_i' - c_i;  c_i = c_i'
-     6  θ = θ - (1/N) Σ Δ_i                                          average "all"
-        θ = θ - (1/S) Σ Δ_i                                          average "sampled"
+     6  θ = θ - (1/N) Σ Δ_i                                          over "all"
+        θ = θ - (1/S) Σ Δ_i                                          over "sampled"
      7  c = c + (1/N) Σ (c_i' - c_i)
      8  download θ and c
 
 Wire: 2d down, 2d up. Memory: c_i, which is M_i between rounds. Tuning: η and β.
-Deviations: none with average "all", in which absent clients count as unmoved; "sampled" is ours.
+Deviations: none with over "all", in which absent clients count as unmoved; "sampled" is ours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
-from tunefree.core import About, Exchange, Oracle, Replies, mean
+from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
 from tunefree.geometry import polar_factors
-from tunefree.methods.control import Client, Controlled, ControlVariates, Up
-from tunefree.methods.muon import ETAS
+from tunefree_evidence.rivals.muon import ETAS
+
+
+class Controlled(NamedTuple):
+    """What the server has, and sends."""
+
+    theta: Vec
+    c: Vec
+
+
+class Client(NamedTuple):
+    c_i: Vec
+
+
+class Up(NamedTuple):
+    delta: Vec
+    dc: Vec
 
 
 @dataclass(frozen=True)
-class FedMuon(ControlVariates):  # 1, 8
+class FedMuon(Method):
     eta: float = 0.01
     beta: float = 0.9
-    average: Literal["all", "sampled"] = "all"
+    over: Literal["all", "sampled"] = "all"
 
     about: ClassVar[About] = About(
         title="FedMuon",
@@ -43,8 +58,14 @@ class FedMuon(ControlVariates):  # 1, 8
         means={"c": "c_i"},
     )
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return ()  # 1
+    def server(self, theta0: Vec) -> Controlled:
+        return Controlled(theta0, c=0 * theta0)  # 1
+
+    def client(self, theta0: Vec) -> Client:
+        return Client(c_i=0 * theta0)  # 1
+
+    def round(self) -> tuple[Exchange, ...]:
+        return (Exchange(Controlled, Up, lambda s: s, self.local, self.aggregate),)  # 8
 
     def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:
         (c_i,), (theta, c), eta, beta = client, down, self.eta, self.beta
@@ -57,5 +78,5 @@ class FedMuon(ControlVariates):  # 1, 8
     def aggregate(self, s: Controlled, replies: Replies) -> Controlled:
         share = len(replies) / self.sys.N
         delta, dc = mean(r.up.delta for r in replies), mean(r.up.dc for r in replies)
-        moved = (share if self.average == "all" else 1.0) * delta
+        moved = (share if self.over == "all" else 1.0) * delta
         return Controlled(theta=s.theta - moved, c=s.c + share * dc)  # 6, 7

@@ -25,6 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+
 from tunefree.core import (
     About,
     Client,
@@ -38,9 +40,7 @@ from tunefree.core import (
     mean,
 )
 from tunefree.geometry import split
-from tunefree.methods.local_optimizer import LocalOptimizer
-from tunefree.methods.local_sgd import Up
-from tunefree.wire import rounded
+from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Up
 
 
 class Aggregated(NamedTuple):
@@ -111,8 +111,9 @@ class FedAdamW(LocalOptimizer):
         return Down(s.theta, s.g, self.blocks(s.v), s.n)  # 6
 
     def blocks(self, v: Vec) -> Numbers:
-        """The mean of each tensor; 0 for one without numbers."""
-        return tuple(rounded(float(b.sum()) / max(1, len(b))) for b in split(v, self.shapes))
+        """The mean of each tensor, in 32 bits as it is sent; 0 for one without numbers."""
+        means = [float(b.sum()) / max(1, len(b)) for b in split(v, self.shapes)]
+        return tuple(float(np.float32(number)) for number in means)
 
     def spread(self, v: Vec, u: Numbers) -> Vec:
         """The vector with these means, made of one that is zero."""

@@ -15,19 +15,15 @@ from tests.by_hand import by_hand
 from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import simulate
 from tunefree.core import Shapes, System, bind
-from tunefree.geometry import joined, newton_schulz, polar_factors, split
-from tunefree.methods import (
-    FedAdam,
-    FedCM,
-    FedMuon,
-    FedMuonLiu,
-    FedMuonServer,
-    LocalMuon,
-    MuLoCo,
-)
-from tunefree.methods.muon import muon
+from tunefree.geometry import newton_schulz, polar_factors, split
+from tunefree.methods import FedAdam, FedCM
 from tunefree.methods.registry import build
 from tunefree.testing import quadratic
+from tunefree_evidence.rivals.fedmuon import FedMuon
+from tunefree_evidence.rivals.fedmuon_liu import FedMuonLiu
+from tunefree_evidence.rivals.fedmuon_server import FedMuonServer
+from tunefree_evidence.rivals.local_muon import LocalMuon, MuLoCo
+from tunefree_evidence.rivals.muon import joined, muon
 
 SYS = System(N=7, S=3, K=4, T=25)
 ALONE = System(N=1, S=1, K=4, T=25)

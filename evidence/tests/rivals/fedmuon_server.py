@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evidence.tests.rivals.muon import muon
 from tests.twins.local_sgd import local_sgd
-from tests.twins.muon import muon
 from tests.twins.polarfl import Shape, pieces, whole
 from tunefree.testing import Array, Problem
 

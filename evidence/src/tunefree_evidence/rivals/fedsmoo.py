@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tunefree.core import About, Exchange, Oracle, Replies, Vec, mean, unit
-from tunefree.methods.feddyn import FedDyn
+from tunefree.methods import FedDyn
 
 
 class Server(NamedTuple):

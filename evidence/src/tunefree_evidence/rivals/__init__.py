@@ -1,0 +1,1 @@
+"""Recent methods that are measured against PolarFL; `tunefree` knows them by name."""
