@@ -44,7 +44,10 @@ from tunefree.wire import from_spec
             {"learning_rate": 0.1},
             "train has no argument 'learning_rate', and PolarFL takes no step size: its gamma, ",
         ),
-        ({"quux": 1}, "train has no argument 'quux'; choose from algorithm, attack, average, batch_size"),
+        (
+            {"quux": 1},
+            "train has no argument 'quux'; choose from algorithm, attack, average, batch_size",
+        ),
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
             {"algorithm": PAdaMFed(eta=0.1)},

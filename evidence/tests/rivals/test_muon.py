@@ -117,8 +117,8 @@ def test_fedmuon_with_one_client_has_nothing_to_correct() -> None:
 
 def test_fedmuon_averages_all_clients_or_those_who_came() -> None:
     everyone = SYS._replace(S=SYS.N)
-    same(thetas(FedMuon(), everyone), thetas(FedMuon(average="sampled"), everyone))
-    printed, further = thetas(FedMuon()), thetas(FedMuon(average="sampled"))
+    same(thetas(FedMuon(), everyone), thetas(FedMuon(over="sampled"), everyone))
+    printed, further = thetas(FedMuon()), thetas(FedMuon(over="sampled"))
     np.testing.assert_allclose(printed[1] - printed[0], 3 / 7 * (further[1] - further[0]))
 
 

@@ -1,8 +1,8 @@
 """The methods: untuned ones run once per seed; the others after a search, with its tuning bill.
 
-A tuned method searches its grid with constant steps and with linear decay, and extends the grid if
-its best point is on an edge, up to `TRIALS` trials in all, on held-out samples and with a seed of
-its own. Options that are in no grid have their defaults.
+A tuned method has a space of at least 27 points: its own step sizes, each with constant steps and
+with linear decay, with and without the average of its models. `small` searches 27 of them, chosen
+at random once and for all, `full` 81. Options that are in no space have their defaults.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from tunefree.errors import ConfigError, unknown_name
 from tunefree.search import Grid, Settings, Value, check, configure, parse_method
 from tunefree_evidence.challenge.tasks import Kind, Scale
 
-TRIALS: Mapping[Scale, int] = {"smoke": 2, "small": 10, "full": 36}
+TRIALS: Mapping[Scale, int] = {"smoke": 3, "small": 27, "full": 81}
 TUNING_SEED = 100  # never used for scores
 
-DECAY: Grid = {"decay": ("none", "linear")}
-LOW: Grid = {"eta": (1e-2, 3e-2, 1e-1, 3e-1), **DECAY}
-HIGH: Grid = {"eta": (3e-2, 1e-1, 3e-1, 1.0), **DECAY}
-ADAPTIVE: Grid = {"eta": (3e-2, 1e-1), "eta_s": (1e-2, 3e-2), **DECAY}
+FORMS: Grid = {"decay": ("none", "linear"), "average": ("off", "on")}
+STEPS = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
+LOCAL = (1e-2, 3e-2, 1e-1, 3e-1)
+MUON = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
 
 class Entry(NamedTuple):
@@ -30,28 +31,41 @@ class Entry(NamedTuple):
     grid: Mapping[str, tuple[Value, ...]] = {}
 
 
+def tuned(method: str, **steps: tuple[Value, ...]) -> Entry:
+    return Entry(method, {**steps, **FORMS})
+
+
 ENTRIES: Mapping[Kind, Sequence[Entry]] = {
     "synchronous": (
-        *map(Entry, ("polarfl", "padamfed", "padamfed_vr", "parfrefl", "delta_sgd", "fedexp")),
-        Entry("fedavg", HIGH),
-        Entry("fedavgm", LOW),
-        Entry("fedadam", ADAPTIVE),
-        Entry("fedyogi", ADAPTIVE),
-        Entry("scaffold", LOW),
-        Entry("scaffold_m", HIGH),
+        *map(Entry, ("polarfl", "polarfl_stateless", "padamfed", "padamfed_vr", "parfrefl")),
+        *map(Entry, ("local_prodigy", "local_dog", "local_schedule_free", "server_dog")),
+        *map(Entry, ("delta_sgd", "fedexp")),
+        tuned("fedavg", eta=STEPS),
+        tuned("fedavgm", eta=LOCAL, mu=(0.8, 0.9, 0.97)),
+        tuned("fedadam", eta=(3e-2, 1e-1, 3e-1), eta_s=(3e-3, 1e-2, 3e-2)),
+        tuned("scaffold", eta=STEPS),
+        tuned("scaffold_m", eta=STEPS[2:], beta=(0.1, 0.2, 0.5)),
+        tuned("fedmuon_server", eta=LOCAL, eta_s=(3e-3, 1e-2, 3e-2, 1e-1)),
+        tuned("local_muon", eta=MUON, momentum=("reset", "aggregated")),
+        tuned("fedmuon", eta=MUON, beta=(0.1, 0.5, 0.9), over=("all", "sampled")),
+        tuned("fedmuon_liu", eta=MUON, alpha=(0.25, 0.5, 0.75)),
+        tuned("muloco", eta=MUON, mu_s=(0.6, 0.9)),
+        tuned("fedadamw", eta=ADAM, alpha=(0.25, 0.5, 0.75)),
+        tuned("fedacg", eta=LOCAL, lam=(0.7, 0.85, 0.95)),
+        tuned("fedsmoo", eta=LOCAL, rho=(0.01, 0.1)),
     ),
     "late": (
-        *map(Entry, ("polarfl", "adamasfl")),
-        Entry("fedbuff", HIGH),
-        Entry("ca2fl", LOW),
-        Entry("fadas", {"eta": (3e-2, 1e-1), "gamma": (3e-3, 1e-2), **DECAY}),
-        Entry("masfl", {"eta": (3e-2, 1e-1), "gamma": (3e-1, 1.0), **DECAY}),
+        *map(Entry, ("polarfl", "polarfl_stateless", "adamasfl")),
+        tuned("fedbuff", eta=STEPS),
+        tuned("ca2fl", eta=STEPS),
+        tuned("fadas", eta=LOCAL, gamma=(1e-3, 3e-3, 1e-2)),
+        tuned("masfl", eta=LOCAL, gamma=(1e-1, 3e-1, 1.0)),
     ),
     "compressed": (
         Entry("polarfl:compressor=rotated:1"),
-        *map(Entry, ("polarfl", "comparfrefl")),
-        Entry("scafcom", HIGH),
-        Entry("fed_ef_sgd", HIGH),
+        *map(Entry, ("polarfl", "polarfl_stateless", "comparfrefl")),
+        tuned("scafcom", eta=LOCAL, beta=(0.1, 0.2)),
+        tuned("fed_ef_sgd", eta=STEPS),
     ),
 }
 

@@ -18,22 +18,19 @@ from tunefree.errors import ConfigError, FleetError
 from tunefree.record import Row
 from tunefree.search import (
     Result,
-    Search,
     Settings,
-    TuningResult,
     at_point,
     check_grid,
-    on_held_out,
     parse_method,
     plan,
     run_all,
     run_groups,
-    search_all,
     with_seed,
 )
 from tunefree.search import configure as with_method
 from tunefree.search import settings as settings_of
 from tunefree_evidence.challenge import tasks
+from tunefree_evidence.challenge.halving import Bill, Found, Space, halve, points_of
 from tunefree_evidence.challenge.methods import (
     TRIALS,
     TUNING_SEED,
@@ -43,8 +40,6 @@ from tunefree_evidence.challenge.methods import (
     why_not,
 )
 from tunefree_evidence.challenge.tasks import Scale, Task
-
-TRIAL_EVALUATIONS = 4  # of a trial; hopeless ones are pruned by them
 
 Stored: TypeAlias = dict[str, Any]  # a task, or a method on it, as it is stored
 Log: TypeAlias = Callable[[str], None]
@@ -102,7 +97,7 @@ def run_task(order: Order, task: Task, log: Log) -> Stored:
         else:
             runnable.append(entry)
     found = tune(order, runnable, base, folder, log)
-    chosen, scored = list[tuple[Entry, TuningResult | None]](), list[Settings]()
+    chosen, scored = list[tuple[Entry, Found | None]](), list[Settings]()
     for entry in runnable:
         settings, _ = with_method(parse_method(entry.method), base)
         if entry.grid and entry.method not in found:
@@ -183,40 +178,29 @@ def train_start(task: Task, base: Settings, folder: Path) -> Settings:
 
 def tune(
     order: Order, runnable: Sequence[Entry], base: Settings, folder: Path, log: Log
-) -> Mapping[str, TuningResult]:
-    """Tune the methods that need it, all trials in parallel."""
-    searches: dict[str, Search] = {}
+) -> Mapping[str, Found]:
+    """Tune the methods that need it, all at once."""
+    spaces: dict[str, Space] = {}
     for entry in runnable:
         if entry.grid:
             settings, _ = with_method(parse_method(entry.method), base)
-            few = every(base.rounds, TRIAL_EVALUATIONS)
-            trial = on_held_out(replace(settings, eval_every=few))
-            check_grid(trial, entry.grid)
-            searches[entry.method] = Search(trial, entry.grid, folder / "trials")
-    if searches:
-        log(f"  tuning {len(searches)} methods, at most {order.budget} trials each")
-        search_all(
-            list(searches.values()), [TUNING_SEED], budget=order.budget, workers=order.workers
-        )
-    found = {method: search.result() for method, search in searches.items()}
-    return {method: result for method, result in found.items() if result}
+            check_grid(settings, entry.grid)
+            spaces[entry.method] = Space(settings, points_of(entry.grid, order.budget))
+    if not spaces:
+        return {}
+    log(f"  tuning {len(spaces)} methods, at most {order.budget} points each")
+    return halve(spaces, folder / "trials", TUNING_SEED, order.workers)
 
 
-def about_method(entry: Entry, tuned: TuningResult | None, results: Sequence[Result]) -> Stored:
+def about_method(entry: Entry, tuned: Found | None, results: Sequence[Result]) -> Stored:
     """How a method did on a task; a diverged run has accuracy 0."""
-    bill = tuned.bill if tuned else {"trials": 0, "rounds": 0, "seconds": 0.0}
-    bits = bill.get("bits_up", 0) + bill.get("bits_down", 0)
+    bill = tuned.bill if tuned else Bill()
     return {
         "method": entry.method,
         "name": parse_method(entry.method).name,
         "tuned": bool(entry.grid),
         "chosen": dict(tuned.point) if tuned else {},
-        "bill": {
-            "trials": bill["trials"],
-            "rounds": bill["rounds"],
-            "bits": bits,
-            "seconds": round(bill["seconds"], 1),
-        },
+        "bill": bill._replace(seconds=round(bill.seconds, 1))._asdict(),
         "accuracy": [final_accuracy(result) for result in results],
         "states": [result.state for result in results],
         "curves": [curve(result.history) for result in results],

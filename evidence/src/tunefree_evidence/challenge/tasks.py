@@ -1,7 +1,7 @@
 """The tasks: data, network, partition, clients, rounds, start, schedule and compression of each.
 
 smoke   digits and a tiny network instead of all data: seconds, shows only that everything runs
-small   two cores and an hour or two
+small   two cores and a night
 full    twice the clients, four times the rounds
 
 A held-out task was never used while PolarFL was developed: nothing about PolarFL was chosen on its
@@ -65,6 +65,18 @@ USUAL = system(N=50, S=5, K=5, T=100, batch=20)
 TASKS = (
     Task("fashion-skew", {**FASHION, **USUAL}),
     Task("fashion-iid", {**FASHION, **USUAL, "partition": "iid"}),
+    Task(
+        "fashion-label",  # one label for each client
+        {**FASHION, **system(N=10, S=10, K=20, T=50, batch=20), "partition": "shards:1"},
+    ),
+    Task(
+        "fashion-many",  # clients that are seen once
+        {**FASHION, **system(N=5000, S=10, K=3, T=300, batch=10), "partition": "dirichlet:0.3"},
+    ),
+    Task(
+        "fashion-sites",  # long local work
+        {**FASHION, **system(N=10, S=10, K=50, T=20, batch=20), "partition": "dirichlet:0.3"},
+    ),
     Task("mnist-skew", {**data("mnist", "cnn_mnist", "dirichlet:0.1"), **USUAL}),
     Task(
         "emnist-skew",
