@@ -93,6 +93,11 @@ def test_every_buffered_method_resumes(name: str, tmp_path: Path) -> None:
     same_end(tmp_path, [4, 1], algorithm=name, **more)
 
 
+@pytest.mark.parametrize("name", ["fedavgm", "polarfl_stateless", "padamfed", "scaffold"])
+def test_an_averaged_method_resumes(name: str, tmp_path: Path) -> None:
+    same_end(tmp_path, [3, 2], algorithm=name, average="on", **everyone(name))
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7, 8])
 def test_before_the_opening_and_after_the_end(rows: int, tmp_path: Path) -> None:
     same_end(tmp_path, [rows])

@@ -31,6 +31,7 @@ def polarfl_stateless(
     noises: Sequence[Array] = (),
     S: int = 0,
     own_K: Sequence[int] = (),
+    average: str = "on",
 ) -> list[Array]:
     """`uploads[t]` are the (client, step of its download) that aggregation t uses.
 
@@ -89,4 +90,4 @@ def polarfl_stateless(
             x[t] - step * whole([r_l * polar_one_long(u) for r_l, u in zip(r, m, strict=True)])
         )
         theta_bar.append(theta_bar[t] + 9 / (t + 9) * (x[t + 1] - theta_bar[t]))  # 6
-    return theta_bar
+    return theta_bar if average == "on" else x

@@ -30,6 +30,13 @@ def test_dense(sys: System, shapes: Shapes) -> None:
     agree(trace.thetas, polarfl_stateless(problem, trace.uploads, sys.K, shapes), sys.T)
 
 
+def test_not_averaged() -> None:
+    problem = problem_of(PARTIAL, WIDE)
+    trace = simulate(bind(PolarFLStateless(average="off"), PARTIAL, WIDE), problem)
+    page = polarfl_stateless(problem, trace.uploads, PARTIAL.K, WIDE, average="off")
+    agree(trace.thetas, page, PARTIAL.T)
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.7])
 def test_long_local_work(sigma: float) -> None:
     """A client's path is longer than the server's step, also where noise counts."""

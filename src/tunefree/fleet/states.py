@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tunefree.core import Client, Server, Vectors
 from tunefree.fleet.job import Done, Job, Key
@@ -72,25 +73,31 @@ class States:
 
 def size(state: Client) -> int:
     """The bytes of a state's vectors."""
-    return sum(v.numel() * v.element_size() for v in state if isinstance(v, torch.Tensor))
+    return sum(v.numel() * v.element_size() for v in state if isinstance(v, Tensor))
 
 
 def arrays(state: Server | Client) -> dict[str, NDArray[Any]]:
-    """A state's fields as numpy arrays."""
-    return {
-        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-        for name, value in state._asdict().items()
-    }
+    """A state's fields as numpy arrays; those of a state within it are `name.field`."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, tuple):
+            found |= {f"{name}.{field}": each for field, each in arrays(value).items()}
+        else:
+            found[name] = value.cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return found
 
 
 def restore(like: Any, vectors: Mapping[str, NDArray[Any]]) -> Any:
     """A state from its arrays, with types and devices as in `like`."""
     return type(like)(
-        **{name: field(value, vectors[name]) for name, value in like._asdict().items()}
+        **{name: field(value, name, vectors) for name, value in like._asdict().items()}
     )
 
 
-def field(like: Any, array: NDArray[Any]) -> Any:
-    if isinstance(like, torch.Tensor):
-        return torch.from_numpy(array).to(like)
-    return type(like)(array.item())
+def field(like: Any, name: str, vectors: Mapping[str, NDArray[Any]]) -> Any:
+    if isinstance(like, tuple):
+        within = {key: v for key, v in vectors.items() if key.startswith(f"{name}.")}
+        return restore(like, {key.removeprefix(f"{name}."): v for key, v in within.items()})
+    if isinstance(like, Tensor):
+        return torch.from_numpy(vectors[name]).to(like)
+    return type(like)(vectors[name].item())

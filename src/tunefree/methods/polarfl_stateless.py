@@ -24,6 +24,8 @@ Our own; see the card. It is PolarFL with momentum on the server in place of the
 With local epochs client i makes K_i steps of (h_{t-1} a_t λ_t / K_i) r, as in PolarFL. Under
 privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S.
 
+For studies: average `off` hands out x.
+
 Wire: d and a number for each tensor down; d up, or C(d). Memory: none. Tuning: none. The constants
 are part of the method.
 """
@@ -33,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod, sqrt
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.core import (
     About,
@@ -88,6 +90,7 @@ class CompressedUp(NamedTuple):
 @dataclass(frozen=True)
 class PolarFLStateless(Method):
     C: Compressor | None = None
+    average: Literal["on", "off"] = "on"
     sigma: float = field(default=0.0, kw_only=True, repr=False)  # by the engine; 0 without privacy
 
     about: ClassVar[About] = About(
@@ -160,4 +163,4 @@ class PolarFLStateless(Method):
         late = sum(r.tau for r in replies) / len(replies)
         step = self.pace(s).step / sqrt(1 + late)
         after: Server = travel(s, m, step, r, self.shapes, polar_directions)
-        return after._replace(m=m)
+        return after._replace(m=m, theta=after.theta if self.average == "on" else after.x)

@@ -19,6 +19,7 @@ from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice
 from tunefree.fleet.attack import from_spec as attack_of
+from tunefree.fleet.states import arrays
 from tunefree.fleet.work import DataClients
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -249,7 +250,7 @@ def check_resumable(path: Path, T: int, earlier: Mapping[str, str], server: Serv
             f"'{path}' was started by an earlier tunefree and cannot be resumed; it can still be "
             "read: start a new run"
         )
-    if lacking := [name for name in server._fields if stored and name not in stored]:
+    if lacking := [name for name in arrays(server) if stored and name not in stored]:
         raise ConfigError(
             f"'{path}' was started with an earlier rule of {before.title}, whose server had no "
             f"{' or '.join(lacking)}, and cannot be resumed; it can still be read: start a new run"

@@ -190,10 +190,15 @@ class Training:
             self.record.note(**facts)
         own = self._states if self.record.path else {}
         now, before = self.step.server, self._committed
+        changed = {  # the others are stored already
+            name
+            for name, value in now._asdict().items()
+            if before is None or getattr(before, name) is not value
+        }
         vectors = {
             name: vector
             for name, vector in arrays(now).items()
-            if before is None or getattr(before, name) is not getattr(now, name)  # as it was
+            if name.partition(".")[0] in changed
         }
         server, self._committed = {**vectors, **own.get(SERVER, {})}, now
         in_flight = self.step.in_flight
