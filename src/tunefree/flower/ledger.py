@@ -71,7 +71,7 @@ class Ledger:
         entry: dict[str, NDArray[Any]] = {ACK: np.array(job.key if job else (), dtype=np.int64)}
         for field in about(algo).means:
             c = getattr(server, field)
-            old = restored(c, before[field]) if field in before else 0 * c
+            old = restored(c, field, before) if field in before else 0 * c
             new = fresh.get(field, 0 * c)
             changed[field] = (N * c - old + new) / self.N
             entry[field] = np.asarray(new)
