@@ -64,6 +64,7 @@ def federation_from(
     name: str = "your data",
     prepare: Prepare | None = None,
     takes: Sequence[str] = (),
+    client_test: Sequence[Data] | None = None,
 ) -> Federation:
     """The federation of these clients: a sequence of data, or one data set and its Partition.
 
@@ -73,7 +74,7 @@ def federation_from(
     large for memory, is read when samples are drawn. `prepare` turns a raw batch into network
     input; without it, PIL images become floats from 0 to 1 with the channels first, and all else
     stays as it is. `takes` are the inputs that the model's forward names: columns of these names
-    are passed to it.
+    are passed to it. `client_test` are held-out data of each client, in the clients' order.
 
     >>> x, y = torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])
     >>> federation_from([(x, y), (x[:2], y[:2])], classes=2).parts.sizes.tolist()
@@ -90,15 +91,18 @@ def federation_from(
             room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs])
         pairs = consistent(pairs, [f"client {i}" for i in range(len(pairs))])
-        parts = Partition([])
-        parts.starts = starts_of([len(pair.y) for pair in pairs])
-        parts.order = np.arange(parts.starts[-1], dtype=np.int64)
+        parts = one_each(pairs)
     first = pairs[0]
     if test is not None:
         given = pair_of(test, "the test set", takes)
         check_test_size(len(given.y))
         _, tested = consistent([first, given], ["the training data", "the test set"])
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
+    held_out = None
+    if client_test is not None:
+        own = [first, *own_test_sets(client_test, len(parts), takes)]
+        own = consistent(own, ["client 0", *(f"client_test[{i}]" for i in range(len(parts)))])[1:]
+        held_out = Federation(all_samples(own, prepare), one_each(own), None, classes, name)
     return check_federation(
         Federation(
             train=all_samples(pairs, prepare),
@@ -107,8 +111,33 @@ def federation_from(
             classes=classes,
             name=name,
             unused=first.unused,
+            columns=first.columns,
+            held_out=held_out,
         )
     )
+
+
+def one_each(pairs: Sequence[Pair]) -> Partition:
+    """The partition of samples that follow one another, client by client."""
+    parts = Partition([])
+    parts.starts = starts_of([len(pair.y) for pair in pairs])
+    parts.order = np.arange(parts.starts[-1], dtype=np.int64)
+    return parts
+
+
+def own_test_sets(given: Any, clients: int, takes: Sequence[str]) -> list[Pair]:
+    """Held-out data of each client."""
+    if not isinstance(given, list | tuple) or len(given) != clients:
+        what = f"{len(given)}" if isinstance(given, list | tuple) else f"a {type(given).__name__}"
+        raise ConfigError(
+            f"client_test is {what}, and there are {clients} clients; give a list of each client's "
+            "own held-out data, in the order of the clients"
+        )
+    pairs = [pair_of(data, f"client_test[{i}]", takes) for i, data in enumerate(given)]
+    for i, pair in enumerate(pairs):
+        if not len(pair.y):
+            raise ConfigError(f"client_test[{i}] has no samples; hold out some of each client's")
+    return pairs
 
 
 def check_sequence(clients: Any) -> None:

@@ -196,6 +196,8 @@ class Federation:
     classes: int | None  # None: not a classification task
     name: str = "your data"
     unused: tuple[str, ...] = ()  # columns that are neither input nor target
+    columns: tuple[str, ...] = ()  # of frames, in the order of the inputs
+    held_out: Federation | None = None  # each client's own test set
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -209,6 +211,8 @@ def check_federation(federation: Federation) -> Federation:
     for role, samples in (("training", federation.train), ("test", federation.test)):
         if samples is not None:
             check_samples(role, samples, federation)
+    if federation.held_out is not None:
+        check_samples("held-out", federation.held_out.train, federation.held_out)
     return federation
 
 
@@ -237,7 +241,8 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
             return f"test sample {at}"
         place = int(np.flatnonzero(federation.parts.order == at)[0])
         client = int(np.searchsorted(federation.parts.starts, place, side="right") - 1)
-        return f"client {client}, sample {place - int(federation.parts.starts[client])}"
+        place -= int(federation.parts.starts[client])
+        return f"client {client}, {'held-out ' * (role == 'held-out')}sample {place}"
 
     for name, values in (*inputs.items(), ("target", y)):
         if len(values) != len(y):

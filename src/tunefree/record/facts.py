@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tunefree.former_names import renamed
-from tunefree.settings import FIELDS, flat
+from tunefree.settings import FIELDS, BatchNorm, flat
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
@@ -86,6 +86,8 @@ class Facts:
     model = Stored("")
     start = Stored("")  # the file whose weights it started from
     lora = Stored(0)  # the rank of its adapters; 0 is none
+    local = Stored("")  # parts of the model that stay with each client
+    accumulate = Stored(1)  # mini-batches of a step
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
@@ -127,6 +129,12 @@ class Facts:
             for key, value in flat(self.settings).items()
             if value is not None
         }
+
+    @property
+    def batch_norm(self) -> BatchNorm | None:
+        """What of batch norm stays with each client; None if nothing does."""
+        chosen = self.settings.get("batch_norm", "refuse")
+        return None if chosen == "refuse" else chosen
 
     @property
     def by_name(self) -> bool:

@@ -22,6 +22,7 @@ from tunefree.settings import (
     FIELDS,
     PRIVATE,
     Average,
+    BatchNorm,
     Decay,
     FleetName,
     Kernels,
@@ -35,7 +36,7 @@ from tunefree.settings import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
+NO_SETTINGS = ("client_test", "evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -50,6 +51,10 @@ class Shared(TypedDict, total=False):
     sampling: Sampling | Sequence[float]
     batch_size: int
     standardise: bool
+    local: str | Sequence[str]
+    batch_norm: BatchNorm
+    clip_gradients: float
+    accumulate: int
     compressor: str
     decay: Decay
     weighting: Weighting
@@ -74,6 +79,7 @@ class Keywords(Shared, total=False):
     """Those of a single run."""
 
     algorithm: str | Maker
+    client_test: Any | None
     seed: int | None
     name: str
     out: str | Path | None
@@ -86,6 +92,7 @@ class Again(TypedDict, total=False):
     algorithm: Maker | None
     loss: Loss | None
     evaluate: Measure | None
+    client_test: Any | None
     rounds: int | None
     readmit: Sequence[int]
     fleet: FleetName

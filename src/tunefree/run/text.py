@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
 from tunefree.methods.polarfl_stateless import PolarFLStateless
@@ -50,10 +52,16 @@ def introduction(run: Training) -> str:
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
-        f"  {data}, batches of {facts.batch_size}",
+        f"  {data}, batches of {facts.batch_size}"
+        + f" x {facts.accumulate}, accumulated" * (facts.accumulate > 1),
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if (own := run.objective.own) is not None:
+        lines.append(
+            f"  stays with each client: {own.first.numel():,} numbers ({shortened(own.names)}); "
+            "the test set is scored with their mean, clients' data with each client's own"
+        )
     if facts.scaling:
         names = ", ".join(facts.scaling)
         lines.append(f"  standardised by the clients' sums: {names}; the model has original units")
@@ -68,6 +76,12 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def shortened(names: Sequence[str], most: int = 4) -> str:
+    """The first of these names, and how many there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def privacy_words(facts: Facts) -> str:
