@@ -151,7 +151,7 @@ def test_a_last_batch_of_one_sample_is_left_to_the_next_pass() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, r"batch_norm = local \(FedBN\), convert the model with .*group_norm\(model\)"),
+    ({}, r"batch_norm = local \(FedBN\), convert it, .*group_norm\(model\)"),
     ({"local": ["haed"], "batch_norm": "local"}, "'haed' is not known; did you mean 'head'"),
     ({"local": ["body", "head"], "batch_norm": "local"}, "nothing to train together"),
     ({"batch_norm": "local", "kernels": "batch-minor"}, "no part stays with clients"),

@@ -35,6 +35,8 @@ class Columns(NamedTuple):
 
 def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     """The values as a tensor of numbers; NumPy's float64 becomes torch's default float type."""
+    if hasattr(values, "toarray"):  # scipy's
+        raise ConfigError(f"{who} has a sparse matrix; make it dense with .toarray()")
     if isinstance(values, torch.Tensor) and values.layout != torch.strided:
         raise ConfigError(f"{who} has a sparse tensor; make it dense with .to_dense()")
     try:
