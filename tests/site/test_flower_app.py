@@ -57,7 +57,7 @@ def test_the_converted_app_learns(converted: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Strategy, "start", started)
     random.seed(0)
-    run_config = {"num-server-rounds": 12, "fraction-train": 0.5, "local-epochs": 1}
+    run_config: Any = {"num-server-rounds": 12, "fraction-train": 0.5, "local-epochs": 1}
     context = Context(1, 1, {}, RecordDict(), run_config)
     server.main(Answering(client.app, 10, run_config), context)
     scores = found[0].evaluate_metrics_serverapp
