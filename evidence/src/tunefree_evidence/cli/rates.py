@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tunefree.search import plan, run_all, settings, sweep, with_seed
 from tunefree_evidence.cli.terminal import check_out, print_table
 
 OURS, RATES = "polarfl", (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
-SWEPT = (
+SWEPT: Sequence[tuple[str, str, str, Mapping[str, float]]] = (
     ("FedAvg", "fedavg", "eta", {}),
     ("SCAFFOLD", "scaffold", "eta", {}),
     ("server Muon, on clients with 0.1", "fedmuon_server", "eta_s", {"eta": 0.1}),
@@ -46,7 +47,7 @@ def rates_command(args: argparse.Namespace) -> int:
     )  # fmt: skip
     curves = {}
     for title, method, over, fixed in SWEPT:
-        swept = replace(base, algorithm=method, option=fixed)
+        swept = replace(base, algorithm=method, option=dict(fixed))
         found = sweep(swept, over, RATES, args.seeds, args.out / method, args.workers)
         curves[title] = [
             (point.value, [r.scores[-1]["accuracy"] * (r.state == "done") for r in point.results])
