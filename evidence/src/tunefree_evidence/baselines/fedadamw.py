@@ -40,7 +40,7 @@ from tunefree.core import (
     mean,
 )
 from tunefree.geometry import split
-from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Up
+from tunefree_evidence.baselines.local_optimizer import LocalOptimizer, Up
 
 
 class Aggregated(NamedTuple):

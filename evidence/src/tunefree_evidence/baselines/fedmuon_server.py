@@ -23,7 +23,7 @@ from typing import ClassVar, NamedTuple
 
 from tunefree.core import About, Replies, Vec, mean
 from tunefree.methods import LocalSGD
-from tunefree_evidence.rivals.muon import joined, muon
+from tunefree_evidence.baselines.muon import joined, muon
 
 
 class Server(NamedTuple):
