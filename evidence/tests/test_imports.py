@@ -14,14 +14,9 @@ import tunefree_evidence
 
 PUBLIC = (
     *("tunefree", "tunefree.core", "tunefree.data", "tunefree.errors", "tunefree.geometry"),
-    *(
-        "tunefree.methods",
-        "tunefree.models",
-        "tunefree.plots",
-        "tunefree.record",
-        "tunefree.report",
-    ),
-    *("tunefree.report", "tunefree.search", "tunefree.testing"),
+    *("tunefree.methods", "tunefree.methods.control", "tunefree.methods.local_sgd"),
+    *("tunefree.models", "tunefree.plots", "tunefree.record", "tunefree.report"),
+    *("tunefree.search", "tunefree.testing", "tunefree.wire"),
 )
 ROOT = Path(tunefree_evidence.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))

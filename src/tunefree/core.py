@@ -32,6 +32,7 @@ __all__ = [
     "Method",
     "NoState",
     "Numbers",
+    "OpeningDown",
     "Oracle",
     "Replies",
     "Reply",
@@ -41,8 +42,10 @@ __all__ = [
     "System",
     "Vec",
     "bind",
+    "gradient_opening",
     "mean",
     "norm",
+    "stream",
     "unit",
 ]
 

@@ -27,8 +27,12 @@ EVIDENCE = {  # what the distribution in evidence/ offers, for the error where i
         *("lstm_imdb", "transformer_imdb", "quadratic"),
     ),
     "algorithm": (
-        *("fedmuon_server", "local_muon", "fedmuon", "fedmuon_liu", "muloco", "fedadamw"),
-        *("fedacg", "fedsmoo", "local_prodigy", "local_dog", "local_schedule_free", "server_dog"),
+        *("scaffold_m", "scaffold_m_vr", "scaffold_norm", "slowmo", "fedexp", "feddyn", "fedcm"),
+        *("fedams_server", "fedams_local", "mime", "mime_lite", "fedsps", "delta_sgd", "fafed"),
+        *("scafcom", "scallion", "fed_ef_sgd", "fed_ef_ams", "local_sgd_c", "ca2fl"),
+        *("defedavg_niid", "fadas", "fedmuon_server", "local_muon", "fedmuon", "fedmuon_liu"),
+        *("muloco", "fedadamw", "fedacg", "fedsmoo", "local_prodigy", "local_dog"),
+        *("local_schedule_free", "server_dog"),
     ),
 }
 

@@ -16,9 +16,10 @@ from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import simulate
 from tunefree.core import Shapes, System, bind
 from tunefree.geometry import newton_schulz, polar_factors, split
-from tunefree.methods import FedAdam, FedCM
+from tunefree.methods import FedAdam
 from tunefree.methods.registry import build
 from tunefree.testing import quadratic
+from tunefree_evidence.baselines.fedcm import FedCM
 from tunefree_evidence.baselines.fedmuon import FedMuon
 from tunefree_evidence.baselines.fedmuon_liu import FedMuonLiu
 from tunefree_evidence.baselines.fedmuon_server import FedMuonServer
