@@ -63,14 +63,8 @@ REGISTRY: dict[str, type[Method]] = {
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
-WRAPPED = (
-    "compressor",
-    "decay",
-    "weighting",
-    "robust",
-    "average",
-)  # options of many methods, though fields of few
-COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
+WRAPPED = ("compressor", "decay", "weighting", "robust", "average")  # options of many methods
+OURS = ("tunefree", "tunefree_evidence")  # packages whose options are all positive numbers
 
 
 def find(name: str | Maker) -> Maker:
@@ -98,6 +92,12 @@ def name_of(cls: type[Any]) -> str:
     ours = [name for name, known in REGISTRY.items() if known is cls]
     path = f"{cls.__module__}:{cls.__qualname__}"
     return (ours or [offer.name for offer in offers("algorithm") if offer.path == path] or [""])[0]
+
+
+def is_ours(maker: Maker) -> bool:
+    """Whether a method is one of tunefree or its evidence, not a user's own."""
+    cls = maker if isinstance(maker, type) else type(maker)
+    return cls.__module__.partition(".")[0] in OURS
 
 
 def build(
@@ -199,7 +199,6 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
     """Refuse a name or an option that cannot work, before anything else is done."""
     maker = find(method)
     said, hints = about_of(maker), options_in(maker)
-    ours = (maker if isinstance(maker, type) else type(maker)) in REGISTRY.values()
     tuning_free = bool(said.steps) and not said.grid
     allowed = ["compressor" if name == "C" else name for name in hints]
     for key, value in {**chosen_by_hand(maker), **options}.items():
@@ -233,7 +232,7 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             )
         elif key not in allowed:
             raise no_option(said.title, key, value, allowed)
-        elif ours:
+        elif is_ours(maker):
             check_option(f"option.{key}", value, hints[key])
         else:
             check_own_option(f"option.{key}", value, hints[key])
@@ -253,9 +252,10 @@ def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> Co
 
 def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
     if "compressor" not in allowed:
+        compressing = sorted(name for name, cls in REGISTRY.items() if "C" in options_in(cls))
         raise ConfigError(
             f"was given, but {title} sends whole vectors",
-            f"omit it, or choose from {', '.join(sorted(COMPRESSING))}",
+            f"omit it, or choose from {', '.join(compressing)}",
             setting="compressor",
             value=value,
         )
