@@ -30,11 +30,8 @@ class Averaged(Wrapper):
     def server(self, theta0: Vec) -> Mean:
         return Mean(theta0, self.inner.server(theta0))
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(inside, self.inner.opening()))
-
     def round(self) -> tuple[Exchange, ...]:
-        *before, last = map(inside, self.inner.round())
+        *before, last = super().round()
 
         def up(s: Mean, replies: Replies) -> Mean:
             after: Mean = last.up(s, replies)
@@ -43,14 +40,13 @@ class Averaged(Wrapper):
 
         return (*before, last._replace(up=up))
 
+    def played(self, exchange: Exchange) -> Exchange:
+        """An exchange of the method's own server."""
 
-def inside(exchange: Exchange) -> Exchange:
-    """An exchange of the method's own server."""
+        def down(s: Mean) -> Message:
+            return exchange.down(s.inner)
 
-    def down(s: Mean) -> Message:
-        return exchange.down(s.inner)
+        def up(s: Mean, replies: Replies) -> Mean:
+            return s._replace(inner=exchange.up(s.inner, replies))
 
-    def up(s: Mean, replies: Replies) -> Mean:
-        return s._replace(inner=exchange.up(s.inner, replies))
-
-    return exchange._replace(down=down, up=up)
+        return exchange._replace(down=down, up=up)

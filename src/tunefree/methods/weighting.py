@@ -21,13 +21,7 @@ from tunefree.wire.compressed import Whole
 class Weighted(Wrapper):
     words: ClassVar[str] = "by examples"
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self.weigh, self.inner.opening()))
-
-    def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self.weigh, self.inner.round()))
-
-    def weigh(self, exchange: Exchange) -> Exchange:
+    def played(self, exchange: Exchange) -> Exchange:
         by_itself, up = about(self.inner).weights == "own", exchange.up
 
         def weighted(s: Server, replies: Replies) -> Server:

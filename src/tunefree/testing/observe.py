@@ -48,16 +48,16 @@ class Interceptor(Wrapper):
         return self.call(Part("client", self._one.client), theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.opening()))
+        return tuple(map(self.played, self._one.opening()))
 
     def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.round()))
+        return tuple(map(self.played, self._one.round()))
 
     @property
     def _one(self) -> Method:
         return deepcopy(self.inner) if self.renew else self.inner
 
-    def _intercept(self, exchange: Exchange) -> Exchange:
+    def played(self, exchange: Exchange) -> Exchange:
         Down, Up, down, work, up = exchange
         return Exchange(
             Down,
