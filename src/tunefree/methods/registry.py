@@ -24,11 +24,9 @@ from tunefree.core import (
 from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest
 from tunefree.importing import named, offers
-from tunefree.methods.averaging import Averaged
-from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
+from tunefree.methods.played import Averaged, Decayed, Weighted, decaying
 from tunefree.methods.robust import Robust
-from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
     HINTS,
