@@ -77,7 +77,7 @@ def test_all_methods_are_public_by_their_class_names() -> None:
 
 
 def test_the_rules_are_those_of_the_command_line() -> None:
-    named = [rule.split.__name__ for rule in tunefree.partition.RULES.values()]
+    named = [rule.__name__ for rule in tunefree.partition.RULES.values()]
     assert sorted(named) == sorted(RULES)
 
 
