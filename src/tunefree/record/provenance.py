@@ -26,11 +26,31 @@ from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
 from tunefree.settings import Settings, flat
 
-SAME = (  # settings that a resumed run shares with its start
-    *("algorithm", "option", "compressor", "decay", "weighting", "robust", "average", "sampling"),
-    *("batch_size", "seed", "local_steps", "local_epochs", "schedule", "concurrency", "opening"),
-)
-SIMULATED = ("clients", "per_round", "dispatch", "delays", "dropout", "timeout")  # in simulations
+SAME = [  # settings that a resumed run shares with its start
+    "algorithm",
+    "option",
+    "compressor",
+    "decay",
+    "weighting",
+    "robust",
+    "average",
+    "sampling",
+    "batch_size",
+    "seed",
+    "local_steps",
+    "local_epochs",
+    "schedule",
+    "concurrency",
+    "opening",
+]
+SIMULATED = [
+    "clients",
+    "per_round",
+    "dispatch",
+    "delays",
+    "dropout",
+    "timeout",
+]  # too, if simulated
 MODEL = "first model"
 LOOKED_AT = 100_000  # labels in the fingerprint of a data set
 BYTES = 2**24  # of inputs in that fingerprint
