@@ -213,7 +213,12 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
             remedy = "set it in the function, or give the class"
             raise refused(said, f"option.{key}", value, problem, remedy)
         elif key not in allowed:
-            raise no_option(said.title, key, value, allowed)
+            near, listed = nearest(key, [*allowed, *FIELDS]), ", ".join(allowed) or "none"
+            hint = f"did you mean {near!r}? " if near else ""
+            problem = f"is not an option of {said.title}"
+            raise ConfigError(
+                problem, f"{hint}it takes {listed}", setting=f"option.{key}", value=value
+            )
         elif is_ours(maker):
             check_option(f"option.{key}", value, hints[key])
         else:
@@ -223,18 +228,6 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
 def refused(said: About, name: str, value: object, problem: str, remedy: str) -> ConfigError:
     problem = f"was given, but {said.title} {problem}"
     return ConfigError(problem, remedy, setting=name, value=value)
-
-
-def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> ConfigError:
-    """The error for an option that neither the method nor the settings have."""
-    near, listed = nearest(key, [*allowed, *FIELDS]), ", ".join(allowed) or "none"
-    hint = f"did you mean {near!r}? " if near else ""
-    return ConfigError(
-        f"is not an option of {title}",
-        f"{hint}it takes {listed}",
-        setting=f"option.{key}",
-        value=value,
-    )
 
 
 def cannot(

@@ -72,10 +72,6 @@ def intercepted(algo: Method, call: Callable[..., Any], renew: bool = False) -> 
     return Interceptor(algo, call, renew, sys=algo.sys)
 
 
-def quadratic_client(job: Job) -> Oracle:
-    return QuadraticOracle(PROBLEM, job)
-
-
 class Flat(QuadraticOracle):
     """The oracle of F = 1, for a vector of any length."""
 
@@ -100,7 +96,7 @@ def run_problem(
     algo: Method,
     dtype: torch.dtype = torch.float32,
     fleet_of: Callable[..., Fleet] = Serial,
-    oracle_of: Callable[[Job], Oracle] = quadratic_client,
+    oracle_of: Callable[[Job], Oracle] = partial(QuadraticOracle, PROBLEM),
     opening: Opening = "gradients",
 ) -> list[Step]:
     """The opening and the first rounds; every reply must be usable."""
