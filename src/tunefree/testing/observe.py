@@ -22,6 +22,7 @@ from tunefree.testing.problem import QuadraticOracle, quadratic
 from tunefree.wire import Compressed
 
 PROBLEM, ROUNDS = quadratic(N=6, noise=0.3, spread=1.0), 3
+QUADRATIC = partial(QuadraticOracle, PROBLEM)
 
 
 class Part(NamedTuple):
@@ -96,7 +97,7 @@ def run_problem(
     algo: Method,
     dtype: torch.dtype = torch.float32,
     fleet_of: Callable[..., Fleet] = Serial,
-    oracle_of: Callable[[Job], Oracle] = partial(QuadraticOracle, PROBLEM),
+    oracle_of: Callable[[Job], Oracle] = QUADRATIC,
     opening: Opening = "gradients",
 ) -> list[Step]:
     """The opening and the first rounds; every reply must be usable."""
