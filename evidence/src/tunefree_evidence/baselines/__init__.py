@@ -1,1 +1,1 @@
-"""Recent methods that are measured against PolarFL; `tunefree` knows them by name."""
+"""Methods that others are only compared with; `tunefree` knows them by name."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tunefree.core import About, Exchange, NoState, Oracle, Replies, Vec, mean
-from tunefree_evidence.baselines.local_optimizer import Model, Up
+from tunefree.methods.local_sgd import Model, Up
 from tunefree_evidence.baselines.muon import ETAS, Averaged, Moments, MuonClients, anew
 
 
