@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
+from tunefree.privacy.leaves import refuse
+from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.identity import MODEL, SAME, changes
 from tunefree.record.provenance import fingerprint
@@ -69,18 +73,40 @@ class Plan(NamedTuple):
     def refuse_impossible(self) -> None:
         """Refuse what cannot run before anything is written, sent or started."""
         algo = self.smallest
-        check(self.given.first().scheduling, algo)
+        settings, own = self.given.first(), self.given.own
+        check(settings.scheduling, algo)
         if len(algo.opening()) > 1:
             raise ConfigError(
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
                 "only one"
             )
+        if own.coins and not settings.epsilon:
+            raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
+        if privacy := Privacy.of(settings):
+            refuse(algo, settings, own.evaluate_on_clients)
+            in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
+
+    def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
+        """The noise that keeps the promise; of a run that was started, its own noise.
+
+        `before` is what its file says of it. A larger budget may be given than at the start.
+        """
+        settings, sys = self.given.first(), self.smallest.sys
+        privacy = Privacy.of(settings)
+        if privacy is None:
+            return None
+        if not before:
+            return privacy.deployed(sys, self.given.own.coins)
+        guarantee = Guarantee.stored(before).under(privacy.epsilon)
+        return guarantee.checked(sys, remedy="give a larger {epsilon}")
 
     def open(self) -> Record:
         """The run file; a run that was started in it must be this one, except for its rounds."""
         settings, now = self.given.first(), self.identity
         path = Path(settings.out)
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
+        if guarantee := self.promised({}):
+            facts = replace(facts, privacy=guarantee.facts(deployed=True))
         if has_started(path):
             self.refuse_another(path)
             return open_record(path, facts, settings.rounds, now, self.server)
@@ -100,6 +126,9 @@ class Plan(NamedTuple):
             "start a new run: with another `out`, with another --folder of `tunefree flower up`, "
             "or after moving this file away"
         )
+        if bool(facts.privacy) != bool(self.given.first().epsilon):
+            problem = f"'{path}' was started with{'' if facts.privacy else 'out'} privacy"
+            raise ConfigError(f"{problem}, and cannot be resumed otherwise", anew)
         if facts.identity.keys() != now.keys():
             problem = f"'{path}' was started by an earlier tunefree or elsewhere"
             raise ConfigError(f"{problem}, and cannot be resumed here", anew)
@@ -111,6 +140,7 @@ class Plan(NamedTuple):
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
         earlier = self._replace(given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
+        self.promised(facts.privacy)
         check_resumable(path, rounds, now, self.server)
 
     @property
@@ -120,6 +150,11 @@ class Plan(NamedTuple):
         chosen = {name: getattr(settings, name) for name in SAME}
         if self.make is not None:
             chosen["algorithm"] = text_of(self.make)
+        if settings.epsilon:  # which may be raised
+            own = self.given.own
+            names = ("delta", "clip", "participations")
+            chosen |= {name: getattr(settings, name) for name in names}
+            chosen |= {"coins": own.coins, "clients": own.clients}
         model = fingerprint(self.objective.theta0.numpy())
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
 
