@@ -16,15 +16,16 @@ pytest.importorskip("flwr")
 pytest.importorskip("dp_accounting")
 
 import torch
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from tests.flower.nodes import Nodes, build_model, config
 from tests.flower.test_federation import absences, federated, quick, trained
 from tunefree.cli import main
 from tunefree.cli.flower import status_lines
+from tunefree.core import OpeningDown
 from tunefree.errors import ConfigError, FleetError
 from tunefree.flower.client_state import take_part
-from tunefree.flower.envelope import Answer, data_in, unpack
+from tunefree.flower.envelope import Answer, data_in, pack, unpack
 from tunefree.flower.run_file import check_settings
 from tunefree.flower.status import status
 from tunefree.privacy.clipping import FIRST
@@ -32,6 +33,7 @@ from tunefree.privacy.ledger import Ledger
 from tunefree.record import GAUGE, Record
 from tunefree.report.content import content
 from tunefree.report.files import find
+from tunefree.wire import encode
 
 __all__ = ["quick"]  # a fixture
 FEDAVG: dict[str, Any] = {"algorithm": "fedavg", "option.eta": 0.1, "epsilon": 200.0}
@@ -345,6 +347,29 @@ def test_a_node_takes_part_only_as_often_as_its_own_config_allows(tmp_path: Path
     plain.node_config = nodes.node_config
     with pytest.raises(FleetError, match="this client takes part in private runs only"):
         trained(plain)
+
+
+def test_a_client_answers_no_question_about_its_data(tmp_path: Path) -> None:
+    """Whatever the server asks: scores in a private run, anything but private work with a limit."""
+    question = RecordDict({"tunefree": ConfigRecord({"who": "are you"})})
+    private_run = private(tmp_path)
+    limited = Nodes(tmp_path, [0], config(tmp_path, sampling="examples"))
+    limited.node_config = {"participations": 3}
+    for nodes in (private_run, limited):
+        asked = Message(pack(None, encode(OpeningDown(torch.zeros(21)))), 1000, "evaluate")
+        assert (
+            "scores on this client's own data are not private"
+            in nodes.answer(1000, asked).error.reason
+        )
+        said = nodes.answer(1000, Message(question, 1000, "query")).content["tunefree"]
+        assert set(said) == {"place"}
+
+
+def test_a_client_that_could_come_back_under_another_name_is_refused(tmp_path: Path) -> None:
+    nodes = private(tmp_path, wait=0.5)
+    nodes.node_config = {"partition-id": -1}
+    with pytest.raises(FleetError, match="0 of 6 clients connected .*counts by partition-id how"):
+        federated(nodes)
 
 
 def test_the_same_job_counts_once_and_another_model_does_not(tmp_path: Path) -> None:

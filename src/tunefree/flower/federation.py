@@ -68,7 +68,8 @@ class Federation:
         self._plan.refuse_impossible()
         self._record = self._plan.open()
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
-        self.nodes = Nodes(transport, facts.names, facts.sizes)
+        private = bool(settings.epsilon)
+        self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
         self._private: Private | None = None
         if guarantee := self._plan.promised(facts.privacy):
             self._record.note(privacy=guarantee.facts(deployed=True))
