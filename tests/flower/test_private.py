@@ -357,10 +357,8 @@ def test_a_client_answers_no_question_about_its_data(tmp_path: Path) -> None:
     limited.node_config = {"participations": 3}
     for nodes in (private_run, limited):
         asked = Message(pack(None, encode(OpeningDown(torch.zeros(21)))), 1000, "evaluate")
-        assert (
-            "scores on this client's own data are not private"
-            in nodes.answer(1000, asked).error.reason
-        )
+        why = str(nodes.answer(1000, asked).error.reason)
+        assert "scores on this client's own data are not private" in why
         said = nodes.answer(1000, Message(question, 1000, "query")).content["tunefree"]
         assert set(said) == {"place"}
 

@@ -91,10 +91,10 @@ class Plan(NamedTuple):
 
         `before` is what its file says of it. A larger budget may be given than at the start.
         """
-        settings, sys = self.given.first(), self.smallest.sys
-        privacy = Privacy.of(settings)
+        privacy = Privacy.of(self.given.first())
         if privacy is None:
             return None
+        sys = self.smallest.sys
         if not before:
             return privacy.deployed(sys, self.given.own.coins)
         guarantee = Guarantee.stored(before).under(privacy.epsilon)
