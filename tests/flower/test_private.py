@@ -75,6 +75,15 @@ def test_a_run_spends_its_budget_and_says_so(
     assert "privacy, who takes part: a client 4 times at most" in capsys.readouterr().out
 
 
+def test_a_run_that_is_mostly_noise_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federated(private(tmp_path / "a"))
+    assert "cannot hide" not in caplog.text
+    federated(private(tmp_path / "b", epsilon=0.5))
+    assert "6 clients cannot hide a whole client each at epsilon = 0.5" in caplog.text
+
+
 def test_nothing_else_leaves_a_client(tmp_path: Path) -> None:
     """Neither how many samples it has, nor a vector longer than the bound."""
     nodes = private(tmp_path, **FEDAVG)

@@ -101,6 +101,8 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
+        if self._private:
+            self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
         waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))

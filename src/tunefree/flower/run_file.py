@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,6 +20,7 @@ from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
 from tunefree.privacy.leaves import refuse
+from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
@@ -25,6 +28,8 @@ from tunefree.record.identity import MODEL, SAME, changes
 from tunefree.record.provenance import fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
+
+log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 
 
 def check_settings(
@@ -41,11 +46,11 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    plan = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
-    plan.refuse_impossible()
+    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
-        plan.refuse_another(path)
+        run.refuse_another(path)
     return settings.rounds
 
 
@@ -99,6 +104,16 @@ class Plan(NamedTuple):
             return privacy.deployed(sys, self.given.own.coins)
         guarantee = Guarantee.stored(before).under(privacy.epsilon)
         return guarantee.checked(sys, remedy="give a larger {epsilon}")
+
+    def note_noise(self, guarantee: Guarantee) -> None:
+        """Warn if even the mean of all rounds would be mostly noise."""
+        (N, S, K, T), sizes = self.smallest.sys, list(map(math.prod, self.objective.shapes))
+        limit = None if guarantee.release.q < 1 else guarantee.limit
+        promise = Privacy(guarantee.epsilon, delta=guarantee.delta, participations=limit)
+        try:
+            plan(promise, sizes, N, K, [S], [T])
+        except ConfigError as error:
+            log.warning("%s", error)
 
     def open(self) -> Record:
         """The run file; a run that was started in it must be this one, except for its rounds."""
