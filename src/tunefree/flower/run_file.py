@@ -24,8 +24,7 @@ from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
-from tunefree.record.identity import MODEL, SAME, changes
-from tunefree.record.provenance import fingerprint
+from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
 
