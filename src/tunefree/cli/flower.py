@@ -57,7 +57,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
     add = verb("register", register_command, "register nodes' public keys with a SuperLink")
     add("PUB ...", "written by ssh-keygen", Path)
-    add("--superlink HOST:PORT", "its address", required=True)
+    add("--superlink HOST:PORT", "or its name in the config.toml of `flwr`", required=True)
     add("--root-certificates FILE", "CA certificate of the server", Path)
 
     about = "who is connected, the round, the time left; fails if the server has stopped"
@@ -142,12 +142,15 @@ def register_command(args: argparse.Namespace) -> Answer:
     results = {}
     for key in args.pub:
         load_public_key(key)  # all of them are checked before the first is registered
-    with closing(Control(args.superlink, False, args.root_certificates)) as control:
+    where: tuple[str, Path | None, bool] = args.superlink, args.root_certificates, False
+    if ":" not in args.superlink:
+        where = connection.named(args.superlink)
+    with closing(Control(where[0], where[2], where[1])) as control:
         for key in args.pub:
             try:
                 results[str(key)] = str(control.register(key))
             except connection.UnreachableError as error:
-                raise FleetError(connection.unreachable(error, args.superlink)) from error
+                raise FleetError(connection.unreachable(error, where[0])) from error
             except connection.KnownKeyError:
                 results[str(key)] = (
                     "already registered"
