@@ -23,7 +23,6 @@ from tunefree.cli import main
 from tunefree.flower.new_app import new_app
 from tunefree.node.connection import RefusedError
 from tunefree.node.control import Control
-from tunefree.node.keys import node_key
 from tunefree.node.link import Link
 from tunefree.node.local import processes
 from tunefree.node.local.federation import Local
@@ -121,7 +120,7 @@ def test_a_stranger_with_the_public_certificate_reaches_nothing(
         assert unprotected.nodes() == []  # without the proxy everybody is an operator
     for address in (proxied.behind, f"anna:wrong@{proxied.behind}"):
         with closing(Control(address, False, proxied.ca)) as stranger:
-            for forbidden in (stranger.nodes, lambda: stranger.register(public)):  # noqa: B023
+            for forbidden in (stranger.nodes, lambda: stranger.register(public)):
                 with pytest.raises(RefusedError, match="NAME:PASSWORD@"):
                     forbidden()
     link = Link(proxied.behind, False, proxied.ca, proxied.key(1))
@@ -148,7 +147,9 @@ def test_a_stranger_with_the_public_certificate_reaches_nothing(
         check=True,
     )
     assert len(json.loads(listed.stdout)["nodes"]) == 1
-    who = [(line["who"], line["did"].rpartition("/")[2], line["status"]) for line in audit(tmp_path)]
+    who = [
+        (line["who"], line["did"].rpartition("/")[2], line["status"]) for line in audit(tmp_path)
+    ]
     assert ("", "register-node", 401) in who
     assert ("anna", "register-node", 401) in who  # with a wrong password
     assert who[-1] == ("anna", "register-node", 200)

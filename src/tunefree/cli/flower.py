@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shlex
 import signal
 import sys
@@ -53,12 +54,18 @@ def add_to(command: argparse.ArgumentParser) -> None:
     key = "this node's private key; its public key is registered with the SuperLink"
     add("--key --auth-supernode-private-key FILE", key, Path)
     add("--node-config 'KEY=VALUE ...'", "as for flower-supernode", default="")
+    about = "run only apps with these hashes, or with a hash in these files, a hash per line"
+    add("--approve HASH ...", about, default=())
     add("--warm", "load torch before the first run starts")
 
     add = verb("register", register_command, "register nodes' public keys with a SuperLink")
     add("PUB ...", "written by ssh-keygen", Path)
     add("--superlink HOST:PORT", "or its name in the config.toml of `flwr`", required=True)
     add("--root-certificates FILE", "CA certificate of the server", Path)
+
+    about = "the hash of an app, with which the operators of nodes approve it"
+    add = verb("hash", hash_command, about)
+    add("[APP]", "its folder (default .)", Path, Path())
 
     about = "who is connected, the round, the time left; fails if the server has stopped"
     add = verb("status", status_command, about)
@@ -121,14 +128,26 @@ def node_command(args: argparse.Namespace) -> int:
             "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
             "use on an unencrypted connection"
         )
+    from tunefree.node.apps import hashes_in
     from tunefree.node.pairs import read_pairs
     from tunefree.node.resident import Options, serve
 
     config = read_pairs("--node-config", args.node_config)
-    serve(
-        Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
-    )
+    hashes_in(args.approve)  # a wrong one is refused now
+    ca, key = args.root_certificates, args.key
+    serve(Options(args.superlink, config, args.insecure, ca, key, args.warm, args.approve))
     return 0
+
+
+def hash_command(args: argparse.Namespace) -> Answer:
+    from tunefree.node import require
+
+    require()
+    from tunefree.node.apps import bundle, check
+
+    check(args.app)
+    found = hashlib.sha256(bundle(args.app)).hexdigest()
+    return Answer({"hash": found}, [found])
 
 
 def register_command(args: argparse.Namespace) -> Answer:

@@ -115,7 +115,8 @@ def check_address(address: str) -> None:
         fits = False
     if not fits:
         raise ConfigError(
-            f"--superlink '{address.rpartition('@')[2]}' is not HOST:PORT, as in server.example.org:8000"
+            f"--superlink '{address.rpartition('@')[2]}' is not HOST:PORT, as in "
+            "server.example.org:8000"
         )
 
 

@@ -9,10 +9,11 @@ crash. The server sees from the new session that the jobs it had sent are lost.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ class Options(NamedTuple):
     root_certificates: Path | None = None
     key: Path | None = None
     warm: bool = False
+    approve: Sequence[str] = ()
 
     @property
     def folder(self) -> Path:
@@ -138,8 +140,8 @@ class ResidentNode:
         self._pending = None
         try:
             if worker is None:
-                self._log(f"run {message.run} started")
-                app = self._retry(partial(self._link.install, message.run))
+                app = self._retry(partial(self._link.install, message.run, self._options.approve))
+                self._log(f"run {message.run} started, of the app {app.fab_hash}")
                 worker = self._pool.start(message.run, self._node, self._options.node_config, app)
             objects = self._retry(partial(self._link.fetch, message))
         except StrangerError:
@@ -148,7 +150,7 @@ class ResidentNode:
             self._log(f"a message of run {message.run} was skipped: {error}")
             return True
         except Exception as error:  # while installing the app
-            self._log(f"the app of run {message.run} cannot be installed: {error}")
+            self._log(f"run {message.run} cannot start: {error}")
             self._push(message.run, failure(message.proto, str(error)), 0.0)
             return True
         worker.give(message, objects)
@@ -262,6 +264,7 @@ def heartbeats(link: Link) -> Iterator[None]:
 def serve(options: Options) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.umask(0o077)  # keys and states are for their owner only
     lock = FileLock(options.folder / "node.lock")
     with usable(options.folder):
         options.folder.mkdir(parents=True, exist_ok=True)
