@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,6 +21,7 @@ pytest.importorskip("flwr")
 import httpx
 
 from tunefree.cli import main
+from tunefree.flower.metrics import NODE
 from tunefree.flower.new_app import new_app
 from tunefree.node.connection import RefusedError
 from tunefree.node.control import Control
@@ -161,9 +163,15 @@ def test_a_run_through_the_proxy(proxied: Proxied, tmp_path: Path) -> None:
     with closing(proxied.operator()) as control:
         for place in range(2):
             control.register(proxied.key(place).with_suffix(".pub"))
-            proxied.start_node(place)
+            port = processes.free_port()
+            proxied.start_node(place, "--metrics", str(port))
         number = control.start(tmp_path / "digits", {"clients": 2, "rounds": 3})
         assert list(control.log(number))
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = answer.read().decode()
+        assert "tunefree_node_connected 1.0" in page
+        assert all(f"\ntunefree_{name} " in page for name in NODE)
+        assert "\ntunefree_node_jobs_total 0.0" not in page
     with closing(Record.open(proxied.folder / "superlink" / "federation.sqlite")) as record:
         assert record.state == "done"
         assert record.absences() == []

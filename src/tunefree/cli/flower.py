@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,6 +54,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
     key = "this node's private key; its public key is registered with the SuperLink"
     add("--key --auth-supernode-private-key FILE", key, Path)
     add("--node-config 'KEY=VALUE ...'", "as for flower-supernode", default="")
+    add("--metrics [HOST:]PORT", "numbers for Prometheus (HOST: 127.0.0.1 unless given)")
     about = "run only apps with these hashes, or with a hash in these files, a hash per line"
     add("--approve HASH ...", about, default=())
     add("--warm", "load torch before the first run starts")
@@ -67,9 +68,13 @@ def add_to(command: argparse.ArgumentParser) -> None:
     add = verb("hash", hash_command, about)
     add("[APP]", "its folder (default .)", Path, Path())
 
-    about = "who is connected, the round, the time left; fails if the server has stopped"
+    about = "who is connected, the round, the time left; fails if something is wrong"
     add = verb("status", status_command, about)
     add("[PLACE]", "run file, or its folder", Path, Path())
+
+    add = verb("metrics", metrics_command, "the status for Prometheus, until Ctrl-C")
+    add("[PLACE]", "run file, or its folder", Path, Path())
+    add("--metrics [HOST:]PORT", "where (default 127.0.0.1:9464)", default="9464")
 
 
 def new_command(args: argparse.Namespace) -> Answer:
@@ -135,7 +140,8 @@ def node_command(args: argparse.Namespace) -> int:
     config = read_pairs("--node-config", args.node_config)
     hashes_in(args.approve)  # a wrong one is refused now
     ca, key = args.root_certificates, args.key
-    serve(Options(args.superlink, config, args.insecure, ca, key, args.warm, args.approve))
+    options = Options(args.superlink, config, args.insecure, ca, key, args.warm, args.approve)
+    serve(options, args.metrics)
     return 0
 
 
@@ -194,9 +200,20 @@ def status_command(args: argparse.Namespace) -> Answer:
     return Answer(found, status_lines(found), failed=not found["ok"])
 
 
+def metrics_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.metrics import of_server, publish
+
+    server, thread = publish(partial(of_server, args.place), args.metrics)
+    print(f"http://{server.server_address[0]}:{server.server_address[1]}/metrics", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        thread.join()
+    return 0
+
+
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
     """The status as text."""
-    from tunefree.record.summary import size
+    from tunefree.record import size
 
     why = f" ({found['why']})" if found["why"] else ""
     scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
@@ -214,6 +231,7 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
         state = one["state"] + (f", {one['late']:.0f} s so far" if "late" in one else "")
         scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
         yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
+    yield from (f"  {problem}" for problem in found["problems"])
     for node, reason in found.get("refused", {}).items():
         yield f"  node {node} is refused: {reason}"
     for when, what in found["events"][-10:]:

@@ -54,8 +54,8 @@ def server_app(
         os.umask(0o077)  # the run file is for its operator only
         log.addFilter(without_traceback)
         if as_json():
-            for handler in log.handlers:
-                handler.setFormatter(JsonLines())
+            log.handlers = [handler := logging.StreamHandler()]
+            handler.setFormatter(JsonLines())
         with Live(Path(str(context.run_config.get("out", OUT)))) as live:
             data = None if test is None else test(context)
             federation = Federation(grid, context.run_config, build_model, data, loss, algorithm)
