@@ -76,6 +76,14 @@ def add_to(command: argparse.ArgumentParser) -> None:
     add("[PLACE]", "run file, or its folder", Path, Path())
     add("--metrics [HOST:]PORT", "where (default 127.0.0.1:9464)", default="9464")
 
+    add = verb("backup", backup_command, "copy a server's or a node's folder, while it is used")
+    add("PLACE", "its folder", Path)
+    add("COPY", "a new folder", Path)
+
+    add = verb("restore", restore_command, "copy a backup back, if nothing is running or newer")
+    add("COPY", "the folder of a backup", Path)
+    add("PLACE", "where to", Path)
+
 
 def new_command(args: argparse.Namespace) -> Answer:
     from tunefree.flower.new_app import new_app
@@ -198,6 +206,20 @@ def status_command(args: argparse.Namespace) -> Answer:
     except OSError as error:
         raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
     return Answer(found, status_lines(found), failed=not found["ok"])
+
+
+def backup_command(args: argparse.Namespace) -> Answer:
+    from tunefree.flower.backup import backup
+
+    files = backup(args.place, args.copy)
+    return Answer({"files": files}, [f"{files} files of {args.place} are in {args.copy}"])
+
+
+def restore_command(args: argparse.Namespace) -> Answer:
+    from tunefree.flower.backup import restore
+
+    files = restore(args.copy, args.place)
+    return Answer({"files": files}, [f"{files} files of {args.copy} are in {args.place}"])
 
 
 def metrics_command(args: argparse.Namespace) -> int:
