@@ -199,13 +199,11 @@ def register_command(args: argparse.Namespace) -> Answer:
 
 
 def status_command(args: argparse.Namespace) -> Answer:
-    from tunefree.flower.status import find, status
+    from tunefree.flower.status import find, readable, status
 
-    try:
+    with readable(args.place):
         found = status(find(args.place))
-    except OSError as error:
-        raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
-    return Answer(found, status_lines(found), failed=not found["ok"])
+        return Answer(found, [*status_lines(found)], failed=not found["ok"])
 
 
 def backup_command(args: argparse.Namespace) -> Answer:

@@ -72,11 +72,12 @@ def publish(read: Callable[[], Numbers], where: str) -> Any:
 
 def of_server(place: Path) -> Numbers:
     """The numbers of the run that is at this place now; only `ok` if there is none."""
-    from tunefree.flower.status import SCORES, find, status
+    from tunefree.flower.status import SCORES, find, readable, status
 
     try:
-        now = status(find(place))
-    except (ConfigError, OSError):
+        with readable(place):
+            now = status(find(place))
+    except ConfigError:
         return {"ok": 0}
     some = {
         "round": now["round"],

@@ -8,12 +8,12 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, TunefreeError
 from tunefree.record import Record, is_locked, size
 
 if TYPE_CHECKING:
@@ -126,6 +126,22 @@ def find(place: Path) -> Path:
         )
     newest = max(found, key=lambda page: page.stat().st_mtime)
     return newest.with_name(newest.name.removesuffix(".live.json"))
+
+
+@contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Turn what a damaged live page or run file causes into one sentence."""
+    try:
+        yield
+    except TunefreeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"'{place}' cannot be read ({error.strerror})") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ConfigError(
+            f"the status of '{place}' is damaged ({type(error).__name__}: {error}); a run that is "
+            "resumed writes it anew"
+        ) from error
 
 
 def status(run_file: Path) -> dict[str, Any]:
