@@ -72,13 +72,17 @@ def publish(read: Callable[[], Numbers], where: str) -> Any:
 
 def of_server(place: Path) -> Numbers:
     """The numbers of the run that is at this place now; only `ok` if there is none."""
-    from tunefree.flower.status import SCORES, find, readable, status
+    from tunefree.flower.status import find, readable, status
 
     try:
         with readable(place):
-            now = status(find(place))
+            return numbers(status(find(place)))
     except ConfigError:
         return {"ok": 0}
+
+
+def numbers(now: Mapping[str, Any]) -> Numbers:
+    """The numbers in a status."""
     some = {
         "round": now["round"],
         "rounds": now["rounds"],
@@ -89,8 +93,8 @@ def of_server(place: Path) -> Numbers:
         "ok": float(now["ok"]),
         **{name: value for name, value in some.items() if value is not None},
         "sent_bits_total": {kind: now.get(f"bits_{kind}", 0) for kind in ("up", "down")},
-        "score": {name: now[name] for name in SCORES if name in now},
-        "clients": Counter(each["state"] for each in now["clients"]),
+        "score": {name: now[name] for name in ("accuracy", "loss") if name in now},
+        "clients": Counter(str(each["state"]) for each in now["clients"]),
         "nodes_refused": len(now.get("refused", ())),
         "clients_quarantined": len(now.get("quarantined", ())),
         "replies_missing": len(now.get("absent", ())),

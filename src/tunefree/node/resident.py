@@ -224,9 +224,9 @@ class Session:
 
     def __init__(self, path: Path, superlink: str) -> None:
         self._path, self._superlink, self.node = path, superlink, 0
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, LookupError, TypeError):  # as if there were none
             saved = json.loads(path.read_text())
-            self.node = saved["node"] if saved["superlink"] == superlink else 0
+            self.node = int(saved["node"]) if saved["superlink"] == superlink else 0
 
     def save(self, node: int) -> None:
         self.node, new = node, self._path.with_suffix(".new")

@@ -51,6 +51,8 @@ class Store:
             self.db.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self._roll_back()
+            if isinstance(error, sqlite3.IntegrityError):  # our own mistake
+                raise
             raise RecordError(
                 f"'{self._name}' can no longer be written ({error}); everything committed before "
                 "is still in it"

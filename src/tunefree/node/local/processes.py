@@ -78,11 +78,13 @@ class Processes:
         """End the listed processes whose number and command are the same; returns how many."""
         try:
             commands, ports = json.loads(self._list.read_text())
-        except (OSError, ValueError):
+            there = [
+                pid
+                for pid, words in running()
+                if str(pid) in commands and commands[str(pid)] in words
+            ]
+        except (OSError, ValueError, TypeError, LookupError):
             return 0
-        there = [
-            pid for pid, words in running() if str(pid) in commands and commands[str(pid)] in words
-        ]
         end_all(there, ports)
         return len(there)
 

@@ -111,7 +111,7 @@ def usable(folder: Path) -> Iterator[None]:
 
 def reason(out: Path) -> str:
     """Why the ServerApp stopped, if it wrote that down."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         page = json.loads(live_path(out).read_text())
         return str(page["why"])
     return ""
