@@ -29,7 +29,7 @@ LIVE = {
     "refused": {"7": "partition 0 is connected already"},
     "events": [[1.0, "partition 0 connected"]],
 }
-VALUES = (3, "x", [], {}, None, [1], {"a": 1})
+VALUES: tuple[Any, ...] = (3, "x", [], {}, None, [1], {"a": 1})
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:

@@ -97,7 +97,7 @@ def reads(method: Callable[Concatenate[Record, P], R]) -> Callable[Concatenate[R
     """The given method, which now refuses a file that is damaged."""
 
     @wraps(method)
-    def read(record: Record, *args: P.args, **more: P.kwargs) -> R:
+    def read(record: Record, /, *args: P.args, **more: P.kwargs) -> R:
         try:
             return method(record, *args, **more)
         except TunefreeError:
