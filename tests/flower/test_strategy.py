@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +13,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.supercore.task_identity import TaskIdentity
 
 import tunefree
-from tests.flower.nodes import D_IN, build_model, samples
+from tests.flower.nodes import D_IN, Answering, build_model, samples
 from tunefree.errors import ConfigError
 from tunefree.flower import PolarFL
 from tunefree.optim import LocalSteps
@@ -58,36 +56,6 @@ def accuracy(model: nn.Module) -> float:
     return float((model(x).argmax(dim=1) == y).float().mean())
 
 
-class Nodes:
-    """A Grid whose nodes answer in this process."""
-
-    def __init__(self, places: int) -> None:
-        self.places = list(range(places))
-        self.config: dict[str, Any] = {}  # of the last round
-        self.rounds: list[int] = []
-        self.change: Callable[[int, Message], Message] = lambda place, reply: reply
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # a ServerApp's
-
-    def get_node_ids(self) -> list[int]:
-        return [place + 1 for place in self.places]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float) -> list[Message]:
-        replies = []
-        for number, message in enumerate(messages):
-            message.metadata.__dict__["_message_id"] = f"message {number}"
-            place = message.metadata.dst_node_id - 1
-            if message.metadata.message_type == "train":
-                self.config = dict(message.content["config"])
-            context = Context(1, place + 1, {"partition-id": place}, RecordDict(), {})
-            reply = app(message, context)
-            if message.metadata.message_type == "train":
-                reply = self.change(place, reply)
-            reply.metadata.__dict__["_src_node_id"] = place + 1
-            replies.append(reply)
-        self.rounds.append(int(self.config["server-round"]))
-        return replies[::-1]  # in any order
-
-
 def model_of() -> nn.Module:
     torch.manual_seed(3)
     return build_model()
@@ -104,7 +72,7 @@ def theta(result: Any) -> torch.Tensor:
 
 
 def test_it_is_tunefree_on_the_same_batches() -> None:
-    result = start(Nodes(3), rounds=12)
+    result = start(Answering(app, 3), rounds=12)
     run = tunefree.train(
         model_of(),
         [samples(place) for place in range(3)],
@@ -134,7 +102,7 @@ def test_metrics_and_evaluation_are_flowers() -> None:
     model = model_of()
     strategy = PolarFL(model, local_steps=K)
     arrays = ArrayRecord(model.state_dict())
-    nodes: Any = Nodes(4)
+    nodes: Any = Answering(app, 4)
     result: Any = strategy.start(nodes, arrays, num_rounds=20, evaluate_fn=score)
     assert seen == list(range(21))
     final = result.evaluate_metrics_serverapp[20]["accuracy"]
@@ -144,7 +112,7 @@ def test_metrics_and_evaluation_are_flowers() -> None:
 
 
 def test_some_of_the_nodes_and_those_that_fail() -> None:
-    nodes = Nodes(6)
+    nodes = Answering(app, 6)
 
     def broken(place: int, reply: Message) -> Message:
         return Message(Error(2, "no data"), reply_to=reply) if place == 2 else reply
@@ -166,7 +134,7 @@ def test_some_of_the_nodes_and_those_that_fail() -> None:
 def test_a_wrong_upload_changes_nothing_and_is_named(
     arrays: dict[str, torch.Tensor], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong, without = Nodes(3), Nodes(3)
+    wrong, without = Answering(app, 3), Answering(app, 3)
 
     def bad(place: int, reply: Message) -> Message:
         record = ArrayRecord({name: Array(value.numpy()) for name, value in arrays.items()})
@@ -186,13 +154,13 @@ def test_a_wrong_upload_changes_nothing_and_is_named(
 
 def test_it_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     file = tmp_path / "server.pt"
-    start(Nodes(3), rounds=5, checkpoint=file)
-    nodes = Nodes(3)
+    start(Answering(app, 3), rounds=5, checkpoint=file)
+    nodes = Answering(app, 3)
     result = start(nodes, rounds=9, checkpoint=file)
-    assert torch.equal(theta(result), theta(start(Nodes(3), rounds=9)))
+    assert torch.equal(theta(result), theta(start(Answering(app, 3), rounds=9)))
     assert sorted(set(nodes.rounds)) == [6, 7, 8, 9]
     with pytest.raises(ConfigError, match="num_rounds = 9 is too small"):
-        start(Nodes(3), rounds=9, checkpoint=file)
+        start(Answering(app, 3), rounds=9, checkpoint=file)
     other = nn.Linear(2, 2)
     with pytest.raises(ConfigError, match="another model"):
         PolarFL(other, local_steps=K, checkpoint=file).start(
@@ -208,4 +176,4 @@ def test_what_it_cannot_do_is_said() -> None:
     with pytest.raises(ConfigError, match="no parameter that needs a gradient"):
         PolarFL(build_model().requires_grad_(False), local_steps=1)
     with pytest.raises(ConfigError, match="has no 'weight'"):
-        PolarFL(build_model(), local_steps=1).start(cast("Any", Nodes(2)), ArrayRecord())
+        PolarFL(build_model(), local_steps=1).start(cast("Any", Answering(app, 2)), ArrayRecord())

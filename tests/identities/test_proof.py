@@ -38,7 +38,7 @@ def pace(sys: System) -> Pace:
 def systems(least: int = 1) -> st.SearchStrategy[System]:
     sizes = st.integers(least, 60).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N)))
     return st.builds(
-        lambda NS, K, T: System(*NS, K, T), sizes, st.integers(1, 200), st.integers(1, 300)
+        lambda NS, K, T: System(NS[0], NS[1], K, T), sizes, st.integers(1, 200), st.integers(1, 300)
     )
 
 
@@ -93,7 +93,8 @@ class Run(NamedTuple):
 
     def gradient(self, x: Array) -> Array:
         clients = range(self.sys.N)
-        return np.mean([self.problem.full_grad(i, x) for i in clients], axis=0)
+        mean: Array = np.mean([self.problem.full_grad(i, x) for i in clients], axis=0)
+        return mean
 
     def loss(self, x: Array) -> float:
         zero = np.zeros_like(x)
@@ -115,7 +116,7 @@ class Run(NamedTuple):
             per_client = []
             for A in self.problem.A:
                 blocks = np.split(np.split(A, cuts, axis=0)[rows], cuts, axis=1)
-                norms = [np.linalg.norm(block, 2) for block in blocks]
+                norms = [float(np.linalg.norm(block, 2)) for block in blocks]
                 per_client.append(sum(n * s for n, s in zip(norms, self.r, strict=True)))
             total += r * max(per_client)
         return total
