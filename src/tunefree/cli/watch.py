@@ -32,7 +32,7 @@ def health(paths: Sequence[Path]) -> list[str]:
 
 
 def watch_command(args: argparse.Namespace) -> int:
-    from tunefree.report.live import Watch, server
+    from tunefree.report.page import Watch, server
 
     watched = Watch(args.run, args.title, health)
     watched()  # report a wrong path now, not on the page
