@@ -25,7 +25,7 @@ class Asked:
     """A server in a thread, and a way to ask it."""
 
     def __init__(self, *paths: Path) -> None:
-        self.server = server(Watch(paths), 0)
+        self.server = server(Watch(paths, health=health), 0)
         self.port = self.server.server_address[1]
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()

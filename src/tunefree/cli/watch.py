@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tunefree.cli import flags
+from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -26,8 +27,11 @@ def health(paths: Sequence[Path]) -> list[str]:
     lines = []
     for path in paths:
         if live_path(path).exists():
-            with readable(path):
-                lines += [line.strip() for line in status_lines(status(path))]
+            try:
+                with readable(path):
+                    lines += [line.strip() for line in status_lines(status(path))]
+            except ConfigError as error:
+                lines.append(str(error))
     return lines
 
 
