@@ -37,6 +37,12 @@ from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
 METHODS = ("polarfl", "padamfed", "comparfrefl", "adamasfl")
+PLAYED: dict[str, dict[str, str]] = {  # one method within another
+    "averaged": {"algorithm": "padamfed", "average": "on"},
+    "averaged, compressed": {"algorithm": "comparfrefl", "average": "on"},
+    "robust": {"algorithm": "polarfl", "robust": "median"},
+    "robust, averaged": {"algorithm": "scaffold", "robust": "krum", "average": "on"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +96,9 @@ def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarr
 def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     server = run.record.vectors()
     assert int(server["N"]) == N == len(nodes.places)
-    np.testing.assert_allclose(server["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
+    server |= {name.split(".")[-1]: vector for name, vector in server.items()}
+    c_i = of_clients(nodes, run)
+    np.testing.assert_allclose(server["c"], np.mean(c_i, axis=0), atol=2e-6)
     assert np.abs(server["c"]).max() > 1e-3
     if "known" in server:
         known = of_clients(nodes, run, "known")
@@ -508,6 +516,25 @@ def test_the_only_client_may_join_anew(opening: str, tmp_path: Path) -> None:
             shutil.rmtree(nodes.store(1000))
     assert [len(row) for row in (run.record.absences(),)] == [1]
     assert_means(nodes, run, N=1)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_method_within_another_keeps_its_means(name: str, lost: bool, tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, **PLAYED[name]))
+    trained(nodes, 5)
+    run = federated(nodes)  # resumed
+    for row in run:
+        if row["t"] == 5 and lost:
+            shutil.rmtree(nodes.store(1001))
+        elif row["t"] == 5:
+            nodes.places[1007] = 7
+    if "robust" not in name:
+        return assert_means(nodes, run, N=3 + (not lost))
+    kept = {key.split(".")[-1]: value for key, value in run.record.vectors().items()}
+    np.testing.assert_allclose(kept["c_i"], of_clients(nodes, run), atol=2e-6)
+    assert len(kept["c_i"]) == 3 + (not lost)
+    assert kept["heard"].tolist() == [1.0] * len(kept["c_i"])
 
 
 def test_a_slow_new_client_joins_in_the_end(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.pace import Pace
 from tunefree.schedule.clock import Buffer
+from tunefree.schedule.evidence import forgotten, noted
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
@@ -109,6 +110,9 @@ class Members:
                 traffic.append(sent(0, "up", [done.up]))
                 samples += done.drawn
             server = self._ledger.enter(server, client, job, done)
+            self.gauge.vectors = forgotten(self.gauge.vectors, client)
+            if job is not None and done is not None:
+                self.gauge.vectors = noted(self.gauge.vectors, self.algo, [(job, done)])
         return step._replace(
             server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)
         )

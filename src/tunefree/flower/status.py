@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import ConfigError
 from tunefree.record import Record, is_locked
+from tunefree.record.evidence import outliers
 
 if TYPE_CHECKING:
     from tunefree.flower.federation import Federation
@@ -159,7 +160,7 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
     """The last rounds in a run file; `state` is its live page's."""
     with closing(Record.open(run_file)) as record:
         facts, rows, absent = record.facts(), record.history(), record.absences()
-        out = record.quarantined()
+        out, evidence = record.quarantined(), record.clients()
         run_state = "running" if state in ALIVE else record.state
     T, recent = facts.system.get("T"), rows[-1]["t"] - LAST if rows else 0
     missed = [
@@ -173,6 +174,8 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         "algorithm": facts.algorithm,
         "absent": missed,
         "quarantined": out,
+        "outliers": outliers(evidence),
+        "evidence": [each._asdict() for each in evidence],
     }
     if not rows:
         return found

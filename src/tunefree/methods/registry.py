@@ -301,13 +301,14 @@ def nothing_decays(said: About, value: object) -> ConfigError:
 
 def check_robust(said: About, value: object, weighting: object) -> None:
     checked("robust", value, RobustRule)
-    if value == "none" or (said.weights == "mean" and weighting == "uniform"):
+    can = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean" or about_of(c).means]
+    if value == "none" or ((said.weights == "mean" or said.means) and weighting == "uniform"):
         return
-    why = no_mean(said, "another centre") if said.weights != "mean" else "its clients are weighted"
-    averaging = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean"]
+    averages = said.weights == "mean" or said.means
+    why = "its clients are weighted" if averages else no_mean(said, "another centre")
     raise ConfigError(
         f"was given, but {said.title} cannot aggregate so: {why}",
-        f"omit it, or choose from {', '.join(averaging)} without {{weighting}}",
+        f"omit it, or choose from {', '.join(can)} without {{weighting}}",
         setting="robust",
         value=value,
     )

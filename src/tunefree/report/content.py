@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefree.record import Summary
-from tunefree.report.costs import absences, staleness, traffic, tuning_bill
+from tunefree.report.costs import absences, pulls, staleness, traffic, tuning_bill
 from tunefree.report.grouping import AXES, Content, Method, group, measures_of, once_each
 from tunefree.report.sweeps import sensitivity
 
@@ -69,6 +69,7 @@ def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
         "bill": tuning_bill(methods, of_role(runs, "trial")),
         "traffic": [line for i, method in enumerate(methods) if (line := traffic(i, method))],
         "staleness": [line for i, method in enumerate(methods) if (line := staleness(i, method))],
+        "clients": [line for i, method in enumerate(methods) if (line := pulls(i, method))],
         "absences": absences(methods),
         "picture": picture(runs),
     }

@@ -104,6 +104,17 @@ def staleness(style: int, method: Method) -> Content:
     }
 
 
+def pulls(style: int, method: Method) -> Content:
+    """Agreement and length of each client in the first run; empty if none could be compared."""
+    run = method.runs[0]
+    rows = [
+        [each.client, each.agreement, each.length, run.outliers.get(each.client, "")]
+        for each in run.clients
+        if each.compared
+    ]
+    return {"label": method.label, "style": style, "clients": rows} if rows else {}
+
+
 def absences(methods: Sequence[Method]) -> list[Content]:
     return [
         {
