@@ -537,6 +537,32 @@ def test_a_method_within_another_keeps_its_means(name: str, lost: bool, tmp_path
     assert kept["heard"].tolist() == [1.0] * len(kept["c_i"])
 
 
+def test_a_federation_goes_back_once_and_leaves_a_client_out(tmp_path: Path) -> None:
+    given = config(tmp_path, algorithm="polarfl", rounds=12)
+    whole, _ = trained(Nodes(tmp_path, range(3), given))
+    assert (whole.step and whole.step.t) == 11
+    back = {**given, "from_round": 8, "without": "1"}
+    run, rows = trained(Nodes(tmp_path, range(3), back), 10)
+    assert [row["t"] for row in rows] == [8, 9]
+    assert run.record.left_out() == [1]
+    run, rows = trained(Nodes(tmp_path, range(3), back))  # killed and started again
+    assert [row["t"] for row in rows] == [10, 11]
+    assert 1 not in [client for _, client, _ in absences(run)]
+    shares = [run.record.vectors(client)["c"] for client in range(3)]
+    assert not shares[1].any()
+    np.testing.assert_allclose(run.record.vectors()["c"], np.mean(shares, axis=0), atol=2e-6)
+    assert {each["client"] for each in status(Path(given["out"]))["evidence"]} == {0, 1, 2}
+
+
+def test_weights_do_not_follow_what_a_client_says_later(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm="fedavg", weighting="examples"))
+    run = federated(nodes)
+    fleet = run._environment.fleet  # type: ignore[attr-defined]
+    assert [fleet.nodes.trusted(1, n) for n in (5, 25, 10**9)] == [5, 25, 25]
+    fleet.nodes._sizes["partition 1"] = 10**9  # it said so at the start
+    assert fleet.nodes.trusted(1, 10**9) == 10 * 26
+
+
 def test_a_slow_new_client_joins_in_the_end(tmp_path: Path) -> None:
     """Its opening may take longer than several steps of a buffer."""
     nodes = Nodes(tmp_path, range(3), config(tmp_path, schedule="buffered", deadline=60.0))

@@ -55,7 +55,8 @@ class Members:
 
     def cohort(self, t: int) -> list[int]:
         """As in a simulation, but clients that are not connected are replaced by others."""
-        there, odds = set(self.idle(self.gauge.out(t))), self.odds
+        out, odds = self.gauge.out(t), self.odds
+        there = set(self.idle(out))
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
         spare = mixed(
@@ -64,7 +65,7 @@ class Members:
         for client in [each for each in chosen if each not in there]:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
-        return sorted(chosen)
+        return sorted(set(chosen) - out)
 
     @property
     def odds(self) -> Odds:
@@ -122,7 +123,8 @@ class Members:
             return {}
         self._noted = counts
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
-        if self._settings.local_epochs or self._settings.sampling != "uniform":
+        given = self._settings
+        if given.local_epochs or (given.sampling, given.weighting) != ("uniform", "uniform"):
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         return now
 

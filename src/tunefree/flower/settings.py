@@ -52,7 +52,7 @@ class RunConfig(NamedTuple):
     def by_size(self) -> bool:
         """Whether the server must know how many samples each client has."""
         settings = self.first()
-        return bool(settings.local_epochs) or settings.sampling == "examples"
+        return settings.local_epochs > 0 or "examples" in (settings.sampling, settings.weighting)
 
     @property
     def per_round(self) -> int:
