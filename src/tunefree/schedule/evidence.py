@@ -21,7 +21,7 @@ from tunefree.fleet.job import Done, Job
 from tunefree.wire import Compressed
 
 WIDTH, FEWEST = 256, 3
-MOST = 1000  # clients, beyond which their sums are not kept, only uploads compared
+MOST = 1000  # clients, beyond which nothing is noted
 ROWS, SUMS = "evidence", "sums"  # by client; the first as record/evidence.py reads it
 
 
@@ -29,7 +29,7 @@ def noted(
     vectors: dict[str, NDArray[Any]], algo: Algorithm, used: Sequence[tuple[Job, Done]]
 ) -> dict[str, NDArray[Any]]:
     """These arrays with what the uploads to one exchange show."""
-    if not used:
+    if not used or algo.sys.N > MOST:
         return vectors
     fields = [name for name, value in used[0][1].up._asdict().items() if is_vector(value)]
     if not fields:
@@ -37,7 +37,7 @@ def noted(
     clients = [job.client for job, _ in used]
     found = np.stack([sketch(getattr(done.up, fields[0])) for _, done in used])
     new: dict[str, NDArray[Any]] = {}
-    if about(algo).means and len(fields) == 1 and algo.sys.N <= MOST:
+    if about(algo).means and len(fields) == 1:
         sums = grown(vectors.get(SUMS), max(clients), WIDTH, np.float32)
         sums[clients] += found
         new[SUMS], found = sums, sums[clients].astype(np.float64)
