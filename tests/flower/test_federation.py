@@ -522,12 +522,12 @@ def test_the_only_client_may_join_anew(opening: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PLAYED)
 def test_a_method_within_another_keeps_its_means(name: str, lost: bool, tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, range(3), config(tmp_path, **PLAYED[name]))
-    trained(nodes, 5)
+    trained(nodes, 3)
     run = federated(nodes)  # resumed
     for row in run:
-        if row["t"] == 5 and lost:
+        if row["t"] == 3 and lost:
             shutil.rmtree(nodes.store(1001))
-        elif row["t"] == 5:
+        elif row["t"] == 3:
             nodes.places[1007] = 7
     if "robust" not in name:
         return assert_means(nodes, run, N=3 + (not lost))
