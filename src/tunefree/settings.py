@@ -149,8 +149,8 @@ class Settings:
     )
     robust: Robust = shared(
         "none",
-        "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
-        "centred-clipping",
+        "for methods that average or have control variates: aggregate by median, trimmed-mean, "
+        "geometric-median, krum or centred-clipping",
     )
     average: Average = shared(
         "off", "hand out the mean of the server's models in which late ones count more: off or on"

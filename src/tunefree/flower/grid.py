@@ -221,7 +221,7 @@ class GridFleet:
 
 def told(scores: Any) -> dict[str, float]:
     """The scores that a client may report; it could add anything."""
-    found = {name: scores.get(name) for name in ("loss", "accuracy")}
+    found = {name: scores.get(name) for name in ("accuracy", "loss")}
     return {name: value for name, value in found.items() if isinstance(value, float)}
 
 

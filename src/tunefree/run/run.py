@@ -164,8 +164,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         compressor: For methods that compress: "sign", "rotated:2", "top:0.05", ...
         decay: For tuned methods: "none", or "linear" to 0 at the last round.
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.
-        robust: For methods that average: "median", "trimmed-mean", "geometric-median", "krum" or
-            "centred-clipping" in place of the mean of uploads.
+        robust: For methods that average or have control variates: "median", "trimmed-mean",
+            "geometric-median", "krum" or "centred-clipping" in place of the mean of uploads.
         average: "on" hands out the mean of the server's models in which late ones count more.
         explicit_steps: Allow other step sizes for a tuning-free method, to study their effect.
         seed: The same seed gives the same bits; None draws one, which the run stores.
