@@ -149,8 +149,8 @@ class Settings:
     )
     robust: Robust = shared(
         "none",
-        "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
-        "centred-clipping",
+        "for methods that average or have control variates: aggregate by median, trimmed-mean, "
+        "geometric-median, krum or centred-clipping",
     )
     average: Average = shared(
         "off", "hand out the mean of the server's models in which late ones count more: off or on"
@@ -306,6 +306,8 @@ class Deployment:
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
+    without: str = setting("", "clients that are left out for good, by number: 3 or 3,5")
+    from_round: int = setting(-1, "go back to the end of this round first, once; -1: do not", -1)
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
     )
@@ -315,17 +317,21 @@ class Deployment:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not all(word.strip().isdigit() for word in self.readmit.split(",") if self.readmit):
-            raise ConfigError(
-                "is not a list of clients",
-                "give their numbers, such as 3 or 3,5",
-                setting="readmit",
-                value=self.readmit,
-            )
+        numbers(self, "readmit"), numbers(self, "without")
 
-    @property
-    def readmitted(self) -> list[int]:
-        return [int(word) for word in self.readmit.split(",") if word]
+
+def numbers(given: Deployment, name: str) -> list[int]:
+    """The clients in a setting such as `readmit`."""
+    value: str = getattr(given, name)
+    words = [word.strip() for word in value.split(",") if value]
+    if not all(map(str.isdigit, words)):
+        raise ConfigError(
+            "is not a list of clients",
+            "give their numbers, such as 3 or 3,5",
+            setting=name,
+            value=value,
+        )
+    return list(map(int, words))
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -18,7 +20,7 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.private import Private
-from tunefree.flower.run_file import Plan
+from tunefree.flower.run_file import Plan, has_started
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
@@ -27,12 +29,14 @@ from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
+from tunefree.record import Record
 from tunefree.record.provenance import describe
 from tunefree.run.assemble import with_noise
-from tunefree.run.engine import Parts, Training
+from tunefree.run.engine import Parts, Training, ready_to_go_back
 from tunefree.run.evaluate import scores_on
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.simulate import play
+from tunefree.settings import numbers
 
 
 class Federation:
@@ -66,7 +70,7 @@ class Federation:
             self.objective.check(self._test)
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
-        self._record = self._plan.open()
+        self._record = self._open(Path(settings.out), given.own.from_round)
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         private = bool(settings.epsilon)
         self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
@@ -88,6 +92,21 @@ class Federation:
             self._private,
         )
 
+    def _open(self, path: Path, back: int) -> Record:
+        """The run file, gone back if its run config says so, but not again at every start."""
+        there = has_started(path)
+        with closing(Record.open(path)) if there else nullcontext() as reader:
+            before = reader.facts().from_round if reader else -1
+        goes = there and back not in (before, -1)
+        if goes:
+            ready_to_go_back(path, back)
+        record = self._plan.open()
+        if goes:
+            record.go_back(back - 1)
+        if back != before:
+            record.note(from_round=back)
+        return record
+
     def run(self) -> Training:
         """Wait for the clients; returns the run, ready to start or to continue."""
         settings, own, fleet = self._settings, self._given.own, self.fleet
@@ -105,10 +124,11 @@ class Federation:
             self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
-        waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
         given = self, self.objective, self._record, self._evaluate, settings
         run = Training(Parts(*given, self._private.start if self._private else None))
-        run.readmit(waiting)
+        run.readmit(set(numbers(own, "readmit")) & set(self._record.quarantined()))
+        if without := numbers(own, "without"):
+            run.leave_out(without)
         return run
 
     def start(self, stored: Stored) -> Fleet:

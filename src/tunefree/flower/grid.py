@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
 
@@ -195,7 +195,7 @@ class GridFleet:
         except WireError as error:
             return failed(job, str(error))
         n, drawn = (1, 0) if self.private else (answer.n, answer.drawn)
-        return Done(job.key, up, n, drawn)
+        return Done(job.key, up, self.nodes.trusted(job.client, n), drawn)
 
     def ask(self, contents: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict]:
         """Send these clients a message each; returns the answers that come before the deadline."""
@@ -216,11 +216,17 @@ class GridFleet:
         """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
         question = dict.fromkeys(self.nodes.connected(), pack(None, encode(OpeningDown(theta))))
         answers = self.ask(question, MessageType.EVALUATE).items()
-        self.by_client = {c: dict(cast("Any", a["scores"])) for c, a in answers if "scores" in a}
+        self.by_client = {c: told(a["scores"]) for c, a in answers if "scores" in a}
         return spread(self.by_client)
 
     def close(self) -> None:
         """Nothing to stop: the connection is Flower's."""
+
+
+def told(scores: Any) -> dict[str, float]:
+    """The scores that a client may report; it could add anything."""
+    found = {name: scores.get(name) for name in ("accuracy", "loss")}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def failed(job: Job, why: str) -> Done:

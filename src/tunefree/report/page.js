@@ -422,6 +422,24 @@ function workload(w, number) {
       }),
     );
   }
+  if (w.clients.length) {
+    blocks.push(
+      figure({
+        id: `${id}-clients`,
+        title: "Who pulls where",
+        number: number(),
+        mark: w.clients,
+        caption: [
+          "Every client of the first run of each method: the mean cosine of what it has sent with what the others have, and its length. Right of 0 it agrees. Those that stand apart have their number.",
+        ],
+        draw: plot => pulls(plot, w.clients, `Agreement and length by client: ${plural(w.clients.length, "method")}`),
+        rows: () => [
+          ["method", "client", "agreement", "length", "stands apart"],
+          ...w.clients.flatMap(row => row.clients.map(each => [row.label, ...each])),
+        ],
+      }),
+    );
+  }
   if (w.absences.length) {
     blocks.push(
       table(
