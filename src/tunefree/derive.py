@@ -25,6 +25,7 @@ from tunefree.models.own import NOBODY, OwnParts
 from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import BEST, SERVER, Facts, Record
+from tunefree.record.file import reads
 from tunefree.record.provenance import MODEL, fingerprint
 from tunefree.settings import Settings, load, read, restored
 
@@ -167,6 +168,7 @@ def own_parts(record: Record) -> OwnParts:
     return OwnParts(own_of, facts.system["N"]) if facts.local or facts.batch_norm else NOBODY
 
 
+@reads
 def state_dict(record: Record) -> dict[str, NDArray[Any]]:
     """Name -> tensor of the model trained so far, including untrained tensors of a named model."""
     facts, theta = record.facts(), theta_of(record)

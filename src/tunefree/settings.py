@@ -150,8 +150,8 @@ class Settings:
     )
     robust: Robust = shared(
         "none",
-        "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
-        "centred-clipping",
+        "for methods that average or have control variates: aggregate by median, trimmed-mean, "
+        "geometric-median, krum or centred-clipping",
     )
     average: Average = shared(
         "off", "hand out the mean of the server's models in which late ones count more: off or on"
@@ -161,16 +161,19 @@ class Settings:
     )
     option: Mapping[str, object] = field(default_factory=dict)
 
-    epsilon: float = setting(
+    epsilon: float = shared(
         0.0, "differential privacy: the budget of the run; 0 is without privacy", 0
     )
     unit: Unit = setting("client", "with epsilon: what is protected: client, or record")
-    delta: float = setting(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
-    clip: float = setting(
+    delta: float = shared(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
+    clip: float = shared(
         0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
     )
-    participations: int = setting(
-        0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
+    participations: int = shared(
+        0,
+        "with epsilon: rounds of a client at most, who takes part being no secret; 0: secret coins "
+        "decide, or deployed as many as the rounds need",
+        0,
     )
 
     data: str = setting(
@@ -321,23 +324,32 @@ class Deployment:
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
+    without: str = setting("", "clients that are left out for good, by number: 3 or 3,5")
+    from_round: int = setting(-1, "go back to the end of this round first, once; -1: do not", -1)
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
+    )
+    coins: bool = setting(
+        False, "with epsilon: secret coins decide who is asked; for networks that nobody watches"
     )
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not all(word.strip().isdigit() for word in self.readmit.split(",") if self.readmit):
-            raise ConfigError(
-                "is not a list of clients",
-                "give their numbers, such as 3 or 3,5",
-                setting="readmit",
-                value=self.readmit,
-            )
+        numbers(self, "readmit"), numbers(self, "without")
 
-    @property
-    def readmitted(self) -> list[int]:
-        return [int(word) for word in self.readmit.split(",") if word]
+
+def numbers(given: Deployment, name: str) -> list[int]:
+    """The clients in a setting such as `readmit`."""
+    value: str = getattr(given, name)
+    words = [word.strip() for word in value.split(",") if value]
+    if not all(map(str.isdigit, words)):
+        raise ConfigError(
+            "is not a list of clients",
+            "give their numbers, such as 3 or 3,5",
+            setting=name,
+            value=value,
+        )
+    return list(map(int, words))
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
@@ -438,13 +450,6 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
     """
     ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
     own = Deployment.__dataclass_fields__
-    if run_config.get("epsilon"):
-        raise ConfigError(
-            "is for simulations: a deployed federation has no privacy yet",
-            "omit it",
-            setting="epsilon",
-            value=run_config["epsilon"],
-        )
     for key in run_config:
         if (name := key.replace("-", "_")) != key and name in ours | own.keys():
             raise ConfigError(f"{key} is now called {name}", f"write {name}")

@@ -53,6 +53,7 @@ class Nodes:
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
         self._shuffle = random.Random(0)
+        self.node_config: dict[str, Any] = {}
         self.most = 100  # replies that arrive at a time
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
 
@@ -76,7 +77,7 @@ class Nodes:
 
     def answer(self, node: int, message: Message) -> Message:
         place = self.places[node]
-        config = {"partition-id": place, "store": str(self.store(node))}
+        config = {"partition-id": place, "store": str(self.store(node)), **self.node_config}
         context = Context(1, node, cast("Any", config), RecordDict(), self.run_config)
         try:
             return self.app(message, context)

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from tunefree.methods.own import Maker
     from tunefree.models.targets import Loss
 
-BY_SIZE = {"local_epochs", "sampling"}  # keys of the run config that may need a client's size
+BY_SIZE = {
+    "local_epochs",
+    "sampling",
+    "weighting",
+}  # keys of the run config that may need a client's size
 
 
 def client_app(
@@ -51,7 +55,7 @@ def client_app(
         words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
         if BY_SIZE & set(context.run_config):
             mine = side(context)
-            words |= {"samples": len(mine.data.parts[0])} if mine.given.by_size else {}
+            words |= {"samples": len(mine.data.parts[0])} if mine.tells_size else {}
         return Message(RecordDict({"tunefree": ConfigRecord(words)}), reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -17,7 +19,8 @@ from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
-from tunefree.flower.run_file import Plan
+from tunefree.flower.private import Private
+from tunefree.flower.run_file import Plan, has_started
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
@@ -27,11 +30,14 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.own import OwnParts
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
+from tunefree.record import Record
 from tunefree.record.provenance import describe
-from tunefree.run.engine import Parts, Training
+from tunefree.run.assemble import with_noise
+from tunefree.run.engine import Parts, Training, ready_to_go_back
 from tunefree.run.evaluate import scores_on
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.simulate import play
+from tunefree.settings import numbers
 
 
 class Federation:
@@ -70,15 +76,43 @@ class Federation:
                 )
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
-        self._record = self._plan.open()
+        self._record = self._open(Path(settings.out), given.own.from_round)
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
-        self.nodes = Nodes(transport, facts.names, facts.sizes)
+        private = bool(settings.epsilon)
+        self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
+        self._private: Private | None = None
+        if guarantee := self._plan.promised(facts.privacy):
+            self._record.note(privacy=guarantee.facts(deployed=True))
+            promise = guarantee, self._plan.smallest, settings.clip or None
+            self._private = Private(self._record, *promise)
         ledger = Ledger(self._algorithm, theta0, self._record.vectors)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
-            transport, self.nodes, ledger, theta0, facts.federation, given.own, by_epochs
+            transport,
+            self.nodes,
+            ledger,
+            theta0,
+            facts.federation,
+            given.own,
+            by_epochs,
+            self._private,
         )
         self.fleet.own = self.objective.own is not None
+
+    def _open(self, path: Path, back: int) -> Record:
+        """The run file, gone back if its run config says so, but not again at every start."""
+        there = has_started(path)
+        with closing(Record.open(path)) if there else nullcontext() as reader:
+            before = reader.facts().from_round if reader else -1
+        goes = there and back not in (before, -1)
+        if goes:
+            ready_to_go_back(path, back)
+        record = self._plan.open()
+        if goes:
+            record.go_back(back - 1)
+        if back != before:
+            record.note(from_round=back)
+        return record
 
     def run(self) -> Training:
         """Wait for the clients; returns the run, ready to start or to continue."""
@@ -93,11 +127,15 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
+        if self._private:
+            self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
-        waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
-        run = Training(Parts(self, self.objective, self._record, self._evaluate, settings))
-        run.readmit(waiting)
+        given = self, self.objective, self._record, self._evaluate, settings
+        run = Training(Parts(*given, self._private.start if self._private else None))
+        run.readmit(set(numbers(own, "readmit")) & set(self._record.quarantined()))
+        if without := numbers(own, "without"):
+            run.leave_out(without)
         return run
 
     def start(self, stored: Stored) -> Fleet:
@@ -115,7 +153,8 @@ class Federation:
         """The algorithm while N clients are registered."""
         epochs = self._settings.local_epochs
         K = self._given.at(N).system_for(self.nodes.sizes(N)).K if epochs else 1
-        return self._plan.algorithm(N, K)
+        algo = self._plan.algorithm(N, K)
+        return with_noise(algo, self._private.guarantee) if self._private else algo
 
     def _facts(self, algo: Algorithm) -> dict[str, object]:
         """The facts that depend on how many clients there are."""

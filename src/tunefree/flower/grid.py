@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
 
@@ -18,6 +18,7 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.log import cleaned
 from tunefree.flower.nodes import Nodes, last_line
 from tunefree.flower.pace import Pace
+from tunefree.flower.private import Private
 from tunefree.flower.transport import Sent, Transport
 from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
@@ -56,9 +57,10 @@ class GridFleet:
         run: str,
         deployment: Deployment,
         by_epochs: bool,
+        private: Private | None = None,
     ) -> None:
         """`by_epochs`: local work is given in epochs, so that clients must be sent K."""
-        self.nodes, self.states = nodes, ledger
+        self.nodes, self.states, self.private = nodes, ledger, private
         self._transport, self._theta0, self._run = transport, theta0, run
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
         self._by_epochs = by_epochs
@@ -134,6 +136,7 @@ class GridFleet:
             exchange=job.exchange,
             ack=key_text(None if job.stage == "opening" else ledger.ack(job.client)),
             K=ledger.algo.sys.K if self._by_epochs else 0,
+            clip=self.private.threshold if self.private else 0.0,
         )
 
     def fetch(self) -> list[tuple[Job, Done]]:
@@ -192,7 +195,8 @@ class GridFleet:
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:
             return failed(job, str(error))
-        return Done(job.key, up, answer.n, answer.drawn)
+        n, drawn = (1, 0) if self.private else (answer.n, answer.drawn)
+        return Done(job.key, up, self.nodes.trusted(job.client, n), drawn)
 
     def ask(self, contents: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict]:
         """Send these clients a message each; returns the answers that come before the deadline."""
@@ -218,11 +222,17 @@ class GridFleet:
         else:
             question = dict.fromkeys(clients, pack(None, data))
         answers = self.ask(question, MessageType.EVALUATE).items()
-        self.by_client = {c: dict(cast("Any", a["scores"])) for c, a in answers if "scores" in a}
+        self.by_client = {c: told(a["scores"]) for c, a in answers if "scores" in a}
         return spread(self.by_client)
 
     def close(self) -> None:
         """Nothing to stop: the connection is Flower's."""
+
+
+def told(scores: Any) -> dict[str, float]:
+    """The scores that a client may report; it could add anything."""
+    found = {name: scores.get(name) for name in ("accuracy", "loss")}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def failed(job: Job, why: str) -> Done:

@@ -14,7 +14,9 @@ from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.pace import Pace
+from tunefree.flower.private import Private
 from tunefree.schedule.clock import Buffer
+from tunefree.schedule.evidence import forgotten, noted
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
@@ -53,8 +55,14 @@ class Members:
         return self._ledger.algo
 
     def cohort(self, t: int) -> list[int]:
-        """As in a simulation, but clients that are not connected are replaced by others."""
-        there, odds = set(self.idle(self.gauge.out(t))), self.odds
+        """As in a simulation, but clients that are not connected are replaced by others.
+
+        With privacy nobody is replaced; the server waits until somebody is there who can be asked.
+        """
+        if self._fleet.private:
+            return self._private_cohort(t, self._fleet.private)
+        out, odds = self.gauge.out(t), self.odds
+        there = set(self.idle(out))
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
         spare = mixed(
@@ -63,7 +71,23 @@ class Members:
         for client in [each for each in chosen if each not in there]:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
-        return sorted(chosen)
+        return sorted(set(chosen) - out)
+
+    def _private_cohort(self, t: int, private: Private) -> list[int]:
+        end, pace = time.monotonic() + self._wait, Pace(longest=1.0)
+        while not private.released(t):
+            rng = stream(self._settings.seed, "turn", t)
+            chosen = private.cohort(t, self._ledger.N, self.idle(()), rng)
+            if chosen or private.guarantee.release.q < 1:
+                return chosen
+            if time.monotonic() > end:
+                raise FleetError(
+                    f"no client was there within {self._wait:g} s that may take part once more "
+                    f"under epsilon = {private.guarantee.epsilon:g}; start the run again when "
+                    "others are there, or with a larger epsilon: it resumes after its last step"
+                )
+            pace.rest(False)
+        return []
 
     @property
     def odds(self) -> Odds:
@@ -109,6 +133,9 @@ class Members:
                 traffic.append(sent(0, "up", [done.up]))
                 samples += done.drawn
             server = self._ledger.enter(server, client, job, done)
+            self.gauge.vectors = forgotten(self.gauge.vectors, client)
+            if job is not None and done is not None:
+                self.gauge.vectors = noted(self.gauge.vectors, self.algo, [(job, done)])
         return step._replace(
             server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)
         )
@@ -118,7 +145,8 @@ class Members:
             return {}
         self._noted = counts
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
-        if self._settings.local_epochs or self._settings.sampling != "uniform":
+        given = self._settings
+        if given.local_epochs or (given.sampling, given.weighting) != ("uniform", "uniform"):
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         return now
 

@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Any
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
@@ -17,6 +18,8 @@ from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
+NO_PLACE = "a private run counts by partition-id how often a client takes part; give it one"
+TIMES = 10  # the median number of samples
 AGAIN = 60.0  # seconds before a node that has not answered is asked again which client it is
 
 
@@ -27,10 +30,20 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, transport: Transport, names: Sequence[str], sizes: Sequence[int]) -> None:
-        """`names`, and `sizes` where they are needed, are those of clients in the run file."""
+    def __init__(
+        self,
+        transport: Transport,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        need_place: bool = False,
+    ) -> None:
+        """`names`, and `sizes` where they are needed, are those of clients in the run file.
+
+        `need_place` refuses clients without a partition-id, who may get another name when they
+        return: what a client has given away could not be counted.
+        """
         self._transport = transport
-        self.names = list(names)
+        self.names, self._need_place = list(names), need_place
         self._sizes = dict(zip(names, sizes, strict=False))  # samples, as each client reported
         self._asked: dict[str, Sent] = {}
         self._names: dict[int, str] = {}  # by node
@@ -62,6 +75,9 @@ class Nodes:
                 self.refused[node] = last_line(reply.error.reason)
                 continue
             self.refused.pop(node, None)
+            if self._need_place and number_in(reply.content, "place") is None:
+                self.refused[node] = NO_PLACE
+                continue
             self._names[node] = name = name_of(reply.content, node)
             if n := number_in(reply.content, "samples"):
                 self._sizes.setdefault(name, n)
@@ -90,10 +106,18 @@ class Nodes:
         missing = [name for name in self.names[:N] if name not in self._sizes]
         if missing:
             raise FleetError(
-                f"{missing[0]} did not report how many samples it has, which local_epochs and "
-                "sampling = 'examples' need; install this version of tunefree on its machine too"
+                f"{missing[0]} did not report how many samples it has, which local_epochs, and "
+                "sampling or weighting by examples, need; install this version of tunefree on its "
+                "machine too"
             )
         return [self._sizes[name] for name in self.names[:N]]
+
+    def trusted(self, client: int, n: int) -> int:
+        """A client's samples as weights count them: no more than it said when it connected, and no
+        more than TIMES the median of what all said.
+        """
+        said = self._sizes.setdefault(self.names[client], n)
+        return min(n, said, TIMES * median_low(self._sizes.values()))
 
     def gather(self, least: int, wait: float) -> None:
         """Wait until so many clients are connected, and give them numbers if none has one."""

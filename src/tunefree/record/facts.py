@@ -68,6 +68,7 @@ class Facts:
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
     names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed
+    from_round: int = -1  # where a deployment was last told to go back to
     federation: str = ""  # the deployment it belongs to
     label: str = ""  # a name chosen by the user, or the method as it was typed
     role: str = "method"  # or sweep, or trial

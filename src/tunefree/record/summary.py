@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tunefree.record.evidence import Evidence
 from tunefree.record.facts import Facts
 
 Row: TypeAlias = dict[str, float]
@@ -94,7 +95,10 @@ class Summary:
     staleness: Mapping[int, int] = field(default_factory=dict)  # number of replies of each
     uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that took part
     absences: Mapping[str, int] = field(default_factory=dict)  # how often for each reason
-    quarantined: Sequence[int] = ()  # clients that are not asked, as their uploads were too large
+    quarantined: Sequence[int] = ()  # clients that are not asked, as their uploads were refused
+    clients: Sequence[Evidence] = ()  # what is known about each
+    outliers: Mapping[int, str] = field(default_factory=dict)  # and who stands apart
+    left_out: Sequence[int] = ()
 
     @property
     def state(self) -> str:
@@ -145,7 +149,10 @@ class Summary:
     def promise(self) -> dict[str, str]:
         """What a private run promises and what it does not, by part; empty for other runs."""
         said, spent = self.facts.privacy, self.last("epsilon")
-        used = {} if spent is None else {"epsilon spent": f"{spent:.3g}"}
+        used = {}
+        if spent is not None:
+            left = max(0.0, said["epsilon"] - spent)
+            used = {"epsilon spent": f"{spent:.3g}", "epsilon left": f"{left:.3g}"}
         if searched := self.facts.tuning.get("epsilon"):
             used["epsilon of the search before"] = f"{searched:.3g}"
         parts = {part: said[fact] for part, fact in PROMISE.items() if fact in said}
@@ -179,6 +186,8 @@ class Summary:
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
             "quarantined": list(self.quarantined),
+            "outliers": dict(self.outliers),
+            "left_out": list(self.left_out),
         }
 
 
@@ -188,10 +197,16 @@ def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
     return [name for name in names if name not in TAKEN]
 
 
-def in_quarantine(run: Summary) -> str:
-    """Who is in quarantine, and how they are readmitted."""
+def on_clients(run: Summary) -> list[str]:
+    """Who stands apart, who is left out and who is in quarantine, and how they are readmitted."""
+    lines = [f"  client {client} stands apart: {why}" for client, why in run.outliers.items()]
+    if run.left_out:
+        lines.append(f"  left out: client {' '.join(map(str, run.left_out))}")
+    if not run.quarantined:
+        return lines
     who, again = " ".join(map(str, run.quarantined)), run.facts.how_to_readmit(run.path)
-    return f"  not asked, as 3 uploads in a row were too large: client {who}; to ask again: {again}"
+    why = "not asked, as 3 uploads in a row were refused"
+    return [*lines, f"  {why}: client {who}; to ask again: {again}"]
 
 
 def size(bits: float) -> str:

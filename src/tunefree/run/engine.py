@@ -7,8 +7,9 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,15 +17,27 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tunefree.core import Algorithm, Server, Vec, Vectors
+from tunefree.core import Algorithm, Server, Vec, Vectors, about, own
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import Stored, arrays, restore
+from tunefree.fleet.states import Stored, arrays, field, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.models.own import NOBODY, OwnParts
-from tunefree.record import BEST, GAUGE, SERVER, Line, Record, Row, Rows, this_process
+from tunefree.models.own import NOBODY, OwnParts, first_state
+from tunefree.record import (
+    ACK,
+    BEST,
+    GAUGE,
+    SERVER,
+    Line,
+    Record,
+    Row,
+    Rows,
+    this_process,
+)
+from tunefree.record.evidence import compared, outliers
+from tunefree.record.file import is_early
 from tunefree.schedule.exchange import Release, Step
-from tunefree.schedule.gauge import readmitted
+from tunefree.schedule.gauge import left, readmitted, without
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -85,6 +98,7 @@ class Training:
         self._gauge: Vectors = {}  # after the last complete step
         self._best: dict[str, NDArray[Any]] = self.record.vectors(BEST)
         self._better = False  # than the one in the file
+        self._named: set[int] = set()  # clients that stand apart
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -147,6 +161,47 @@ class Training:
         self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
         self.record.release()
 
+    def news(self) -> list[str]:
+        """A sentence for each client that stands apart and was not named before."""
+        apart = outliers(compared(self._gauge).values())
+        new = {client: why for client, why in apart.items() if client not in self._named}
+        self._named |= new.keys()
+        return [f"client {client} stands apart: {why}" for client, why in new.items()]
+
+    def go_back(self, rounds: int) -> None:
+        """Forget everything after so many rounds; belongs between two loops."""
+        self.record.acquire()
+        refuse_going_back(self.record, rounds)
+        self.record.go_back(rounds - 1)
+        self.record.release()
+        self._best = self.record.vectors(BEST)
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
+
+    def leave_out(self, clients: Collection[int]) -> None:
+        """Ask these clients no more, and take their shares out of the server's means; belongs
+        between two loops. They count as clients that have sent nothing.
+        """
+        algo, gauge = self.algo, self.record.vectors(GAUGE)
+        refuse_unknown_clients(clients, algo.sys.N if self.step else 0)
+        server, deployed = self.step and self.step.server, self.record.facts().deployed
+        means = about(algo).means  # a deployed server stores its clients' shares, not their states
+        zero = {c: 0 * getattr(own(server), c) for c in means}
+        nothing = {ACK: np.array((), np.int64)} | {c: np.asarray(v) for c, v in zero.items()}
+        theta0, own_part = self.objective.theta0, self.objective.own
+        first = nothing if deployed else arrays(first_state(algo, theta0, own_part))
+        within = "" if deployed or own_part is None else "method."
+        self.record.acquire()
+        for client in sorted(set(clients) - left(gauge)):
+            has = self.record.vectors(client) or first
+            names = {c: c if deployed else within + means[c] for c in means}
+            share = {c: field(zero[c], names[c], has) for c in means}
+            server = algo.with_share(server, client, share, zero, algo.sys.N)
+            self.record.replace(client, first)
+        self.record.replace(SERVER, arrays(server))
+        self.record.replace(GAUGE, without(gauge, clients))
+        self.record.release()
+        self.step = last_step(self.record, algo, self.objective.theta0)
+
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history, theta0 = self.history, self.objective.theta0
         release = self._private and self._private(history[-1] if history else {})
@@ -184,7 +239,7 @@ class Training:
     def _commit_is_due(self, t: int) -> bool:
         if every := self._settings.commit_every:
             return (t + 1) % every == 0
-        return self.record.path is None or self.record.costs_little()
+        return self.record.path is None or is_early(t) or self.record.costs_little()
 
     def _stored(self, owner: int) -> Vectors:
         return self.record.vectors(owner) if self.record.path else self._left_states.get(owner, {})
@@ -310,6 +365,40 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
                 "the loss, the initial model and the scale of the data"
             )
         raise WireError(f"`{name}` is not finite at t = {t}: training has diverged")
+
+
+def ready_to_go_back(path: Path, rounds: int) -> None:
+    """Refuse what cannot go back; a diverged run may be resumed if it does."""
+    with closing(Record.open(path)) as reader:
+        refuse_going_back(reader, rounds)
+        state = reader.state
+    if state == "diverged":
+        Record.resume(path, state="interrupted").close()
+
+
+def refuse_going_back(record: Record, rounds: int) -> None:
+    """Refuse to go back to where there is no checkpoint, or where privacy was spent since."""
+    if record.facts().privacy:
+        raise ConfigError(
+            "a private run cannot go back: what its later rounds have told stays told, and spent",
+            "continue it, or start a new run and add up the two budgets",
+        )
+    there = [t + 1 for t in record.checkpoints()]
+    if rounds not in there:
+        raise ConfigError(
+            "is no checkpoint of this run",
+            f"it can go back to the end of round {', '.join(map(str, there)) or 'none'}",
+            setting="from_round",
+            value=rounds,
+        )
+
+
+def refuse_unknown_clients(clients: Collection[int], N: int) -> None:
+    if wrong := [client for client in clients if not 0 <= client < N]:
+        raise ConfigError(
+            f"there is no client {wrong[0]} to be left out",
+            f"give numbers from 0 to {N - 1}" if N else "start the run first",
+        )
 
 
 def silent_steps(history: list[Row], may_be_empty: bool = False) -> int:

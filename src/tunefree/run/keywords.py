@@ -95,6 +95,8 @@ class Again(TypedDict, total=False):
     client_test: Any | None
     rounds: int | None
     readmit: Sequence[int]
+    without: Sequence[int]
+    from_round: int | None
     fleet: FleetName
     workers: int
     progress: bool
@@ -199,7 +201,11 @@ def usual(key: str, hint: str) -> object:
     """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
     if "None" in hint and key != "seed":
         return None
-    return FIELDS[key].default if key in FIELDS else {"progress": True, "readmit": ()}.get(key, "")
+    return (
+        FIELDS[key].default
+        if key in FIELDS
+        else {"progress": True, "readmit": (), "without": ()}.get(key, "")
+    )
 
 
 def not_taken(

@@ -18,7 +18,7 @@ from tunefree.methods.own import Maker
 from tunefree.models.answers import inputs_of
 from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
-from tunefree.run.engine import Parts, Training
+from tunefree.run.engine import Parts, Training, ready_to_go_back
 from tunefree.run.evaluate import Evaluator
 from tunefree.run.inference import personalised, predict
 from tunefree.run.keywords import Again, Keywords, check, settings_of, shows
@@ -82,12 +82,18 @@ class Run(Training):
         algorithm, loss = settings.get("algorithm"), settings.get("loss")
         functions = Functions(algorithm, loss, settings.get("evaluate"))
         where = {key: settings.get(key, FIELDS[key].default) for key in ("fleet", "workers")}
-        rounds = settings.get("rounds")
+        rounds, back = settings.get("rounds"), settings.get("from_round")
+        if back is not None:
+            ready_to_go_back(Path(path), back)
         held_out = settings.get("client_test")
         parts = of_file(Path(path), model, clients, test, functions, rounds, held_out, **where)
         run = AssembledRun(parts, settings.get("progress", True))
+        if back is not None:
+            run.go_back(back)
         if readmit := settings.get("readmit"):
             run.readmit(readmit)
+        if leave := settings.get("without"):
+            run.leave_out(leave)
         return run
 
     def finish(self) -> Run:
@@ -210,8 +216,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         compressor: For methods that compress: "sign", "rotated:2", "top:0.05", ...
         decay: For tuned methods: "none", or "linear" to 0 at the last round.
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.
-        robust: For methods that average: "median", "trimmed-mean", "geometric-median", "krum" or
-            "centred-clipping" in place of the mean of uploads.
+        robust: For methods that average or have control variates: "median", "trimmed-mean",
+            "geometric-median", "krum" or "centred-clipping" in place of the mean of uploads.
         average: "on" hands out the mean of the server's models in which late ones count more.
         explicit_steps: Allow other step sizes for a tuning-free method, to study their effect.
         seed: The same seed gives the same bits; None draws one, which the run stores.
@@ -267,6 +273,10 @@ def resume(
         rounds: A new T, also for a finished run: as if started with it, if no step of its
             method depends on T.
         readmit: Clients in quarantine that are asked again from now on.
+        without: Clients that are left out for good: not asked, and without a share in what the
+            server remembers.
+        from_round: Go back to the end of this round first; what came after it is forgotten. A run
+            has such checkpoints after rounds 1, 2, 4, 8, ... and of its last ten commits.
         fleet: Where clients run now; may differ from before.
         workers: Processes of the pool; 0 is one per core.
         progress: Whether progress is shown.
@@ -295,6 +305,16 @@ def resume_command(
     workers: int = 0,
     rounds: int | None = None,
     readmit: Sequence[int] = (),
+    without: Sequence[int] = (),
+    from_round: int | None = None,
 ) -> Run:
     """A run of the command line as stored in its file, ready to continue, perhaps to another T."""
-    return Run.resume(path, fleet=fleet, workers=workers, rounds=rounds, readmit=readmit)
+    return Run.resume(
+        path,
+        fleet=fleet,
+        workers=workers,
+        rounds=rounds,
+        readmit=readmit,
+        without=without,
+        from_round=from_round,
+    )

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from tunefree.core import Algorithm, Exchange, Message, Reply, Server, Vec, about
 from tunefree.fleet.job import Done, Fleet, Job, Stage, exchanges
+from tunefree.schedule.evidence import noted
 from tunefree.schedule.gauge import Gauge
 from tunefree.wire.message import bits, fault, value_bits
 
@@ -17,10 +18,17 @@ NO_REPLY = "its reply did not come"
 class Release(Protocol):
     """All that a method's server gets to see of the replies of a private round: one in their place.
 
-    It is used in every round, also in one without replies.
+    It is used in every round, also in one without replies; `asked` are those it could be about.
     """
 
-    def __call__(self, t: int, Up: type[Message], replies: Sequence[Reply], like: Vec) -> Reply: ...
+    def __call__(
+        self,
+        t: int,
+        Up: type[Message],
+        replies: Sequence[Reply],
+        like: Vec,
+        asked: Sequence[int] | None = None,
+    ) -> Reply: ...
 
 
 class Traffic(NamedTuple):
@@ -98,21 +106,23 @@ def use(
     """
     used: list[tuple[Job, Done]] = []
     absent: list[Absence] = []
+    wrong: list[tuple[Job, str]] = []  # uploads that came and cannot be used, and why
     for job, reply in answers(jobs, done):
         if reason := refusal(algo, exchange, reply, server):
             absent.append(Absence(job.exchange, job.client, reason))
+            wrong += [] if reply.fault else [(job, reason)]
         else:
             used.append((job, reply))
-    if release is None and (large := gauge.judge(algo, used)):
-        absent += [
-            Absence(job.exchange, job.client, large[job.client])
-            for job, _ in used
-            if job.client in large
-        ]
-        used = [(job, reply) for job, reply in used if job.client not in large]
+    if release is None:
+        why = gauge.judge(algo, used, wrong)
+        absent = [each._replace(reason=why.pop(each.client, each.reason)) for each in absent]
+        absent += [Absence(jobs[0].exchange, client, reason) for client, reason in why.items()]
+        used = [(job, reply) for job, reply in used if job.client not in why]
+        gauge.vectors = noted(gauge.vectors, algo, used)
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if release is not None:
-        server = exchange.up(server, [release(t, exchange.Up, replies, server.theta)])
+        asked = [job.client for job in jobs]
+        server = exchange.up(server, [release(t, exchange.Up, replies, server.theta, asked)])
     elif replies:
         server = exchange.up(server, replies)
     if replies:

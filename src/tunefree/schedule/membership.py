@@ -102,7 +102,7 @@ class Everybody:
     def silence(self, step: Step, steps: int) -> Exception:
         if not step.absent:
             return WireError(
-                "all clients are in quarantine because their uploads were too large; readmit those "
+                "all clients are in quarantine because their uploads were refused; readmit those "
                 "that you trust: tunefree run --resume RUN --readmit CLIENT"
             )
         last = step.absent[-1]
