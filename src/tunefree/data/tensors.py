@@ -16,6 +16,7 @@ INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features"
 # A tokenizer's columns, passed by keyword.
 WITH_INPUT_IDS = ("input_ids", "attention_mask", "token_type_ids")
 COUNTERS = ("id", "idx", "index")  # of rows: numbers that nobody learns from
+WEIGHT = "sample_weight"  # the column of how much each sample counts
 
 
 class Columns(NamedTuple):
@@ -25,6 +26,7 @@ class Columns(NamedTuple):
     target: str
     by_name: bool = False  # whether the inputs are passed as keywords
     unused: tuple[str, ...] = ()
+    weight: bool = False  # whether there is a column of sample weights
 
     def inputs_in(self, item: Mapping[str, Any]) -> Any:
         """The inputs among the columns, or among the values of an item."""
@@ -55,6 +57,36 @@ def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     return tensor
 
 
+def coded(values: Any, who: str) -> tuple[torch.Tensor, tuple[str, ...]] | None:
+    """Words as places among their sorted names, and these; None if the values are not words.
+
+    >>> coded(["ill", "well", "ill"], "client 0")
+    (tensor([0, 1, 0]), ('ill', 'well'))
+    """
+    listed = isinstance(values, list | tuple)
+    if isinstance(values, torch.Tensor) or (listed and not any(isinstance(v, str) for v in values)):
+        return None
+    array = np.asarray(values, dtype=object) if listed else np.asarray(values)
+    if array.dtype.kind not in "USTO" or array.size != len(array):
+        return None
+    words = array.reshape(-1).tolist()
+    if not any(isinstance(word, str) for word in words):
+        return None
+    for i, word in enumerate(words):
+        if not isinstance(word, str):
+            raise ConfigError(
+                f"{who}, sample {i} has the label {word!r} and others have words; give every "
+                "sample its class by name, or drop it"
+            )
+    names, y = np.unique(words, return_inverse=True)
+    return torch.from_numpy(y.astype(np.int64)), tuple(names.tolist())
+
+
+def targets_of(values: Any, who: str) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """Targets as a tensor, and the names of the classes if they are words."""
+    return coded(values, who) or (tensor_of(values, who), ())
+
+
 def inputs_of(x: Any, who: str) -> Inputs:
     """All inputs of a client: one tensor, or as many as there are in a tuple or a dict."""
     if isinstance(x, Mapping):
@@ -71,17 +103,30 @@ def several(x: Any) -> bool:
     return isinstance(x, tuple) and any(isinstance(v, torch.Tensor | np.ndarray) for v in x)
 
 
-def item_parts(item: Any, i: int, who: str, takes: Sequence[str] = ()) -> tuple[Any, Any]:
-    """Inputs and target of one item, which is (x, y) or a dict of named columns."""
+def item_parts(item: Any, who: str, takes: Sequence[str] = ()) -> tuple[Any, Any, Any]:
+    """Inputs, target and weight of one item, (x, y), (x, y, w) or a dict of named columns."""
     if isinstance(item, Mapping):
-        columns = columns_of(item, f"{who}, sample {i}", takes)
-        return columns.inputs_in(item), item[columns.target]
-    if not isinstance(item, tuple | list) or len(item) != 2:
+        columns = columns_of(item, who, takes)
+        weight = item[WEIGHT] if columns.weight else None
+        return columns.inputs_in(item), item[columns.target], weight
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
         raise ConfigError(
-            f"{who}, sample {i} is of type {type(item).__name__}; a data set must give (x, y), or "
+            f"{who} is of type {type(item).__name__}; a data set must give (x, y), or "
             "((a, b), y) for a model with several inputs"
         )
-    return item[0], item[1]
+    if len(item) == 3 and not is_weight(item[2]):
+        raise ConfigError(
+            f"{who} has three parts, and the third is not a weight, which would be a float; give "
+            "(x, y), or ((a, b), y) for a model with several inputs"
+        )
+    return item[0], item[1], item[2] if len(item) == 3 else None
+
+
+def is_weight(value: Any) -> bool:
+    """Whether this is a float, or several: labels, places and texts are none."""
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point()
+    return isinstance(value, float) or getattr(value, "dtype", np.dtype(int)).kind == "f"
 
 
 def columns_of(row: Mapping[str, Any], who: str, takes: Sequence[str] = ()) -> Columns:
@@ -98,7 +143,7 @@ def columns_of(row: Mapping[str, Any], who: str, takes: Sequence[str] = ()) -> C
             f"{who} has the columns {' and '.join(found)}, any of which could be the target; keep "
             "one, or make it one column of several numbers if the model has several outputs"
         )
-    others = [name for name in row if name not in found]
+    others = [name for name in row if name not in (*found, WEIGHT)]
     inputs = [name for name in others if name in takes] or usual_inputs(others)
     if not found or not inputs:
         raise ConfigError(
@@ -117,7 +162,7 @@ def columns_of(row: Mapping[str, Any], who: str, takes: Sequence[str] = ()) -> C
             "remove the column, or let forward take it"
         )
     by_name = len(inputs) > 1 or (inputs[0] in takes and inputs[0] != takes[0])
-    return Columns(tuple(inputs), found[0], by_name, tuple(unused))
+    return Columns(tuple(inputs), found[0], by_name, tuple(unused), WEIGHT in row)
 
 
 def usual_inputs(names: Sequence[str]) -> list[str]:

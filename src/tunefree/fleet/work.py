@@ -29,6 +29,7 @@ class DataClients:
     seed: int
     epochs: int = 0  # of local work per round; 0 means the algorithm's K steps
     attack: Attack | None = None  # what some clients send in place of an honest upload
+    names: tuple[str, ...] = ()  # of the clients, if they have any
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
@@ -47,7 +48,9 @@ def do(
     try:
         state, up = exchange.work(state, down, oracle)
     except Exception as error:
-        raise FleetError(f"client {job.client} failed in {job}: {error}") from error
+        names = getattr(oracle_of, "names", ())
+        who = names[job.client] if names else job.client
+        raise FleetError(f"client {who} failed in {job}: {error}") from error
     if attack := getattr(oracle_of, "attack", None):
         up = attack(job, up)
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))

@@ -12,7 +12,7 @@ import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
 from tunefree.core import Algorithm, OpeningDown, stream
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Federation
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
@@ -54,7 +54,8 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self.load_data(self.context)], takes=inputs_of(self.module))
+        data = [self.load_data(self.context)]
+        return apart(federation_from(data, takes=inputs_of(self.module)))
 
     @cached_property
     def module(self) -> torch.nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from tunefree.core import Algorithm, Vec
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Fleet
@@ -55,7 +55,7 @@ class Federation:
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
-            samples = federation_from([test], takes=inputs_of(module)).train
+            samples = apart(federation_from([test], takes=inputs_of(module))).train
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ from tunefree.models.answers import (
     tensors_in,
 )
 from tunefree.models.kernels import Chain, chain_of
-from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs
+from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs, Weighted
 from tunefree.settings import Kernels
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
@@ -114,8 +115,15 @@ class Objective:
 
     @property
     def reported(self) -> Loss:
-        """The loss in the units of the targets as they were given."""
-        return self.loss.given if isinstance(self.loss, InDeviations) else self.loss
+        """The loss in the units of the targets as they were given, of all samples at once."""
+        if isinstance(loss := self.loss, Weighted):
+            each = loss.each.given if isinstance(loss.each, InDeviations) else loss.each
+            return replace(loss, each=each, overall=True)
+        return loss.given if isinstance(loss, InDeviations) else loss
+
+    def targets(self, y: torch.Tensor) -> torch.Tensor:
+        """The targets of a batch without the weights beside them."""
+        return self.loss.targets(y) if isinstance(self.loss, Weighted) else y
 
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another format."""

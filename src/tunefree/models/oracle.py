@@ -63,7 +63,7 @@ class DataOracle:
     def _next_batches(self) -> Iterator[tuple[Index, Inputs, torch.Tensor]]:
         """A few at a time: gathering and standardising them together is faster."""
         if not len(self._left):
-            self._left = self.rng.permutation(self._part)
+            self._left = self._samples.order(self._part, self.rng)
         size = self._batch_size
         many = 1 if self._samples.lazy else max(1, AHEAD // (size * self._samples.numbers))
         together = size * many

@@ -66,7 +66,9 @@ class Facts:
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     unused: Sequence[str] = field(default_factory=list)  # columns: neither input nor target
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
-    names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
+    names: Sequence[str] = field(default_factory=list)  # of the clients, by number, if any
+    classes_named: Sequence[str] = field(default_factory=list)  # what their labels are called
+    weighted: bool = False  # whether samples have weights
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed
     federation: str = ""  # the deployment it belongs to
     label: str = ""  # a name chosen by the user, or the method as it was typed
@@ -136,6 +138,11 @@ class Facts:
     @property
     def deployed(self) -> bool:
         return self.door == "flower"
+
+    def called(self, client: int) -> str:
+        """The client's name, or its number if it has none; nodes are called by their numbers."""
+        named = client < len(self.names) and not self.deployed
+        return self.names[client] if named else str(client)
 
     @property
     def seed(self) -> int | None:

@@ -178,7 +178,9 @@ class Summary:
             "staleness": self.staleness,
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
-            "quarantined": list(self.quarantined),
+            "quarantined": [facts.called(client) for client in self.quarantined]
+            if facts.names
+            else list(self.quarantined),
         }
 
 
@@ -190,7 +192,8 @@ def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 def in_quarantine(run: Summary) -> str:
     """Who is in quarantine, and how they are readmitted."""
-    who, again = " ".join(map(str, run.quarantined)), run.facts.how_to_readmit(run.path)
+    who = " ".join(map(run.facts.called, run.quarantined))
+    again = run.facts.how_to_readmit(run.path)
     return f"  not asked, as 3 uploads in a row were too large: client {who}; to ask again: {again}"
 
 

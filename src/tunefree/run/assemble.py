@@ -14,6 +14,7 @@ from torch import nn
 
 from tunefree.core import Algorithm, Server, System
 from tunefree.data.clients import federation_from
+from tunefree.data.loaders import check_loaders
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
@@ -26,7 +27,7 @@ from tunefree.methods.own import Maker
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.scaling import note_scale, standardised
-from tunefree.models.targets import Loss, task_of
+from tunefree.models.targets import Loss, task_of, weighted
 from tunefree.privacy.coins import Coins, Turns
 from tunefree.privacy.leaves import refuse
 from tunefree.privacy.promise import Guarantee, Privacy
@@ -85,6 +86,10 @@ def of_model(
     federation = check_federation(task.of(federation))
     objective = Objective(model, task.loss, usable(settings.device), settings.kernels)
     objective = standardised(objective, federation) if settings.standardise else objective
+    loss, federation = weighted(objective.loss, federation)
+    if loss is not objective.loss:
+        kernels = "plain" if objective.kernels == "batch-minor" else objective.kernels
+        objective = Objective(objective.module, loss, objective.device, kernels)
     facts = {"door": "train", **facts}
     return assemble(settings, objective, federation, functions, facts, earlier)
 
@@ -128,6 +133,15 @@ def of_file(
             f"'{path}' was started with {earlier.clients} clients, and now there are "
             f"{len(federation)}; give the ones it was started with"
         )
+    for what, then, given in (
+        ("clients", facts.names, federation.names),
+        ("classes", facts.classes_named, federation.labels),
+    ):
+        if list(then) != list(given):
+            raise ConfigError(
+                f"'{path}' was started with {what} called {', '.join(then) or 'nothing'}, and now "
+                f"they are called {', '.join(given) or 'nothing'}; give those names, in that order"
+            )
     return of_model(now, model, federation, functions, earlier=earlier)
 
 
@@ -148,6 +162,7 @@ def assemble(
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
+    check_loaders(federation, settings.batch_size, algo.sys.K, settings.local_epochs)
     privacy, guarantee, private = Privacy.of(settings), None, None
     if privacy is not None:
         refuse(algo, settings)
@@ -178,6 +193,7 @@ def assemble(
         settings.seed,
         settings.local_epochs,
         attack,
+        federation.names,
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(

@@ -129,13 +129,16 @@ class Training:
             self._states = {}
             self.record.release()
 
-    def readmit(self, clients: Collection[int]) -> None:
+    def readmit(self, who: Collection[int | str]) -> None:
         """Ask these clients again, which are in quarantine; belongs between two loops."""
-        if wrong := sorted(set(clients) - set(self.record.quarantined())):
-            now = ", ".join(map(str, self.record.quarantined())) or "nobody"
+        called = self.record.facts().called
+        out = {called(client): client for client in self.record.quarantined()}
+        if wrong := sorted({str(each) for each in who} - out.keys()):
+            now = ", ".join(out) or "nobody"
             raise ConfigError(
                 f"client {wrong[0]} is not in quarantine", f"in quarantine now: {now}"
             )
+        clients = [out[str(each)] for each in who]
         t = -1 if self.step is None else self.step.t
         self.record.acquire()
         self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
@@ -157,7 +160,7 @@ class Training:
             empty = release is not None and not step.absent  # nobody's coin fell
             silent = 0 if step.clients or step.t < 0 or empty else silent + 1
             if silent == SILENT_STEPS:
-                raise self.members.silence(step, silent)
+                raise self.members.silence(step, silent, self.record.facts().called)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             scores = dict(self._evaluate(step.server.theta)) if due else {}

@@ -72,7 +72,8 @@ class Evaluator:
         if 0 < len(wrong) < len(losses):
             others = f", and those of {len(wrong) - 1} other clients" if wrong[1:] else ""
             raise WireError(
-                f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
+                f"the loss of client {federation.called(wrong[0])} is not finite{others}, while "
+                "that of the rest is: "
                 "look at its samples, and at what model and loss do with them"
             )
         if losses:
@@ -142,7 +143,7 @@ def client_scores(objective: Objective, theta: Vec, federation: Federation) -> l
     for client, part in enumerate(federation.parts):
         batches = batches_of(federation, part)
         scores = scores_on(objective, theta, batches, federation.classes)
-        rows.append({"client": client, "n": len(part), **scores})
+        rows.append({"client": federation.called(client), "n": len(part), **scores})
     return rows
 
 
@@ -194,7 +195,7 @@ def scores_on(
         answer = objective.answer(theta, x, y)
         n += len(y)
         if classes is not None:
-            right += int((outputs_of(answer).argmax(dim=-1) == y).sum())
+            right += int((outputs_of(answer).argmax(dim=-1) == objective.targets(y)).sum())
         share = share_of(objective.reported, y)
         if share is None:
             held.append((answer, y))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tunefree.core import Method
+from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
@@ -87,7 +88,7 @@ class Again(TypedDict, total=False):
     loss: Loss | None
     evaluate: Measure | None
     rounds: int | None
-    readmit: Sequence[int]
+    readmit: Sequence[int | str]
     fleet: FleetName
     workers: int
     progress: bool
@@ -118,8 +119,11 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
-    """The settings of a user's own model and so many clients, with these keywords."""
+def settings_of(given: Mapping[str, Any], federation: Federation) -> Settings:
+    """The settings of a user's own model and clients, with these keywords."""
+    clients = len(federation)
+    if federation.batch_size:  # of DataLoaders
+        given = {"batch_size": federation.batch_size, **given}
     usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
     method = spelled(given.get("algorithm", usual)) or {"algorithm": ""}
     return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})

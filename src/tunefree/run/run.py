@@ -130,7 +130,7 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     if given.get("seed", 0) is None:
         given = {**given, "seed": secrets.randbits(31)}
     federation = federation_from(clients, test, takes=inputs_of(model))
-    settings = settings_of(given, len(federation))
+    settings = settings_of(given, federation)
     own = None if settings.algorithm else cast("Maker", given["algorithm"])
     functions = Functions(own, given.get("loss"), given.get("evaluate"))
     facts = {"label": str(given.get("name", ""))}
@@ -143,7 +143,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
 
     Args:
         model: Any module; it is copied and left as it is.
-        clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
+        clients: A sequence of (x, y) pairs, (x, y, weights), data sets or DataLoaders, or a dict of
+            them by name, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
         algorithm: One of `tunefree.methods`, such as `FedAvg(eta=0.1)`, or its name; your own, or
             `package.module:Name`; or a function of the system constants that makes one.
@@ -241,7 +242,7 @@ def resume_command(
     fleet: FleetName = "auto",
     workers: int = 0,
     rounds: int | None = None,
-    readmit: Sequence[int] = (),
+    readmit: Sequence[int | str] = (),
 ) -> Run:
     """A run of the command line as stored in its file, ready to continue, perhaps to another T."""
     return Run.resume(path, fleet=fleet, workers=workers, rounds=rounds, readmit=readmit)

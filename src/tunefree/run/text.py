@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
 from tunefree.methods.polarfl_stateless import PolarFLStateless
@@ -61,6 +63,12 @@ def introduction(run: Training) -> str:
         lines.append(f"  losses are the model's own, means over batches of {EVALUATION_BATCH}")
     if hasattr(run.objective.module, "training_step"):
         lines.append("  not used: the model's training_step and optimiser; forward and loss are")
+    if facts.weighted:
+        lines.append("  samples have weights, with mean 1 for every client")
+    if any(name != str(k) for k, name in enumerate(facts.classes_named)):
+        lines.append(
+            f"  classes 0 to {len(facts.classes_named) - 1}: {shortened(facts.classes_named)}"
+        )
     if facts.unused:
         lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
     if facts.attack:
@@ -68,6 +76,12 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def shortened(names: Sequence[str], most: int = 12) -> str:
+    """The first of the names, and how many follow."""
+    more = f" and {len(names) - most} others" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def privacy_words(facts: Facts) -> str:
