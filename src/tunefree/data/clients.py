@@ -44,6 +44,7 @@ from tunefree.data.tensors import (
     inputs_of,
     is_weight,
     stack,
+    stack_inputs,
     targets_of,
     tensor_of,
 )
@@ -109,7 +110,7 @@ def federation_from(
     else:
         check_sequence(clients)
         names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
-        given: Sequence[Data] = list(clients.values()) if isinstance(clients, Mapping) else clients
+        given = list(clients.values() if isinstance(clients, Mapping) else clients)
         whose = [f"client {name}" for name in names or range(len(given))]
         pairs, room = [], IN_MEMORY
         for who, data in zip(whose, given, strict=True):
@@ -217,11 +218,13 @@ def check_sequence(clients: Any) -> None:
         if any(isinstance(each, ARRAYS) or frames.is_column(each) for each in clients.values()):
             raise ConfigError(f"clients is one dict of arrays; {fix}, or a dict of clients by name")
         return
-    if frames.is_frame(clients) or isinstance(clients, ONE):
+    if frames.is_frame(clients) or isinstance(clients, ONE) or column_names(clients):
         raise ConfigError(f"clients is one {type(clients).__name__}; {fix}")
+    if isinstance(clients, str) or not hasattr(clients, "__iter__"):
+        raise ConfigError(f"clients is of type {type(clients).__name__}; {fix}")
     given = clients if isinstance(clients, tuple | list) else ()
     if any(isinstance(each, ARRAYS) or frames.is_column(each) for each in given):
-        what = "one pair (x, y)" if len(given) == 2 else f"{len(given)} arrays"
+        what = {1: "one array", 2: "one pair (x, y)"}.get(len(given), f"{len(given)} arrays")
         several = "; a client of several inputs is ((a, b), y)" if len(given) > 2 else ""
         raise ConfigError(f"clients is {what}; {fix}{several}")
     if len(given) == 2 and not isinstance(given[0], list) and is_index(given[1]):
@@ -272,8 +275,13 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
         return loaded(data, who, takes, room)
     if isinstance(data, Samples):
         return Pair(data.x, data.y, prepare=data.prepare)
-    if isinstance(data, tuple) and len(data) == 3 and is_weight(data[2]):
+    if isinstance(data, tuple) and len(data) == 3 and is_flat(data[2]):
         pair, weights = pair_of(data[:2], who, takes, room), tensor_of(data[2], who)
+        if not is_weight(weights):
+            raise ConfigError(
+                f"{who} has three parts, and the third is not weights, which would be floats; "
+                "several inputs are a tuple, ((a, b), y)"
+            )
         return pair._replace(weights=checked_weights(weights, len(pair.y), who))
     if is_pair(data) and frames.is_frame(data[0]) and frames.is_names(data[1]):
         x, y, columns, words = frames.frame_pair(data[0], who, data[1])
@@ -292,6 +300,11 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
         weights = frames.weights_in(data, who)
     elif tensors := two_tensors(data):
         x, y = tensors
+    elif isinstance(data, Subset) and any(isinstance(i, bool) for i in list_of(data.indices)[:1]):
+        raise ConfigError(
+            f"{who} is a Subset by a mask, which it takes for samples 0 and 1; give it the places, "
+            "mask.nonzero()[:, 0].tolist()"
+        )
     elif isinstance(data, Subset) and (tensors := two_tensors(data.dataset)):
         at = torch.as_tensor(list(data.indices), dtype=torch.int64)
         x, y = (tensor[at] for tensor in tensors)
@@ -352,6 +365,18 @@ def checked_weights(weights: torch.Tensor, n: int, who: str) -> torch.Tensor:
     return weights.float()
 
 
+def is_flat(data: Any) -> bool:
+    """Whether this is an array, a column or a list of numbers."""
+    listed = isinstance(data, list) and bool(data) and isinstance(data[0], int | float)
+    return listed or isinstance(data, ARRAYS) or frames.is_column(data)
+
+
+def list_of(indices: Any) -> list[Any]:
+    """Indices as Python's own numbers."""
+    plain: list[Any] = indices.tolist() if isinstance(indices, ARRAYS) else list(indices)
+    return plain
+
+
 def what_to_give(data: Data) -> str:
     if isinstance(data, IterableDataset) or hasattr(data, "__iter__"):
         return (
@@ -401,7 +426,7 @@ def columns_to_read(
     try:
         row = data[0]
         chosen = columns_of(row, who, takes)
-        large = len(data) * size_of(Items(data, who, tuple(takes)).read([0])[0]) > room
+        large = len(data) * size_of(stack_inputs([chosen.inputs_in(row)], who)[0]) > room
         return None if large else chosen
     except (KeyError, TypeError, IndexError, AttributeError):  # columns but no rows
         return columns_of({name: first_of(data, name) for name in names}, who, takes)
@@ -445,6 +470,8 @@ def two_tensors(data: Data) -> tuple[torch.Tensor, ...]:
 
 def column_names(data: Data) -> list[str]:
     """The columns of a Hugging Face data set, or of anything that names them in the same way."""
+    if isinstance(data, Mapping):
+        return list(map(str, data))
     names = getattr(data, "column_names", None) or getattr(data, "features", None)
     return [str(name) for name in names] if isinstance(names, list | tuple | dict) else []
 

@@ -157,7 +157,7 @@ class Items:
             return self
         with seeded_randomness(0):
             found = {self._parts(i)[1] for i in range(len(self))}
-        return replace(self, words=tuple(sorted(word for word in found if isinstance(word, str))))
+        return replace(self, words=tuple(sorted(str(w) for w in found if isinstance(w, str))))
 
     def labels(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """All targets: those that the data set lists, if its items agree, or read one by one.

@@ -16,6 +16,7 @@ INPUTS = ("image", "img", "pixel_values", "input_ids", "tokens", "x", "features"
 # A tokenizer's columns, passed by keyword.
 WITH_INPUT_IDS = ("input_ids", "attention_mask", "token_type_ids")
 COUNTERS = ("id", "idx", "index")  # of rows: numbers that nobody learns from
+OF_8_BITS = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV")  # PIL's modes
 WEIGHT = "sample_weight"  # the column of how much each sample counts
 
 
@@ -37,13 +38,14 @@ class Columns(NamedTuple):
 
 def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     """The values as a tensor of numbers; NumPy's float64 becomes torch's default float type."""
-    if isinstance(values, torch.Tensor) and values.layout != torch.strided:
-        raise ConfigError(f"{who} has a sparse tensor; make it dense with .to_dense()")
+    if why := unusable(values):
+        raise ConfigError(f"{who} has a {why}")
     try:
         if isinstance(values, torch.Tensor):
             tensor = values.detach()
         else:
             array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
+            array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
             tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
             tensor = tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
     except (TypeError, ValueError):
@@ -57,6 +59,22 @@ def tensor_of(values: Any, who: str, least: int = 1) -> torch.Tensor:
     return tensor
 
 
+def unusable(values: Any) -> str:
+    """What these values are that cannot be used, and what to give instead; empty if they can."""
+    if isinstance(values, torch.Tensor):
+        if values.is_nested:
+            return "nested tensor; pad it with torch.nested.to_padded_tensor"
+        if values.layout != torch.strided:
+            return "sparse tensor; make it dense with .to_dense()"
+        if values.is_quantized:
+            return "quantized tensor; give floats, .dequantize()"
+        return "tensor without numbers; make it on the cpu, not as meta" * values.is_meta
+    if hasattr(values, "toarray"):
+        return "sparse matrix; make it dense with .toarray()"
+    masked = isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
+    return "masked array; fill it with .filled(), or drop what is masked" * masked
+
+
 def coded(values: Any, who: str) -> tuple[torch.Tensor, tuple[str, ...]] | None:
     """Words as places among their sorted names, and these; None if the values are not words.
 
@@ -67,7 +85,7 @@ def coded(values: Any, who: str) -> tuple[torch.Tensor, tuple[str, ...]] | None:
     if isinstance(values, torch.Tensor) or (listed and not any(isinstance(v, str) for v in values)):
         return None
     array = np.asarray(values, dtype=object) if listed else np.asarray(values)
-    if array.dtype.kind not in "USTO" or array.size != len(array):
+    if array.dtype.kind not in "USTO" or array.size != sum(array.shape[:1]):
         return None
     words = array.reshape(-1).tolist()
     if not any(isinstance(word, str) for word in words):
@@ -208,6 +226,11 @@ def stack(values: Any, who: str) -> tuple[torch.Tensor, bool]:
     values = list(values)
     pictures = bool(values) and hasattr(values[0], "getbands")
     if pictures:
+        if odd := [value.mode for value in values if value.mode not in OF_8_BITS]:
+            raise ConfigError(
+                f"{who} has pictures in mode {odd[0]!r}, whose numbers are not shades from 0 to "
+                "255; turn them into such with .convert('RGB') or .convert('L'), or into tensors"
+            )
         arrays = [np.asarray(value) for value in values]
         values = [array.transpose(2, 0, 1) if array.ndim == 3 else array for array in arrays]
     if not values or isinstance(values[0], bool | int | float):
