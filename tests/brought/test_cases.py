@@ -94,8 +94,8 @@ SAME: dict[str, Any] = {  # as (X, Y), bit by bit
     "Subset by a tensor": Subset(TensorDataset(X, Y), torch.arange(12)),  # type: ignore[arg-type]
     "Subset of a Subset": Subset(Subset(Listed(ITEMS), range(12)), range(12)),
     "ConcatDataset": ConcatDataset([Listed(ITEMS[:5]), Listed(ITEMS[5:])]),
-    "StackDataset": StackDataset(X, Y),
-    "StackDataset by name": StackDataset(x=X, label=Y),
+    "StackDataset": StackDataset(X, Y),  # type: ignore[arg-type]
+    "StackDataset by name": StackDataset(x=X, label=Y),  # type: ignore[arg-type]
     "DataLoader": DataLoader(TensorDataset(X, Y), 4, shuffle=True),
     "items": ITEMS,
     "a tuple of items": tuple(ITEMS),
