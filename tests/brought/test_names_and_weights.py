@@ -206,3 +206,24 @@ def test_weighted_regression_in_original_units() -> None:
 def test_a_loss_without_a_place_for_weights_is_refused(loss: Any) -> None:
     with pytest.raises(ConfigError, match=r"samples have weights.*|must be one number"):
         train(WEIGHTED, loss=loss)
+
+
+def test_held_out_data_have_names_words_and_weights() -> None:
+    x, y, w = WEIGHTED[0]
+    clients = {"north": (x, words(y), w), "south": (X[1], words(PAIRS[1][1]), W[1])}
+    held_out = {"south": (X[2], words(PAIRS[2][1])), "north": (x, words(y), w)}
+    run = train(clients, client_test=held_out)
+    for client in ("north", "south"):
+        assert torch.equal(run.predict(x, client=client), run.predict(x))
+    with pytest.raises(ConfigError, match="there is no client west; give north, south"):
+        run.predict(x, client="west")
+    losses = [
+        f.cross_entropy(run.model(x), y, reduction="none").detach(),
+        f.cross_entropy(run.model(X[2]), PAIRS[2][1], reduction="none").detach(),
+    ]
+    expected = ((w * losses[0]).sum() / w.sum() + losses[1].mean()) / 2
+    assert run.history[-1]["client_loss"] == pytest.approx(float(expected), rel=1e-5)
+    rows = run.personalise(steps=3)
+    assert [row["client"] for row in rows] == ["north", "south"]
+    with pytest.raises(ConfigError, match="or a dict with their names"):
+        train(clients, client_test={"north": held_out["north"]})

@@ -82,6 +82,7 @@ def federation_from(
     name: str = "your data",
     prepare: Prepare | None = None,
     takes: Sequence[str] = (),
+    client_test: Mapping[Any, Data] | Sequence[Data] | None = None,
 ) -> Federation:
     """The federation of these clients: data by name, a sequence, or one data set and its Partition.
 
@@ -91,7 +92,8 @@ def federation_from(
     data set whose samples differ at every reading, or that is too large for memory, is read when
     samples are drawn. `prepare` turns a raw batch into network input; without it, PIL images become
     floats from 0 to 1 with the channels first, and all else stays as it is. `takes` are the inputs
-    that the model's forward names: columns of these names are passed to it.
+    that the model's forward names: columns of these names are passed to it. `client_test` are
+    held-out data of each client, by name or in the clients' order.
 
     >>> x, y = torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])
     >>> federation_from([(x, y), (x[:2], y[:2])], classes=2).parts.sizes.tolist()
@@ -118,18 +120,26 @@ def federation_from(
             room -= 0 if pairs[-1].items else size_of(pairs[-1].x)
         check_sizes([len(pair.y) for pair in pairs], names)
         pairs = consistent(pairs, whose)
-        parts = Partition([])
-        parts.starts = starts_of([len(pair.y) for pair in pairs])
-        parts.order = np.arange(parts.starts[-1], dtype=np.int64)
+        parts = one_each(pairs)
     first = pairs[0]
     if test is not None:
         tested = pair_of(test, "the test set", takes)
         check_test_size(len(tested.y))
         _, tested = consistent([first, tested], ["the training data", "the test set"])
         pairs, whose = [*pairs, tested], [*whose, "the test set"]
-    pairs, labels = with_common_words(pairs, whose)
+    n, others = len(pairs), [first, *own_test_sets(client_test, names, len(parts), takes)]
+    whom = [f"client_test[{name}]" for name in (names or range(len(parts)))]
+    own = consistent(others, [whose[0], *whom][: len(others)])[1:]
+    pairs, labels = with_common_words([*pairs, *own], [*whose, *whom[: len(own)]])
+    pairs, own = pairs[:n], pairs[n:]
     pairs, tests = (pairs, []) if test is None else (pairs[:-1], pairs[-1:])
     prepare = prepare or first.prepare or (pixels_to_unit(first.x) if first.pictures else identity)
+    held_out = None
+    if own:
+        whole, theirs = all_samples(own, prepare), weights_of(own, [])
+        held_out = Federation(
+            whole, one_each(own), None, classes, name, names=names, weights=theirs
+        )
     return check_federation(
         Federation(
             train=all_samples(pairs, prepare),
@@ -142,6 +152,8 @@ def federation_from(
             labels=labels,
             weights=weights_of(pairs, tests),
             batch_size=common_batch_size(pairs, whose),
+            columns=first.columns,
+            held_out=held_out,
         )
     )
 
@@ -202,6 +214,37 @@ def common_batch_size(pairs: Sequence[Pair], whose: Sequence[str]) -> int:
             "all of them one batch_size"
         )
     return next(iter(given), 0)
+
+
+def one_each(pairs: Sequence[Pair]) -> Partition:
+    """The partition of samples that follow one another, client by client."""
+    parts = Partition([])
+    parts.starts = starts_of([len(pair.y) for pair in pairs])
+    parts.order = np.arange(parts.starts[-1], dtype=np.int64)
+    return parts
+
+
+def own_test_sets(
+    given: Any, names: Sequence[str], clients: int, takes: Sequence[str]
+) -> list[Pair]:
+    """Held-out data of each client, if there are any."""
+    if given is None:
+        return []
+    if isinstance(given, Mapping) and {*map(str, given)} == {*names}:
+        by_name = {str(name): data for name, data in given.items()}
+        given = [by_name[name] for name in names]
+    if not isinstance(given, list | tuple) or len(given) != clients:
+        what = f"{len(given)}" if isinstance(given, list | tuple) else f"a {type(given).__name__}"
+        raise ConfigError(
+            f"client_test is {what}, and there are {clients} clients; give a list of each client's "
+            "own held-out data, in the order of the clients, or a dict with their names"
+        )
+    whose = [f"client_test[{name}]" for name in (names or range(clients))]
+    pairs = [pair_of(data, who, takes) for who, data in zip(whose, given, strict=True)]
+    for who, pair in zip(whose, pairs, strict=True):
+        if not len(pair.y):
+            raise ConfigError(f"{who} has no samples; hold out some of each client's")
+    return pairs
 
 
 def check_sequence(clients: Any) -> None:

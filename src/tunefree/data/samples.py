@@ -214,6 +214,8 @@ class Federation:
     labels: tuple[str, ...] = ()  # the names of the classes, if they have any
     weights: tuple[torch.Tensor, torch.Tensor | None] | None = None  # of training, test samples
     batch_size: int = 0  # of the DataLoaders given; 0 if there is none
+    columns: tuple[str, ...] = ()  # of frames, in the order of the inputs
+    held_out: Federation | None = None  # each client's own test set
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -231,6 +233,8 @@ def check_federation(federation: Federation) -> Federation:
     for role, samples in (("training", federation.train), ("test", federation.test)):
         if samples is not None:
             check_samples(role, samples, federation)
+    if federation.held_out is not None:
+        check_samples("held-out", federation.held_out.train, federation.held_out)
     return federation
 
 
@@ -260,8 +264,9 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
             return f"test sample {at}"
         place = int(np.flatnonzero(federation.parts.order == at)[0])
         client = int(np.searchsorted(federation.parts.starts, place, side="right") - 1)
-        sample = place - int(federation.parts.starts[client])
-        return f"client {federation.called(client)}, sample {sample}"
+        place -= int(federation.parts.starts[client])
+        kind = "held-out " * (role == "held-out")
+        return f"client {federation.called(client)}, {kind}sample {place}"
 
     for name, values in (*inputs.items(), ("target", y)):
         if len(values) != len(y):

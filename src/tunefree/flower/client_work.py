@@ -23,7 +23,8 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
-from tunefree.models.oracle import DataOracle
+from tunefree.models.oracle import DataOracle, refuse_single_samples
+from tunefree.models.own import first_state
 from tunefree.models.targets import Loss, task_of
 from tunefree.run.evaluate import scores_on
 from tunefree.settings import Settings
@@ -68,8 +69,9 @@ class ClientSide:
         module = self.module
         task = task_of(module, self.data.train, self.loss)
         data = task.of(self.data)
-        objective = Objective(module, task.loss, "cpu", self.settings.kernels)
+        objective = Objective.of(self.settings, module, task.loss)
         objective.check(data.train)
+        refuse_single_samples(objective, [len(data.train)], self.settings.batch_size)
         return objective, data
 
     @cached_property
@@ -81,8 +83,8 @@ class ClientSide:
     def oracle_of(self, job: Job) -> DataOracle:
         (objective, data), settings = self.objective, self.settings
         rng = stream(settings.seed, "client", *job.key)
-        batch_size, epochs = settings.batch_size, settings.local_epochs
-        return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
+        given = data.train, data.parts[0], settings.batch_size, rng, settings.local_epochs
+        return DataOracle(objective, *given, settings.accumulate, settings.clip_gradients)
 
     def states(self, run: str) -> ClientState:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
@@ -93,8 +95,9 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, exchange, ack, K = envelope
     with closing(side.states(run)) as states, one_thread():
-        theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
-        state = states.after(ack, algo.client(theta0))
+        objective, algo = side.objective[0], side.algorithm(N, K)
+        theta0 = objective.theta0
+        state = states.after(ack, first_state(algo, theta0, objective.own))
         if state is None:
             return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
         stage: Stage = "opening" if stage_name == "opening" else "round"
@@ -112,5 +115,11 @@ def score(content: RecordDict, side: ClientSide) -> RecordDict:
     with one_thread():
         objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
+        if objective.own is not None:
+            asked: Envelope = unpack(content, Envelope, SERVER)
+            first = first_state(side.algorithm(asked.N, asked.K), objective.theta0, objective.own)
+            with closing(side.states(asked.run)) as states:
+                kept = states.after(asked.ack, first)
+            objective.put(None if kept is None else kept.own)
         scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), data.classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from tunefree.core import Algorithm, Vec
 from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Samples
-from tunefree.errors import FleetError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored
 from tunefree.flower.grid import GridFleet
@@ -25,6 +25,7 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
+from tunefree.models.own import OwnParts
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
 from tunefree.run.engine import Parts, Training
@@ -59,9 +60,14 @@ class Federation:
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes
-        self.objective = Objective(module, task.loss, "cpu", settings.kernels)
+        self.objective = Objective.of(settings, module, task.loss)
         if self._test is not None:
             self.objective.check(self._test)
+            if self.objective.own is not None:
+                raise ConfigError(
+                    "the server has no test for a model of which parts stay with the clients",
+                    "omit `test`, and set evaluate_on_clients = true: clients score their own",
+                )
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
         self._record = self._plan.open()
@@ -72,6 +78,7 @@ class Federation:
         self.fleet = GridFleet(
             transport, self.nodes, ledger, theta0, facts.federation, given.own, by_epochs
         )
+        self.fleet.own = self.objective.own is not None
 
     def run(self) -> Training:
         """Wait for the clients; returns the run, ready to start or to continue."""
@@ -115,7 +122,7 @@ class Federation:
         now = self._given.at(algo.sys.N).asdict()
         return {**describe(algo, self.objective).as_dict(), "settings": now}
 
-    def _evaluate(self, theta: Vec) -> dict[str, float]:
+    def _evaluate(self, theta: Vec, own: OwnParts) -> dict[str, float]:
         scores: dict[str, float] = {}
         if self._test is not None:
             batches = self._test.batches(EVALUATION_BATCH)

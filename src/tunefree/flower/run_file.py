@@ -37,7 +37,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    plan = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    plan = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
     plan.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -120,7 +120,7 @@ class Plan(NamedTuple):
         chosen = {name: getattr(settings, name) for name in SAME}
         if self.make is not None:
             chosen["algorithm"] = text_of(self.make)
-        model = fingerprint(self.objective.theta0.numpy())
+        model = fingerprint(self.objective.initial.numpy())
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
 
 

@@ -13,9 +13,10 @@ from tunefree.core import stream
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import named
 from tunefree.models import networks
+from tunefree.models.norm import group_norm
 from tunefree.models.objective import Objective
 
-__all__ = ["Objective", "build"]
+__all__ = ["Objective", "build", "group_norm"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logistic": networks.logistic,

@@ -107,8 +107,7 @@ def standardised(objective: Objective, federation: Federation) -> Objective:
     scaling = {name: sums.moments for name, sums in total.items()}
     scaled = Standardised(module, scaling).to(objective.device)
     loss = InDeviations(loss, *scaled.moments(TARGETS)) if numbers else loss
-    kernels = "plain" if objective.kernels == "batch-minor" else objective.kernels
-    return Objective(scaled, loss, objective.device, kernels)
+    return objective.within(scaled, loss)
 
 
 def of_numbers(loss: Loss) -> bool:

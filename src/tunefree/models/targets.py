@@ -34,20 +34,20 @@ Loss: TypeAlias = Callable[[Answer, torch.Tensor], torch.Tensor]  # the model's 
 
 TRIED = 16  # samples
 OF_LABELS = (functional.cross_entropy, functional.nll_loss, nn.CrossEntropyLoss, nn.NLLLoss)
+OF_LOGITS = (functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss)
+OF_PROBABILITIES = (functional.binary_cross_entropy, nn.BCELoss)
 BY_ELEMENT = (
+    *OF_LOGITS,
+    *OF_PROBABILITIES,
     functional.mse_loss,
     functional.l1_loss,
     functional.smooth_l1_loss,
     functional.huber_loss,
-    functional.binary_cross_entropy,
-    functional.binary_cross_entropy_with_logits,
     functional.poisson_nll_loss,
     nn.MSELoss,
     nn.L1Loss,
     nn.SmoothL1Loss,
     nn.HuberLoss,
-    nn.BCELoss,
-    nn.BCEWithLogitsLoss,
     nn.PoissonNLLLoss,
 )
 HALVES = (torch.float16, torch.bfloat16)
@@ -68,6 +68,7 @@ class LearningTask(NamedTuple):
             train=federation.train.with_targets(self.targets),
             test=None if test is None else test.with_targets(self.targets),
             classes=self.classes,
+            held_out=None if federation.held_out is None else self.of(federation.held_out),
         )
 
 
@@ -157,12 +158,18 @@ def weighted(loss: Loss, federation: Federation) -> tuple[Loss, Federation]:
     """The loss with the samples' weights, and the federation whose batches have them."""
     if federation.weights is None:
         return loss, federation
-    (mine, theirs), y, test = federation.weights, federation.train.y, federation.test
+    y = federation.train.y
+    return Weighted(of_each(loss), shape_of(y), y.dtype), with_weights(federation)
+
+
+def with_weights(federation: Federation) -> Federation:
+    """The federation whose batches have the weights of their samples, 1 where none are given."""
+    train, test, held_out = federation.train, federation.test, federation.held_out
+    mine, theirs = federation.weights or (torch.ones(len(train)), None)
     if test is not None:
-        theirs = torch.ones(len(test)) if theirs is None else theirs
-        test = replace(test, weights=theirs)
-    federation = replace(federation, train=replace(federation.train, weights=mine), test=test)
-    return Weighted(of_each(loss), shape_of(y), y.dtype), federation
+        test = replace(test, weights=torch.ones(len(test)) if theirs is None else theirs)
+    held_out = None if held_out is None else with_weights(held_out)
+    return replace(federation, train=replace(train, weights=mine), test=test, held_out=held_out)
 
 
 def of_each(loss: Loss) -> Loss:
@@ -430,6 +437,19 @@ def share_of(loss: Loss, y: torch.Tensor) -> float | None:
     counted = y[y != bound.get("ignore_index", -100)]
     weight = bound.get("weight")
     return counted.numel() if weight is None else float(weight[counted].sum())
+
+
+def right_of(loss: Loss, outputs: torch.Tensor, y: torch.Tensor) -> int | None:
+    """How many answers are right, if the loss is binary cross-entropy for one output."""
+    loss = loss.each if isinstance(loss, Weighted) else loss
+    single = outputs.shape == y.shape and outputs[:1].numel() == 1
+    if not single or not bool(((y == 0) | (y == 1)).all()):
+        return None
+    loss = loss.loss if isinstance(loss, OnOutputs) else loss
+    for known, middle in ((OF_LOGITS, 0.0), (OF_PROBABILITIES, 0.5)):
+        if is_one_of(loss, known):
+            return int(((outputs > middle) == (y > 0.5)).sum())
+    return None
 
 
 def is_one_of(loss: Loss, known: tuple[object, ...]) -> bool:

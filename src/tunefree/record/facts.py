@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from tunefree.errors import ConfigError
 from tunefree.former_names import renamed
-from tunefree.settings import FIELDS, flat
+from tunefree.settings import FIELDS, BatchNorm, flat
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
@@ -88,6 +89,8 @@ class Facts:
     model = Stored("")
     start = Stored("")  # the file whose weights it started from
     lora = Stored(0)  # the rank of its adapters; 0 is none
+    local = Stored("")  # parts of the model that stay with each client
+    accumulate = Stored(1)  # mini-batches of a step
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
@@ -131,6 +134,12 @@ class Facts:
         }
 
     @property
+    def batch_norm(self) -> BatchNorm | None:
+        """What of batch norm stays with each client; None if nothing does."""
+        chosen = self.settings.get("batch_norm", "refuse")
+        return None if chosen == "refuse" else chosen
+
+    @property
     def by_name(self) -> bool:
         """Whether the settings name its model and data, so that the file alone is enough."""
         return self.door == "command"
@@ -143,6 +152,14 @@ class Facts:
         """The client's name, or its number if it has none; nodes are called by their numbers."""
         named = client < len(self.names) and not self.deployed
         return self.names[client] if named else str(client)
+
+    def number(self, client: int | str) -> int:
+        """The number of the client called so."""
+        every = [self.called(number) for number in range(self.system["N"])]
+        if str(client) not in every:
+            known = ", ".join(self.names) if self.names else f"0 to {len(every) - 1}"
+            raise ConfigError(f"there is no client {client}", f"give {known}")
+        return every.index(str(client))
 
     @property
     def seed(self) -> int | None:

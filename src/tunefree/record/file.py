@@ -40,7 +40,7 @@ from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Line, Row, Rows, Summary
 
 VERSION = 2
-SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
+SERVER, GAUGE, BEST = -1, -2, -3  # owners of vectors: gauge of uploads, best model; clients from 0
 QUARANTINE = "quarantine"  # of the gauge: (client, after which step, until which or -1)
 PAGE = 16_384  # bytes; large pages for long vectors
 LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default

@@ -9,8 +9,11 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from tunefree.core import Algorithm, Server, Vec, Vectors
@@ -18,13 +21,15 @@ from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import GAUGE, SERVER, Line, Record, Row, Rows, this_process
+from tunefree.models.own import NOBODY, OwnParts
+from tunefree.record import BEST, GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.gauge import readmitted
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
+JUDGES = ("accuracy", "client_accuracy", "loss", "client_loss", "train_loss")  # of the best model
 SILENT_STEPS = 3  # steps in a row without a usable reply, after which the run ends
 
 
@@ -57,7 +62,7 @@ class Parts(NamedTuple):
     environment: Environment
     objective: Objective
     record: Record
-    evaluate: Callable[[Vec], Mapping[str, float]]
+    evaluate: Callable[[Vec, OwnParts], Mapping[str, float]]
     settings: Settings
     private: Callable[[Mapping[str, float]], PrivateRelease] | None = None  # after the last row
 
@@ -78,6 +83,8 @@ class Training:
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
         self._gauge: Vectors = {}  # after the last complete step
+        self._best: dict[str, NDArray[Any]] = self.record.vectors(BEST)
+        self._better = False  # than the one in the file
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -105,8 +112,7 @@ class Training:
         self.members.gauge.restore(self.record.vectors(GAUGE))
         end = {"state": "interrupted"}
         try:
-            stored = self.record.vectors if self.record.path else self._state_of
-            fleet = self._environment.start(stored)
+            fleet = self._environment.start(self._stored)
             yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
@@ -163,11 +169,13 @@ class Training:
                 raise self.members.silence(step, silent, self.record.facts().called)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
-            scores = dict(self._evaluate(step.server.theta)) if due else {}
+            states, theta = fleet.states.new(), step.server.theta
+            scores = dict(self._evaluate(theta, self._own_parts(states))) if due else {}
             scores |= release.scores(step.t + 1, due) if release else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
-            self.step, self._states = step, fleet.states.new()
+            self.step, self._states = step, states
+            self._judge(step.t, scores)
             self._gauge = dict(self.members.gauge.vectors)
             line = line_of(step, seconds, scores)
             row = rows.add(line)
@@ -181,8 +189,32 @@ class Training:
             return (t + 1) % every == 0
         return self.record.path is None or self.record.costs_little()
 
-    def _state_of(self, client: int) -> Vectors:
-        return self._left_states.get(client, {})
+    def _stored(self, owner: int) -> Vectors:
+        return self.record.vectors(owner) if self.record.path else self._left_states.get(owner, {})
+
+    def _own_parts(self, states: Mapping[int, Vectors]) -> OwnParts:
+        """The parts of the model that clients have for themselves."""
+        if self.objective.own is None:
+            return NOBODY
+
+        def own_of(client: int) -> Vec | None:
+            found = (states.get(client) or self._stored(client)).get("own")
+            return None if found is None else torch.from_numpy(found).to(self.objective.theta0)
+
+        return OwnParts(own_of, self.algo.sys.N)
+
+    def _judge(self, t: int, scores: Mapping[str, float]) -> None:
+        """Remember this model if none before had a better score."""
+        name = next((each for each in JUDGES if each in scores), "")
+        if not name:
+            return
+        value = -scores[name] if "loss" in name else scores[name]
+        if not self._best or value > self._best["value"]:
+            own = self.own.mean
+            vectors = {"theta": self.theta} | ({} if own is None else {"own": own})
+            self._best = {name: vector.cpu().numpy() for name, vector in vectors.items()}
+            self._best |= {"value": np.array(value), "round": np.array(t + 1)}
+            self._better = True
 
     def _commit(self, fleet: Fleet | None) -> None:
         """Checkpoint: the steps since the last one, and the states after the last of them."""
@@ -205,9 +237,11 @@ class Training:
         }
         server, self._committed = {**vectors, **own.get(SERVER, {})}, now
         in_flight = self.step.in_flight
+        best = {BEST: self._best} if self._better else {}
+        self._better = False
         self.record.commit(
             lines,
-            states={**own, SERVER: server, GAUGE: self._gauge},
+            states={**own, **best, SERVER: server, GAUGE: self._gauge},
             in_flight=in_flight,
             new={t: encode(down) for t, down in in_flight.items() if t >= lines[0].t},
         )
@@ -227,8 +261,34 @@ class Training:
 
     @property
     def model(self) -> nn.Module:
-        """The model trained so far."""
-        return self.objective.module_at(self.theta)
+        """The model trained so far, with the mean of clients' own parts if they have any."""
+        return self._module(self.theta, self.own.mean)
+
+    def model_of(self, client: int | str) -> nn.Module:
+        """The model trained so far, with this client's own part if it has one."""
+        return self._module(self.theta, self._own_of(client))
+
+    @property
+    def best(self) -> nn.Module:
+        """The evaluated model with the best score: accuracy, or else loss, on the test set; without
+        one on clients' held-out data, or else the training loss.
+        """
+        if not self._best:
+            raise ConfigError("no model was evaluated yet", "train first")
+        found = {name: torch.from_numpy(v).to(self.theta) for name, v in self._best.items()}
+        return self._module(found["theta"], found.get("own"))
+
+    @property
+    def own(self) -> OwnParts:
+        """The parts of the model that clients have for themselves, after the last step."""
+        return self._own_parts(self._states)
+
+    def _own_of(self, client: int | str) -> Vec | None:
+        return self.own(self.record.facts().number(client))
+
+    def _module(self, theta: Vec, own: Vec | None) -> nn.Module:
+        self.objective.put(own)
+        return self.objective.module_at(theta)
 
     @property
     def history(self) -> list[Row]:

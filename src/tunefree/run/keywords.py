@@ -23,6 +23,7 @@ from tunefree.settings import (
     FIELDS,
     PRIVATE,
     Average,
+    BatchNorm,
     Decay,
     FleetName,
     Kernels,
@@ -36,7 +37,7 @@ from tunefree.settings import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
+NO_SETTINGS = ("client_test", "evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -51,6 +52,10 @@ class Shared(TypedDict, total=False):
     sampling: Sampling | Sequence[float]
     batch_size: int
     standardise: bool
+    local: str | Sequence[str]
+    batch_norm: BatchNorm
+    clip_gradients: float
+    accumulate: int
     compressor: str
     decay: Decay
     weighting: Weighting
@@ -75,6 +80,7 @@ class Keywords(Shared, total=False):
     """Those of a single run."""
 
     algorithm: str | Maker
+    client_test: Any | None
     seed: int | None
     name: str
     out: str | Path | None
@@ -87,6 +93,7 @@ class Again(TypedDict, total=False):
     algorithm: Maker | None
     loss: Loss | None
     evaluate: Measure | None
+    client_test: Any | None
     rounds: int | None
     readmit: Sequence[int | str]
     fleet: FleetName

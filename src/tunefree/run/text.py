@@ -52,10 +52,16 @@ def introduction(run: Training) -> str:
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
-        f"  {data}, batches of {facts.batch_size}",
+        f"  {data}, batches of {facts.batch_size}"
+        + f" x {facts.accumulate}, accumulated" * (facts.accumulate > 1),
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if (own := run.objective.own) is not None:
+        lines.append(
+            f"  stays with each client: {own.first.numel():,} numbers ({shortened(own.names)}); "
+            "the test set is scored with their mean, clients' data with each client's own"
+        )
     if facts.scaling:
         names = ", ".join(facts.scaling)
         lines.append(f"  standardised by the clients' sums: {names}; the model has original units")
@@ -78,10 +84,10 @@ def introduction(run: Training) -> str:
     return "\n".join(lines)
 
 
-def shortened(names: Sequence[str], most: int = 12) -> str:
-    """The first of the names, and how many follow."""
-    more = f" and {len(names) - most} others" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+def shortened(names: Sequence[str], most: int = 4) -> str:
+    """The first of these names, and how many there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def privacy_words(facts: Facts) -> str:

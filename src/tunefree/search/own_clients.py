@@ -16,7 +16,7 @@ from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
-from tunefree.models.objective import Objective
+from tunefree.models.objective import flat
 from tunefree.models.targets import Loss
 from tunefree.record.provenance import fingerprint, identify_data, numbers_of
 from tunefree.run.assemble import Functions, of_model
@@ -50,7 +50,8 @@ class Workload(NamedTuple):
 
     def mark(self, seed: int) -> str:
         """Identifies this model and these data."""
-        first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
+        trained = [p for p in self.module(seed).parameters() if p.requires_grad]
+        first = fingerprint(flat(trained).cpu().numpy()) if trained else ""
         return repr((sorted(identify_data(self.federation).items()), first, numbers_of(self.loss)))
 
     def start(self, run: PlannedRun, make: Maker | None) -> Run:
