@@ -25,8 +25,7 @@ from tunefree.models.own import NOBODY, OwnParts
 from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import BEST, SERVER, Facts, Record
-from tunefree.record.identity import MODEL
-from tunefree.record.provenance import fingerprint
+from tunefree.record.provenance import MODEL, fingerprint
 from tunefree.settings import Settings, load, read, restored
 
 

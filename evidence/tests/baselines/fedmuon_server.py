@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evidence.tests.rivals.muon import muon
+from evidence.tests.baselines.muon import muon
 from tests.twins.local_sgd import local_sgd
 from tests.twins.polarfl import Shape, pieces, whole
 from tunefree.testing import Array, Problem

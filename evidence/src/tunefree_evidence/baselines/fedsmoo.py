@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tunefree.core import About, Exchange, Oracle, Replies, Vec, mean, unit
-from tunefree.methods import FedDyn
+from tunefree_evidence.baselines.feddyn import FedDyn
 
 
 class Server(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evidence.tests.rivals.muon import averaged, fresh, muon_client, starting_from
+from evidence.tests.baselines.muon import averaged, fresh, muon_client, starting_from
 from tests.twins.polarfl import Shape
 from tunefree.testing import Array, Problem
 

@@ -24,7 +24,8 @@ from math import sqrt
 from typing import ClassVar, NamedTuple
 
 from tunefree.core import OPEN, About, Step, Vec
-from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Model, Up
+from tunefree.methods.local_sgd import Model, Up
+from tunefree_evidence.baselines.local_optimizer import LocalOptimizer
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 

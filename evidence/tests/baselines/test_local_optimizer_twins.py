@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from evidence.tests.rivals.dog import local_dog, server_dog
-from evidence.tests.rivals.fedacg import fedacg
-from evidence.tests.rivals.fedadamw import fedadamw, local_adamw
-from evidence.tests.rivals.fedsmoo import fedsmoo
-from evidence.tests.rivals.local_prodigy import local_prodigy
-from evidence.tests.rivals.local_schedule_free import local_schedule_free
+from evidence.tests.baselines.dog import local_dog, server_dog
+from evidence.tests.baselines.fedacg import fedacg
+from evidence.tests.baselines.fedadamw import fedadamw, local_adamw
+from evidence.tests.baselines.fedsmoo import fedsmoo
+from evidence.tests.baselines.local_prodigy import local_prodigy
+from evidence.tests.baselines.local_schedule_free import local_schedule_free
 from tests.problem import simulate
 from tests.twins.test_twins import agree, all_systems, problem_of
 from tunefree.core import System, bind
-from tunefree_evidence.rivals.dog import LocalDoG, ServerDoG
-from tunefree_evidence.rivals.fedacg import FedACG
-from tunefree_evidence.rivals.fedadamw import FedAdamW
-from tunefree_evidence.rivals.fedsmoo import FedSMOO
-from tunefree_evidence.rivals.local_prodigy import LocalProdigy
-from tunefree_evidence.rivals.local_schedule_free import LocalScheduleFree
+from tunefree_evidence.baselines.dog import LocalDoG, ServerDoG
+from tunefree_evidence.baselines.fedacg import FedACG
+from tunefree_evidence.baselines.fedadamw import FedAdamW
+from tunefree_evidence.baselines.fedsmoo import FedSMOO
+from tunefree_evidence.baselines.local_prodigy import LocalProdigy
+from tunefree_evidence.baselines.local_schedule_free import LocalScheduleFree
 
 
 @pytest.mark.parametrize("shapes", [None, ((2, 1), (), (2,))], ids=["one-tensor", "three"])

@@ -10,15 +10,15 @@ import pytest
 from tests.identities.test_baselines import FULL, PARTIAL, both_systems, same, thetas
 from tests.problem import simulate
 from tunefree.core import System, bind
-from tunefree.methods.feddyn import FedDyn
 from tunefree.methods.fedprox import FedProx
 from tunefree.testing import quadratic
-from tunefree_evidence.rivals.dog import LocalDoG, ServerDoG
-from tunefree_evidence.rivals.fedacg import FedACG
-from tunefree_evidence.rivals.fedadamw import FedAdamW
-from tunefree_evidence.rivals.fedsmoo import FedSMOO
-from tunefree_evidence.rivals.local_prodigy import LocalProdigy
-from tunefree_evidence.rivals.local_schedule_free import LocalScheduleFree
+from tunefree_evidence.baselines.dog import LocalDoG, ServerDoG
+from tunefree_evidence.baselines.fedacg import FedACG
+from tunefree_evidence.baselines.fedadamw import FedAdamW
+from tunefree_evidence.baselines.feddyn import FedDyn
+from tunefree_evidence.baselines.fedsmoo import FedSMOO
+from tunefree_evidence.baselines.local_prodigy import LocalProdigy
+from tunefree_evidence.baselines.local_schedule_free import LocalScheduleFree
 
 ALONE = System(N=1, S=1, K=1, T=60)
 

@@ -39,7 +39,8 @@ from tunefree.core import (
     norm,
 )
 from tunefree.core import Server as State
-from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Model
+from tunefree.methods.local_sgd import Model
+from tunefree_evidence.baselines.local_optimizer import LocalOptimizer
 
 PAPER, STEPS = "Ivgi, Hinder, Carmon, ICML 2023", {"r_eps": Step("1e-6", lambda: 1e-6)}
 

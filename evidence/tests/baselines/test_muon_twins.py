@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evidence.tests.rivals.fedmuon import fedmuon
-from evidence.tests.rivals.fedmuon_liu import fedmuon_liu
-from evidence.tests.rivals.fedmuon_server import fedmuon_server
-from evidence.tests.rivals.local_muon import local_muon, muloco
+from evidence.tests.baselines.fedmuon import fedmuon
+from evidence.tests.baselines.fedmuon_liu import fedmuon_liu
+from evidence.tests.baselines.fedmuon_server import fedmuon_server
+from evidence.tests.baselines.local_muon import local_muon, muloco
 from tests.problem import simulate
 from tests.shaped import ALIKE, KERNEL, WIDE, problem_of
 from tests.twins.test_twins import SYSTEMS, agree
 from tunefree.core import Shapes, System, bind
-from tunefree_evidence.rivals.fedmuon import FedMuon
-from tunefree_evidence.rivals.fedmuon_liu import FedMuonLiu
-from tunefree_evidence.rivals.fedmuon_server import FedMuonServer
-from tunefree_evidence.rivals.local_muon import LocalMuon, MuLoCo
+from tunefree_evidence.baselines.fedmuon import FedMuon
+from tunefree_evidence.baselines.fedmuon_liu import FedMuonLiu
+from tunefree_evidence.baselines.fedmuon_server import FedMuonServer
+from tunefree_evidence.baselines.local_muon import LocalMuon, MuLoCo
 
 PARTIAL = System(N=7, S=3, K=4, T=30)
 VECTOR = ((5,),)

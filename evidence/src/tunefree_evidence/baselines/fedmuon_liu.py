@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tunefree.core import About, Exchange, NoState, Oracle, Replies, Vec, mean
-from tunefree_evidence.rivals.muon import ETAS, Averaged, MuonClients, anew
+from tunefree_evidence.baselines.muon import ETAS, Averaged, MuonClients, anew
 
 
 class Directed(NamedTuple):

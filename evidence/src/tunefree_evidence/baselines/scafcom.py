@@ -26,8 +26,8 @@ from typing import ClassVar, Literal, NamedTuple
 from tunefree.core import About, Exchange, Oracle, Vec, gradient_opening
 from tunefree.methods.control import Controlled
 from tunefree.methods.local_sgd import Sent
-from tunefree.methods.scallion import Compressing
 from tunefree.wire import TOP_5_PERCENT, Compressor, demand
+from tunefree_evidence.baselines.scallion import Compressing
 
 
 class Client(NamedTuple):

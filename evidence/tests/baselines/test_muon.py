@@ -16,14 +16,15 @@ from tests.identities.test_invariants import all_arrive, some_are_lost
 from tests.problem import simulate
 from tunefree.core import Shapes, System, bind
 from tunefree.geometry import newton_schulz, polar_factors, split
-from tunefree.methods import FedAdam, FedCM
+from tunefree.methods import FedAdam
 from tunefree.methods.registry import build
 from tunefree.testing import quadratic
-from tunefree_evidence.rivals.fedmuon import FedMuon
-from tunefree_evidence.rivals.fedmuon_liu import FedMuonLiu
-from tunefree_evidence.rivals.fedmuon_server import FedMuonServer
-from tunefree_evidence.rivals.local_muon import LocalMuon, MuLoCo
-from tunefree_evidence.rivals.muon import joined, muon
+from tunefree_evidence.baselines.fedcm import FedCM
+from tunefree_evidence.baselines.fedmuon import FedMuon
+from tunefree_evidence.baselines.fedmuon_liu import FedMuonLiu
+from tunefree_evidence.baselines.fedmuon_server import FedMuonServer
+from tunefree_evidence.baselines.local_muon import LocalMuon, MuLoCo
+from tunefree_evidence.baselines.muon import joined, muon
 
 SYS = System(N=7, S=3, K=4, T=25)
 ALONE = System(N=1, S=1, K=4, T=25)

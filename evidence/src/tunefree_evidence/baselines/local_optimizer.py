@@ -12,19 +12,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tunefree.core import Client, Exchange, Message, Method, Oracle, Replies, Server, Vec, mean
-
-
-class Model(NamedTuple):
-    """What a server sends, and all that one without memory has."""
-
-    theta: Vec
-
-
-class Up(NamedTuple):
-    delta: Vec
+from tunefree.methods.local_sgd import Model, Up
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.core import About, Exchange, Method, Oracle, Replies, Vec, mean
 from tunefree.geometry import polar_factors
-from tunefree_evidence.rivals.muon import ETAS
+from tunefree_evidence.baselines.muon import ETAS
 
 
 class Controlled(NamedTuple):

@@ -40,7 +40,8 @@ from tunefree.core import (
     mean,
 )
 from tunefree.geometry import split
-from tunefree_evidence.rivals.local_optimizer import LocalOptimizer, Up
+from tunefree.methods.local_sgd import Up
+from tunefree_evidence.baselines.local_optimizer import LocalOptimizer
 
 
 class Aggregated(NamedTuple):

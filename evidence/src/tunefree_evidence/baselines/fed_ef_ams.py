@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tunefree.core import About, Replies, Vec, mean
-from tunefree.methods.fed_ef_sgd import ErrorFeedback
+from tunefree_evidence.baselines.fed_ef_sgd import ErrorFeedback
 
 
 class Server(NamedTuple):

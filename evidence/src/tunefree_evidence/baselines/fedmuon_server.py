@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tunefree.core import About, Replies, Vec, mean
-from tunefree.methods import LocalSGD
-from tunefree_evidence.rivals.muon import joined, muon
+from tunefree.methods.local_sgd import LocalSGD
+from tunefree_evidence.baselines.muon import joined, muon
 
 
 class Server(NamedTuple):

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tunefree.core import About, Exchange, NoState, Oracle, Replies, Vec, mean
-from tunefree_evidence.rivals.local_optimizer import Model, Up
-from tunefree_evidence.rivals.muon import ETAS, Averaged, Moments, MuonClients, anew
+from tunefree.methods.local_sgd import Model, Up
+from tunefree_evidence.baselines.muon import ETAS, Averaged, Moments, MuonClients, anew
 
 
 class Shared(NamedTuple):
