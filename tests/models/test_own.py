@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ import torch
 from torch import nn
 
 import tunefree
+from tunefree.derive import state_dict
 from tunefree.errors import ConfigError
 from tunefree.methods import FedAvg
 from tunefree.models import group_norm
+from tunefree.record import Record
+from tunefree.run.files import client_scores
+from tunefree.run.run import prepare
+from tunefree.settings import load
 
 RNG = torch.Generator().manual_seed(0)
 CLIENTS = [
@@ -137,6 +143,8 @@ def test_the_same_bits_on_the_pool_and_after_an_interruption(
         loaded = tunefree.load(file, Net(), client=client).state_dict()
         expected = whole.model if client is None else whole.model_of(client)
         assert all(torch.equal(loaded[name], v) for name, v in expected.state_dict().items())
+    pair = (again.best.state_dict(), tunefree.load(file, Net(), best=True).state_dict())
+    assert all(map(torch.equal, *(state.values() for state in pair)))
     assert "stays with each client: 39 numbers (body.1.weight" in again.summary()
 
 
@@ -151,7 +159,7 @@ def test_a_last_batch_of_one_sample_is_left_to_the_next_pass() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, r"batch_norm = local \(FedBN\), convert the model with .*group_norm\(model\)"),
+    ({}, r"batch_norm = local \(FedBN\), convert it, .*group_norm\(model\)"),
     ({"local": ["haed"], "batch_norm": "local"}, "'haed' is not known; did you mean 'head'"),
     ({"local": ["body", "head"], "batch_norm": "local"}, "nothing to train together"),
     ({"batch_norm": "local", "kernels": "batch-minor"}, "no part stays with clients"),
@@ -182,3 +190,21 @@ def test_group_norm_has_the_weights_of_batch_norm(channels: int, groups: int) ->
     torch.testing.assert_close(new(x), expected)
     assert all(torch.equal(each, given[name]) for name, each in model.state_dict().items())
     tunefree.train(group_norm(Net()), CLIENTS, **USUAL)
+
+
+def test_on_the_command_line_it_is_a_text_and_an_export_has_the_mean(tmp_path: Path) -> None:
+    assert load(None, {"local": ["a", "b.0"]}) == load(None, {"local": "a,b.0"})
+    file = tmp_path / "a.sqlite"
+    small = {"clients": 5, "rounds": 2, "local_steps": 2, "fleet": "serial", "out": str(file)}
+    run = prepare(load(None, {"model": "mlp", "local": "3", **small})).finish()
+    assert run.theta.numel() == 65 * 64
+    with closing(Record.open(file)) as record:
+        exported = state_dict(record)
+    for name, each in run.model.state_dict().items():
+        assert torch.equal(torch.from_numpy(exported[name]), each), name
+    loaded, own = (
+        model.get_parameter("3.bias") for model in (tunefree.load(file, client=1), run.model_of(1))
+    )
+    assert torch.equal(loaded, own)
+    rows = client_scores(file)
+    assert [row["loss"] for row in rows] == [row["loss"] for row in run.client_scores()]

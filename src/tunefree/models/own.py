@@ -137,9 +137,7 @@ def refuse_running_statistics(layers: Mapping[str, nn.Module]) -> None:
     for name, layer in layers.items():
         raise ConfigError(
             f"layer {name or 'model'!r} ({type(layer).__name__}) keeps running statistics, "
-            "which clients with different data cannot share; keep them on each client, "
-            "{batch_norm} = local (FedBN), convert the model with "
-            "tunefree.models.group_norm(model), or, to keep the statistics of a trained one, put "
-            "this layer alone into eval mode: "
-            f"model.train(), then model.get_submodule({name!r}).eval()"
+            "which clients with different data cannot share; let each keep its own, {batch_norm} = "
+            "local (FedBN), convert it, tunefree.models.group_norm(model), or leave a trained "
+            f"layer as it is: model.train(), then model.get_submodule({name!r}).eval()"
         )

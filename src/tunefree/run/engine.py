@@ -210,8 +210,10 @@ class Training:
             return
         value = -scores[name] if "loss" in name else scores[name]
         if not self._best or value > self._best["value"]:
-            own = self.own.mean
-            vectors = {"theta": self.theta} | ({} if own is None else {"own": own})
+            vectors = {"theta": self.theta}
+            if self.objective.own is not None:
+                mean = self.own.mean
+                vectors["own"] = self.objective.own.first if mean is None else mean
             self._best = {name: vector.cpu().numpy() for name, vector in vectors.items()}
             self._best |= {"value": np.array(value), "round": np.array(t + 1)}
             self._better = True
