@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 import tunefree
 from tunefree.cli import main
 from tunefree.data.clients import federation_from
+from tunefree.derive import named_data, settings
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.methods import FedAvg
 from tunefree.record import Record
@@ -227,3 +228,13 @@ def test_held_out_data_have_names_words_and_weights() -> None:
     assert [row["client"] for row in rows] == ["north", "south"]
     with pytest.raises(ConfigError, match="or a dict with their names"):
         train(clients, client_test={"north": held_out["north"]})
+
+
+def test_a_column_of_a_file_names_the_clients(tmp_path: Path) -> None:
+    file = tmp_path / "patients.csv"
+    rows = [f"{i % 9},{'bca'[i % 3]},{'ill' if i % 2 else 'well'}" for i in range(30)]
+    file.write_text("\n".join(["age,hospital,state", *rows]))
+    options = {"data_option.target": "state", "data_option.client_column": "hospital"}
+    _, federation = named_data(settings(None, {"data": str(file), **options}))
+    assert federation.names == ("a", "b", "c")
+    assert federation.labels == ("ill", "well")
