@@ -38,6 +38,7 @@ Robust: TypeAlias = Literal[
     "none", "median", "trimmed-mean", "geometric-median", "krum", "centred-clipping"
 ]
 Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
+BatchNorm: TypeAlias = Literal["refuse", "statistics", "local"]
 Opening: TypeAlias = Literal["gradients", "zero"]
 Unit: TypeAlias = Literal["client", "record"]
 ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
@@ -207,6 +208,20 @@ class Settings:
     lora: int = setting(
         0, "train and send only adapters of this rank beside frozen layers; 0 trains all weights", 0
     )
+    local: str = shared(
+        "", "parts of the model that stay with each client, by name, such as head, or head,embed.0"
+    )
+    batch_norm: BatchNorm = shared(
+        "refuse",
+        "layers in training that keep running statistics: refuse them, or let each client keep the "
+        "statistics, or local: these and the layers' weights",
+    )
+    clip_gradients: float = shared(
+        0.0, "the largest norm of a mini-batch's gradient, longer ones being cut; 0: no limit", 0
+    )
+    accumulate: int = shared(
+        1, "mini-batches of batch_size whose mean gradient makes one local step", 1
+    )
     model_option: Mapping[str, object] = field(default_factory=dict)
 
     schedule: ScheduleName = scheduled("name")
@@ -239,6 +254,8 @@ class Settings:
     out: str = shared("", "the run file; by default a new one in runs/")
 
     def __post_init__(self) -> None:
+        if isinstance(self.local, list | tuple):
+            object.__setattr__(self, "local", ",".join(map(str, self.local)))
         check_fields(self)
         if self.per_round > self.clients:
             raise ConfigError(
@@ -276,7 +293,8 @@ class Settings:
         """
         if self.local_steps is not None:
             return self.system
-        steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
+        batch = self.batch_size * self.accumulate
+        steps = [local_steps(int(n), batch, self.local_epochs) for n in sizes]
         return self.system_of(max(1, round(sum(steps) / len(steps))))
 
     def system_of(self, K: int) -> System:

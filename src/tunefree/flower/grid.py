@@ -64,6 +64,7 @@ class GridFleet:
         self._transport, self._theta0, self._run = transport, theta0, run
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
         self._by_epochs = by_epochs
+        self.own = False  # whether clients have parts of the model for themselves
         self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
         self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on its own samples
@@ -214,7 +215,12 @@ class GridFleet:
 
     def scores(self, theta: Vec) -> dict[str, float]:
         """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
-        question = dict.fromkeys(self.nodes.connected(), pack(None, encode(OpeningDown(theta))))
+        data, clients = encode(OpeningDown(theta)), self.nodes.connected()
+        if self.own:  # the envelope says which of its states counts
+            jobs = (Job(client, 0, "round", 0, None) for client in clients)
+            question = {job.client: pack(self._envelope(job), data) for job in jobs}
+        else:
+            question = dict.fromkeys(clients, pack(None, data))
         answers = self.ask(question, MessageType.EVALUATE).items()
         self.by_client = {c: told(a["scores"]) for c, a in answers if "scores" in a}
         return spread(self.by_client)

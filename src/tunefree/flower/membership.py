@@ -150,7 +150,7 @@ class Members:
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         return now
 
-    def silence(self, step: Step, steps: int) -> Exception:
+    def silence(self, step: Step, steps: int, called: Callable[[int], str]) -> Exception:
         reasons: dict[str, list[int]] = {}
         for _, client, why in step.absent:
             reasons.setdefault(why, []).append(client)
