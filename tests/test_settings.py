@@ -97,6 +97,7 @@ NEW = [
     "average",
     "attack",
     "standardise",
+    "secure",
     "epsilon",
     "unit",
     "delta",

@@ -172,6 +172,10 @@ class Settings:
         0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
     )
 
+    secure: bool = shared(
+        False, "secure sums: the server learns the sum of the uploads of a round, and no single one"
+    )
+
     data: str = setting(
         "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
     )

@@ -175,7 +175,10 @@ def options_of(settings: Settings) -> dict[str, object]:
 def configure(settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None) -> Method:
     """The method of these settings, or a user's own value, class or function with their options."""
     method = settings.algorithm if make is None else make
-    return build(method, sys, options_of(settings), settings.explicit_steps, shapes)
+    options = options_of(settings) | (
+        about_of(find(method)).summed or {} if settings.secure else {}
+    )
+    return build(method, sys, options, settings.explicit_steps, shapes)
 
 
 def note_no_momentum(algo: Method) -> None:

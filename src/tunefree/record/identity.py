@@ -22,6 +22,7 @@ SAME = [  # settings in the identity of every run
     "schedule",
     "concurrency",
     "opening",
+    "secure",
 ]
 SIMULATED = (
     "clients",

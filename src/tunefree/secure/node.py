@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.secure import masks, messages
-from tunefree.secure.arithmetic import SHARE, split, threshold, to_integers
-from tunefree.secure.messages import Ids, Prekey, Reply, Request, Turn, decode, digest, ids
+from tunefree.secure.arithmetic import split, threshold, to_integers
+from tunefree.secure.messages import (
+    LEAST,
+    SHARE,
+    Ids,
+    Prekey,
+    Reply,
+    Request,
+    Turn,
+    decode,
+    digest,
+    ids,
+)
 from tunefree.secure.roster import Cohort, Identity, Roster, prekey_parts
 
 JOINED, UPLOADED, AGREED, OPENED = 1, 2, 3, 4
-LEAST = 3  # of two clients, each would learn the other's upload
 BATCH, WAITING = 256, 1024  # prekeys at a time, and of a run that wait
 SCHEMA = """
 PRAGMA secure_delete = ON;

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tunefree.errors import ConfigError, WireError
 from tunefree.secure.arithmetic import threshold
 from tunefree.secure.messages import (
+    DEGREE,
     Ids,
     Invite,
     Prekey,
@@ -31,7 +32,6 @@ from tunefree.secure.messages import (
 
 TITLE = "tunefree roster 1"
 FORM = re.compile(rf"{TITLE}\n[a-zA-Z0-9._-]{{1,64}}\n((0|[1-9][0-9]{{0,8}}) [0-9a-f]{{64}}\n)+")
-DEGREE = 150  # of the graph, and even
 TINY = 1e-30  # the least bound
 
 
