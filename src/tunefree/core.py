@@ -219,12 +219,12 @@ class About(NamedTuple):
     grid: Mapping[str, tuple[float | str, ...]] = {}
     bounds: Mapping[str, float] = {}
     means: Mapping[str, str] = {}
-    sums: Mapping[str, object] | None = None
+    sums: Mapping[str, Any] | None = None
     weights: Literal["", "mean", "own"] = ""
     steady: bool = True
 
     @property
-    def summed(self) -> Mapping[str, object] | None:
+    def summed(self) -> Mapping[str, Any] | None:
         """`sums`, which need not be said where uploads are only averaged."""
         return {} if self.sums is None and self.weights == "mean" else self.sums
 

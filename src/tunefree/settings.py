@@ -306,6 +306,7 @@ class Deployment:
     wait: float = setting(600.0, "seconds to wait for them", 0.001)
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
+    roster: str = setting("", "with secure: the file of the clients and their public keys")
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Message, Vec, about, unwrapped
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, WireError
 from tunefree.fleet.job import ClientStates, Done, Fleet, Job, exchanges
 from tunefree.secure.arithmetic import Words, from_integers, threshold, to_integers
 from tunefree.secure.messages import LEAST, Terms
@@ -30,20 +30,29 @@ ZERO = -200  # the exponent of a field of zeros
 class Form(NamedTuple):
     """How the uploads of an exchange are written as integers."""
 
-    Up: type[Message]
+    Up: Any
     like: Vec
     bounds: tuple[float, ...]  # 0 for a field without one
 
     @classmethod
     def of(cls, algo: Algorithm, job: Job, like: Vec) -> Form:
         Up: Any = exchanges(algo, job.stage, job.t)[job.exchange].Up
-        return cls(Up, like, tuple(about(algo).bounds.get(name, 0.0) for name in Up._fields))
+        return cls(Up, like, tuple(float(about(algo).bounds.get(name, 0)) for name in Up._fields))
 
     def terms(self, clients: int) -> Terms:
         """What the server invites so many clients to."""
         hints = get_type_hints(self.Up)
         counts = (self.like.numel() if hint is torch.Tensor else 1 for hint in hints.values())
         return Terms(clients, 0.0, tuple(counts), tuple(bound or 1.0 for bound in self.bounds))
+
+    def check(self, up: Message) -> None:
+        """Refuse an upload that the method's server would not use; behind a mask it cannot."""
+        if why := self.fault(up):
+            raise WireError(f"its own upload cannot be used: {why}")
+
+    def fault(self, up: Message) -> str:
+        bounds = {name: b for name, b in zip(self.Up._fields, self.bounds, strict=True) if b}
+        return fault(up, self.Up, self.like, bounds)
 
     def values(self, up: Message) -> list[NDArray[Any]]:
         """The numbers of an upload, an array per field."""
@@ -92,8 +101,7 @@ class Summed:
         if not jobs:
             return done
         form = Form.of(self._algo, jobs[0], self._like)
-        bounds = about(self._algo).bounds
-        why = [each.fault or fault(each.up, form.Up, self._like, bounds) for each in done]
+        why = [each.fault or form.fault(each.up) for each in done]
         good = [each for each, reason in zip(done, why, strict=True) if not reason]
         n = len(jobs) if len(good) >= threshold(len(jobs)) else len(good)  # it is repeated
         if len(good) < LEAST:
@@ -105,7 +113,7 @@ class Summed:
         for each in good:
             total += integers(form.values(each.up), agreed, terms)
         mean = form.mean(total, agreed, terms, len(good))
-        keys, extra = {each.key for each in good}, beside(n, len(good))
+        keys, extra = {each.key for each in good}, beside(n, len(good), len(agreed))
         return [
             Done(e.key, mean, 1, e.drawn, "", extra) if e.key in keys else e._replace(fault=r)
             for e, r in zip(done, why, strict=True)
@@ -157,7 +165,7 @@ REFUSED = (
     ),
     Refused(
         f"a sum of fewer than {LEAST} uploads hides nobody",
-        f"raise {{per_round}} to {LEAST} or more",
+        f"raise {{per_round}}, or if that is 0 {{clients}}, to {LEAST} or more",
         lambda algo, _: algo.sys.S < LEAST,
     ),
     Refused(

@@ -14,7 +14,7 @@ from flwr.app import Context, MetricRecord, RecordDict
 from tunefree.core import Algorithm, OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
-from tunefree.fleet.job import Job, Stage, exchanges
+from tunefree.fleet.job import Done, Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
@@ -87,23 +87,34 @@ class ClientSide:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
 
-def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
-    """The reply to a job; the client's new state is on disk before the reply is sent."""
+def reply_to(content: RecordDict, side: ClientSide) -> RecordDict:
+    """The reply to a job."""
+    answer, _, reply = do_job(content, side)
+    return pack(answer, None if answer.lost else encode(reply.up))
+
+
+def common(envelope: Envelope) -> tuple[object, ...]:
+    """The words that all clients get."""
+    return envelope._replace(client=0, ack="")
+
+
+def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
+    """The answer's words, the job and its reply; the new state is on disk before it is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, exchange, ack, K = envelope
     with closing(side.states(run)) as states, one_thread():
         theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
-        state = states.after(ack, algo.client(theta0))
-        if state is None:
-            return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
         down = decode(data_in(content, SERVER), Down, like=theta0)
         job = Job(client, t, stage, exchange, down)
+        state = states.after(ack, algo.client(theta0))
+        if state is None:
+            lost = Done(job.key, None, 0, 0)
+            return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
         state, reply = do(algo, side.oracle_of, state, job)
         states.propose(ack, key_text(job.key), t, state)
-    answer = Answer(run, client, t, exchange, reply.n, reply.drawn, lost=False)
-    return pack(answer, encode(reply.up))
+    return Answer(run, client, t, exchange, reply.n, reply.drawn, lost=False), job, reply
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:

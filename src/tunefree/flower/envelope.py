@@ -2,7 +2,8 @@
 
     envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
               with local epochs also K, the mean of all clients' local steps
-    reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else
+    reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else;
+              with secure sums, exponents, and n = 1 and drawn = 0 in place of its own
 
 The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower sends every
 record, array and chunk in a request of its own, so a small message is put into the envelope, which
@@ -46,6 +47,7 @@ class Answer(NamedTuple):
     n: int
     drawn: int
     lost: bool
+    exponents: str = ""  # with secure sums, of the largest number in each field
 
 
 def key_text(key: Key | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -67,7 +68,7 @@ class Federation:
         self._record = self._plan.open()
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         self.nodes = Nodes(transport, facts.names, facts.sizes)
-        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors, settings.secure)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
             transport, self.nodes, ledger, theta0, facts.federation, given.own, by_epochs
@@ -95,7 +96,13 @@ class Federation:
 
     def start(self, stored: Stored) -> Fleet:
         """The fleet, which is there already and has its clients' states."""
-        return self.fleet
+        if not self._settings.secure:
+            return self.fleet
+        from tunefree.flower.secure import SecureFleet
+        from tunefree.secure.roster import read_roster
+
+        roster, run = read_roster(Path(self._given.own.roster)), self._record.facts().federation
+        return SecureFleet(self.fleet, roster, run, Path(self._settings.out), self.objective.theta0)
 
     def steps(
         self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None

@@ -175,9 +175,8 @@ def options_of(settings: Settings) -> dict[str, object]:
 def configure(settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None) -> Method:
     """The method of these settings, or a user's own value, class or function with their options."""
     method = settings.algorithm if make is None else make
-    options = options_of(settings) | (
-        about_of(find(method)).summed or {} if settings.secure else {}
-    )
+    of_sums = about_of(find(method)).summed if settings.secure else None
+    options = {**options_of(settings), **(of_sums or {})}
     return build(method, sys, options, settings.explicit_steps, shapes)
 
 

@@ -109,8 +109,10 @@ def new_identity(path: Path) -> Identity:
 
 
 def read_identity(path: Path) -> Identity:
-    """The key that `new_identity` wrote."""
+    """The key that `new_identity` wrote, if nobody else on this machine can read it."""
     try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"others can read key '{path}'", f"chmod 600 {path}")
         return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
     except OSError as error:
         raise ConfigError(f"key '{path}' cannot be read ({error.strerror})") from error

@@ -25,7 +25,7 @@ BOX, SIGNATURE, KEY = 2 * SHARE + 16, bytes(64), bytes(32)
 
 
 @lru_cache(maxsize=64)
-def beside(clients: int, survivors: int, fields: int = 1) -> tuple[int, int, int]:
+def beside(clients: int, survivors: int, fields: int) -> tuple[int, int, int]:
     """Of each client of a cohort: further messages each way, bits down, bits up."""
     turn, group = Turn("0" * 16, 0, 0), min(clients, DEGREE + 1)
     prekey, nodes = Prekey(0, 0, KEY, KEY, SIGNATURE), tuple(range(survivors))
