@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -79,6 +79,33 @@ def read_roster(path: Path) -> Roster:
             "take the file as it was written",
         )
     return roster
+
+
+def new_roster(path: Path, federation: str, public: Sequence[Path]) -> None:
+    """Write the roster of these nodes, from the public halves of their keys."""
+    try:
+        lines = sorted((file.read_text().split() for file in public), key=lambda x: int(x[0]))
+        keys = {int(node): bytes.fromhex(key) for node, key in lines}
+        with path.open("x") as file:
+            file.write(Roster(federation, keys).text())
+    except OSError as error:
+        name = error.filename
+        raise ConfigError(f"'{name}' cannot be read or written ({error.strerror})") from error
+    except (ValueError, IndexError):
+        raise ConfigError(
+            "one of the --pub files is not the public half of a node's key",
+            "take those that `tunefree flower identity` wrote",
+        ) from None
+    if len(keys) < len(public):
+        path.unlink()
+        raise ConfigError("two of the --pub files are of the same client", "give one of each")
+
+
+def public_file(path: Path, node: int, key: Identity) -> Path:
+    """Write the public half of a node's key beside it."""
+    public = path.with_name(f"{path.name}.pub")
+    public.write_text(f"{node} {key.public.hex()}\n")
+    return public
 
 
 class Identity:
