@@ -49,6 +49,7 @@ class Nodes:
         self.app = client_app(build_model, load_data)
         self.places = {1000 + place: place for place in places}  # node -> partition-id
         self.change: Changed = lambda node, reply: reply
+        self.tell: Callable[[int, Message], None] = lambda node, message: None  # change it first
         self.sent: list[Message] = []
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
@@ -71,6 +72,7 @@ class Nodes:
             self.sent.append(message)
             numbers.append(number)
             node = message.metadata.dst_node_id
+            self.tell(node, message)
             if (reply := self.change(node, self.answer(node, message))) is not None:
                 self._ready[number] = reply
         return numbers

@@ -117,7 +117,7 @@ class SecureFleet:
         if begun is not None and begun.known:
             total = np.frombuffer(read(begun.kept, Saved, len(begun.kept)).words, "<u4")
         else:
-            total = self._opened(attempt, jobs, faults)
+            total = self._opened(attempt, job, jobs, faults)
             saved = read(attempt.saved(), Saved, len(attempt.saved()))
             known = saved._replace(words=total.astype("<u4").tobytes())
             self._store(job.exchange, Sum(exponents, written(known), True))
@@ -153,6 +153,8 @@ class SecureFleet:
             exponents[place] = told
 
         self._trip(contents, jobs, faults, joined)
+        for place in jobs.keys() & faults.keys():
+            self._pool.forget(place)
         if not exponents:
             raise FleetError("no client has joined a secure sum")
         agreed = largest(list(exponents.values()))
@@ -162,12 +164,19 @@ class SecureFleet:
         self._trip(self._records(trips), jobs, faults, self._receive(attempt))
         return agreed
 
-    def _opened(self, attempt: Attempt, jobs: Mapping[int, Job], faults: dict[int, str]) -> Words:
-        """9 to 11. Survivors sign who they are, and open the sum."""
+    def _opened(
+        self, attempt: Attempt, job: Job, jobs: Mapping[int, Job], faults: dict[int, str]
+    ) -> Words:
+        """9 to 11. Survivors sign who they are, and open the sum; a wrong signature spoils it."""
+        receive = self._receive(attempt)
         for step, message in ((AGREE, attempt.agree), (OPEN, attempt.open)):
             request = trip(step, message())
             asked = self._records(dict.fromkeys(attempt.asked, request))
-            self._trip(asked, jobs, {}, self._receive(attempt))  # a survivor's upload counts
+            wrong = self._trip(asked, jobs, {}, receive)  # who is silent is in the sum all the same
+            if wrong and step == AGREE:
+                faults |= wrong
+                self._path(job.exchange).unlink()
+                raise FleetError("a client was told other words, and its masks would not cancel")
         return attempt.integers()
 
     def _receive(self, attempt: Attempt) -> Callable[[int, RecordDict], None]:
@@ -192,22 +201,27 @@ class SecureFleet:
         jobs: Mapping[int, Job],
         faults: dict[int, str],
         receive: Callable[[int, RecordDict], None],
-    ) -> None:
-        """One message to each client and its answer; who gives none that can be used drops out."""
+    ) -> dict[int, str]:
+        """One message to each client and its answer; who gives none that can be used drops out.
+
+        Returns those that gave a wrong one, and why.
+        """
         clients = {jobs[place].client: place for place in contents if place in jobs}
         asked = {client: contents[place] for client, place in clients.items()}
         most = self._roster.most + 4 * (self._theta0.numel() + 64) * EXCHANGES
         answers, why = self._fleet.ask(asked, MessageType.TRAIN, most)
+        wrong = {}
         for client, content in sorted(answers.items()):
             try:
                 receive(clients[client], content)
             except (WireError, ValueError) as error:
-                why[client] = str(error)
-        faults |= {clients[client]: reason for client, reason in why.items()}
+                wrong[clients[client]] = str(error)
+        faults |= {clients[client]: reason for client, reason in why.items()} | wrong
+        return wrong
 
     def _next_attempt(self) -> int:
         """Later than any before, also those of a server that was killed."""
-        self._last = max(self._last + 1, int(time.time()))
+        self._last = max(self._last + 1, time.time_ns() // 10**6)
         return self._last
 
     def _place(self, client: int) -> int:

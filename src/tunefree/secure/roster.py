@@ -138,11 +138,13 @@ def new_identity(path: Path) -> Identity:
 def read_identity(path: Path) -> Identity:
     """The key that `new_identity` wrote, if nobody else on this machine can read it."""
     try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"others can read key '{path}'", f"chmod 600 {path}")
-        return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
+        open_to, text = path.stat().st_mode & 0o077, path.read_text()
     except OSError as error:
         raise ConfigError(f"key '{path}' cannot be read ({error.strerror})") from error
+    if open_to:
+        raise ConfigError(f"others can read key '{path}'", f"chmod 600 {path}")
+    try:
+        return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text)))
     except ValueError:  # whose message might show what is in the file
         raise ConfigError(f"'{path}' is not a node's key for secure sums") from None
 
