@@ -192,7 +192,7 @@ def test_a_lie_to_one_client_only_leaves_it_out(lie: str, tmp_path: Path) -> Non
     def tell(node: int, message: Message) -> None:
         if nodes.places[node] != 1:
             return
-        content = message.content
+        content = cast("Any", message.content)
         if step_of(message) == SHARES:
             words = content["tunefree"]
             if lie == "model":

@@ -168,15 +168,16 @@ class SecureFleet:
         self, attempt: Attempt, job: Job, jobs: Mapping[int, Job], faults: dict[int, str]
     ) -> Words:
         """9 to 11. Survivors sign who they are, and open the sum; a wrong signature spoils it."""
-        receive = self._receive(attempt)
+        receive, needed = self._receive(attempt), attempt.cohort.needed
         for step, message in ((AGREE, attempt.agree), (OPEN, attempt.open)):
-            request = trip(step, message())
+            request, without = trip(step, message()), dict[int, str]()
             asked = self._records(dict.fromkeys(attempt.asked, request))
-            wrong = self._trip(asked, jobs, {}, receive)  # who is silent is in the sum all the same
-            if wrong and step == AGREE:
-                faults |= wrong
+            wrong = self._trip(asked, jobs, without, receive)
+            if step == AGREE and (wrong or len(asked) - len(without) < needed):
+                faults |= without  # nobody has opened anything: the round can be repeated
                 self._path(job.exchange).unlink()
-                raise FleetError("a client was told other words, and its masks would not cancel")
+                why = "were told other words" if wrong else "did not sign"
+                raise FleetError(f"clients {sorted(without)} {why}; the round is repeated")
         return attempt.integers()
 
     def _receive(self, attempt: Attempt) -> Callable[[int, RecordDict], None]:

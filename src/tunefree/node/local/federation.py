@@ -71,10 +71,10 @@ class Local:
             new_roster(self.roster, "local", public)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        secure = f'root-certificates = "{self.ca}"' if tls else "insecure = true"
+        connection = f'root-certificates = "{self.ca}"' if tls else "insecure = true"
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n'
-            f'[superlink.{NAME}]\naddress = "{self.address}"\n{secure}\n'
+            f'[superlink.{NAME}]\naddress = "{self.address}"\n{connection}\n'
         )
 
     @property
