@@ -110,6 +110,7 @@ def test_polarfl_counts_newcomers_whole_by_their_mean_alone() -> None:
         assert each.known == pytest.approx(0.5 + 1 / 6)
 
 
+@pytest.mark.filterwarnings("ignore:the formula gives beta")
 def test_every_fleet_has_the_same_bits_and_they_are_those_of_a_sum() -> None:
     def run(fleet: Any, secure: bool = True) -> str:
         torch.manual_seed(0)

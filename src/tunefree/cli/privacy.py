@@ -73,7 +73,7 @@ def plan_command(args: argparse.Namespace) -> Answer:
     best = advised(rows)
     title = f"epsilon {args.epsilon:g} at delta {delta:.2g}, {args.clients:,} clients"
     if args.picture:
-        from tunefree.plots.privacy import draw_plan
+        from tunefree.plots.data import draw_plan
 
         draw_plan(rows, args.picture, f"{title}, {sum(sizes):,} numbers")
 
