@@ -114,8 +114,13 @@ def test_polarfl_counts_newcomers_whole_by_their_mean_alone() -> None:
 def test_every_fleet_has_the_same_bits_and_they_are_those_of_a_sum() -> None:
     def run(fleet: Any, secure: bool = True) -> str:
         torch.manual_seed(0)
-        usual = {"rounds": 3, "local_steps": 2, "algorithm": "parfrefl", "per_round": 4}
-        where = {"fleet": fleet, "workers": 2, "progress": False}
+        usual: dict[str, Any] = {
+            "rounds": 3,
+            "local_steps": 2,
+            "algorithm": "parfrefl",
+            "per_round": 4,
+        }
+        where: dict[str, Any] = {"fleet": fleet, "workers": 2, "progress": False}
         model = torch.nn.Linear(4, 3)
         return tunefree.train(model, blobs(), secure=secure, **usual, **where).theta_sha256
 

@@ -88,7 +88,9 @@ def upload(content: RecordDict, node: Node, data: bytes) -> bytes:
     work, kept = node.kept(read(data, Request, node.most).turn)
     with np.load(io.BytesIO(kept), allow_pickle=False) as file:
         values = [file[name] for name in file.files]
-    if len(exponents) != len(values) or not all(abs(e) <= 1000 for e in exponents):
+    if len(exponents) != len(values) or not all(
+        type(e) is int and abs(e) <= 1000 for e in exponents
+    ):
         raise WireError("the server's exponents are not one for each field")
     scaled = [np.ldexp(value, -e) for value, e in zip(values, exponents, strict=True)]
     return node.upload(data, bound(work, exponents), scaled)
