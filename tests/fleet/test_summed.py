@@ -13,9 +13,10 @@ import torch
 import tunefree
 from tests.blobs import blobs
 from tunefree.core import Reply, System, bind
+from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.summed import ZERO, Form, Summed, integers, largest
-from tunefree.methods import PAdaMFed, PolarFL
+from tunefree.methods import FedAvg, PAdaMFed, PolarFL
 from tunefree.methods.control import Up
 from tunefree.methods.polarfl import Up as PolarUp
 from tunefree.secure.arithmetic import from_integers
@@ -101,7 +102,7 @@ def test_polarfl_counts_newcomers_whole_by_their_mean_alone() -> None:
     s = algo.server(LIKE + 1)._replace(c=c, g=g, known=0.5, t=30)
     assert algo.pace(30, s.R).beta < 1
     ups = [PolarUp(d, float(i == 0)) for i, d in enumerate(ds)]
-    mean = PolarUp(sum(ds) / 3, 1 / 3)  # type: ignore[arg-type]
+    mean = PolarUp(sum(ds) / 3, 1 / 3)
     after = algo.aggregate(s, [Reply(i, 1, 0, up) for i, up in enumerate(ups)])
     meant = algo.aggregate(s, [Reply(i, 1, 0, mean) for i in range(3)])
     expected = c + g / 2 + (sum(ds) - g) / 3
@@ -125,3 +126,38 @@ def test_every_fleet_has_the_same_bits_and_they_are_those_of_a_sum() -> None:
         return tunefree.train(model, blobs(), secure=secure, **usual, **where).theta_sha256
 
     assert run("serial") == run("pool") != run("serial", secure=False)
+
+
+def test_noise_is_added_to_the_sum() -> None:
+    """The same noise as without secure sums, on the same sum but for its rounding."""
+
+    def run(secure: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        promise = tunefree.Privacy(epsilon=8, participations=3)
+        return tunefree.train(
+            torch.nn.Linear(4, 3),
+            blobs(),
+            privacy=promise,
+            secure=secure,
+            rounds=3,
+            per_round=4,
+            local_steps=2,
+            progress=False,
+        ).theta
+
+    torch.testing.assert_close(run(True), run(False), rtol=1e-5, atol=1e-6)
+    assert not torch.equal(run(True), run(False))
+
+
+def test_what_would_have_to_be_cut_behind_a_mask_is_refused() -> None:
+    with pytest.raises(ConfigError, match="uploads of FedAvg would have to be cut on the clients"):
+        tunefree.train(
+            torch.nn.Linear(4, 3),
+            blobs(),
+            algorithm=FedAvg(eta=0.1),
+            privacy=tunefree.Privacy(epsilon=8, participations=3),
+            secure=True,
+            rounds=3,
+            per_round=4,
+            progress=False,
+        )

@@ -112,13 +112,22 @@ def absences(run: Training) -> dict[int, str]:
 
 @pytest.mark.parametrize("step", [SHARES, UPLOAD, AGREE, OPEN])
 def test_a_client_drops_out_at_every_stage(step: int, tmp_path: Path) -> None:
-    nodes = secured(tmp_path, range(4), algorithm="polarfl", rounds=2, deadline=0.2)
+    nodes = secured(tmp_path, range(4), algorithm="polarfl", rounds=1, deadline=0.2)
     deaf(nodes, 2, {step})
     run = trained(nodes)
     assert run.step is not None
     lost = step in (SHARES, UPLOAD)
     assert list(run.step.clients) == ([0, 1, 3] if lost else [0, 1, 2, 3])
     assert absences(run) == ({2: "it did not answer in time"} if lost else {})
+
+
+def test_a_node_that_never_answers_is_not_waited_for_in_every_round(tmp_path: Path) -> None:
+    nodes = secured(tmp_path, range(4), algorithm="polarfl", rounds=3, deadline=1.0)
+    deaf(nodes, 2, {SHARES})
+    run = trained(nodes)
+    asked = [m for m in nodes.sent if m.metadata.dst_node_id == 1002 and step_of(m) == SHARES]
+    assert len(asked) == 1
+    assert absences(run) == {2: "it is still working on an earlier job"}
 
 
 def test_the_sum_is_of_those_that_stay(tmp_path: Path) -> None:

@@ -169,14 +169,16 @@ REFUSED = (
         lambda algo, _: algo.sys.S < LEAST,
     ),
     Refused(
-        "secure sums with noise are not available yet",
-        "omit {epsilon}",
-        lambda _, given: given.epsilon > 0,
+        "with {epsilon}, the uploads of {title} would have to be cut on the clients",
+        "choose polarfl_stateless, whose uploads have a bound, or omit {epsilon}",
+        lambda algo, given: (
+            given.epsilon > 0 and not set(ups(algo)[0]._fields) <= about(algo).bounds.keys()
+        ),
     ),
 )
 
 
-def ups(algo: Algorithm) -> list[type[Message]]:
+def ups(algo: Algorithm) -> list[Any]:
     return [exchange.Up for exchange in (*algo.opening(), *algo.round())]
 
 

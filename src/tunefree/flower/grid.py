@@ -195,10 +195,14 @@ class GridFleet:
         return Done(job.key, up, answer.n, answer.drawn)
 
     def ask(
-        self, contents: Mapping[int, RecordDict], kind: str, most: int = 0
+        self,
+        contents: Mapping[int, RecordDict],
+        kind: str,
+        most: int = 0,
+        jobs: Mapping[int, Job] = {},
     ) -> tuple[dict[int, RecordDict], dict[int, str]]:
         """Send these clients a message each; returns the answers that come before the deadline,
-        of at most so many bytes, and why there is none.
+        of at most so many bytes, and why there is none; its client is then late with its job.
         """
         nodes, late = self.nodes.connected(), self.late
         self._transport.most = max(self._transport.most, most)
@@ -223,6 +227,9 @@ class GridFleet:
                     del waiting[number]
             if waiting:
                 pace.rest(come)
+        for number, sent in waiting.items():
+            if job := jobs.get(asked[sent.node]):
+                self._flying[number] = Flying(job, sent, overdue=True)
         return answers, why
 
     def scores(self, theta: Vec) -> dict[str, float]:

@@ -61,6 +61,8 @@ class SecureFleet:
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         """The mean of all that can be added up, as the reply of each client in it."""
+        self._fleet.fetch()  # those that were late may be there again
+        self._fleet.overdue()
         if not jobs:
             return []
         places = {self._place(job.client): job for job in jobs}
@@ -210,7 +212,8 @@ class SecureFleet:
         clients = {jobs[place].client: place for place in contents if place in jobs}
         asked = {client: contents[place] for client, place in clients.items()}
         most = self._roster.most + 4 * (self._theta0.numel() + 64) * EXCHANGES
-        answers, why = self._fleet.ask(asked, MessageType.TRAIN, most)
+        by_client = {client: jobs[place] for client, place in clients.items()}
+        answers, why = self._fleet.ask(asked, MessageType.TRAIN, most, by_client)
         wrong = {}
         for client, content in sorted(answers.items()):
             try:
