@@ -23,6 +23,7 @@ from tunefree.models.objective import Objective
 from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import Facts, Record
+from tunefree.record.file import reads
 from tunefree.record.provenance import MODEL, fingerprint
 from tunefree.settings import Settings, load, read, restored
 
@@ -153,6 +154,7 @@ def theta_of(record: Record) -> NDArray[Any]:
     return vectors["theta"]
 
 
+@reads
 def state_dict(record: Record) -> dict[str, NDArray[Any]]:
     """Name -> tensor of the model trained so far, including untrained tensors of a named model."""
     facts, theta = record.facts(), theta_of(record)

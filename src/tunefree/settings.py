@@ -160,16 +160,19 @@ class Settings:
     )
     option: Mapping[str, object] = field(default_factory=dict)
 
-    epsilon: float = setting(
+    epsilon: float = shared(
         0.0, "differential privacy: the budget of the run; 0 is without privacy", 0
     )
     unit: Unit = setting("client", "with epsilon: what is protected: client, or record")
-    delta: float = setting(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
-    clip: float = setting(
+    delta: float = shared(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
+    clip: float = shared(
         0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
     )
-    participations: int = setting(
-        0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
+    participations: int = shared(
+        0,
+        "with epsilon: rounds of a client at most, who takes part being no secret; 0: secret coins "
+        "decide, or deployed as many as the rounds need",
+        0,
     )
 
     secure: bool = shared(
@@ -311,6 +314,9 @@ class Deployment:
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
     )
+    coins: bool = setting(
+        False, "with epsilon: secret coins decide who is asked; for networks that nobody watches"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -425,13 +431,6 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
     """
     ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
     own = Deployment.__dataclass_fields__
-    if run_config.get("epsilon"):
-        raise ConfigError(
-            "is for simulations: a deployed federation has no privacy yet",
-            "omit it",
-            setting="epsilon",
-            value=run_config["epsilon"],
-        )
     for key in run_config:
         if (name := key.replace("-", "_")) != key and name in ours | own.keys():
             raise ConfigError(f"{key} is now called {name}", f"write {name}")

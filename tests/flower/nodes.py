@@ -54,7 +54,7 @@ class Nodes:
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
         self._shuffle = random.Random(0)
-        self.config: dict[str, str] = {}  # more of every node's own config
+        self.node_config: dict[str, Any] = {}  # with {} for the partition-id
         self.most = 100  # replies that arrive at a time
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
 
@@ -80,7 +80,8 @@ class Nodes:
     def answer(self, node: int, message: Message) -> Message:
         place = self.places[node]
         config = {"partition-id": place, "store": str(self.store(node))}
-        config |= {key: value.format(place) for key, value in self.config.items()}
+        for key, value in self.node_config.items():
+            config[key] = value.format(place) if isinstance(value, str) else value
         context = Context(1, node, cast("Any", config), RecordDict(), self.run_config)
         try:
             return self.app(message, context)

@@ -47,7 +47,7 @@ def secured(folder: Path, places: Iterable[int], **settings: Any) -> Nodes:
     (folder / "roster").write_text(Roster("tests", keys).text())
     given = {"secure": True, "roster": str(folder / "roster"), "clients": len(places)}
     nodes = Nodes(folder, places, config(folder, **given | settings))
-    nodes.config = {"roster": str(folder / "roster"), "roster-key": str(folder / "key{}")}
+    nodes.node_config = {"roster": str(folder / "roster"), "roster-key": str(folder / "key{}")}
     return nodes
 
 
@@ -234,7 +234,7 @@ def test_a_node_with_a_roster_answers_to_nothing_else(tmp_path: Path) -> None:
     nodes.run_config["wait"] = 0.2
     with pytest.raises(FleetError, match="this node has a roster, and takes part in secure sums"):
         trained(nodes)
-    config = {"partition-id": 1, **{k: v.format(1) for k, v in nodes.config.items()}}
+    config = {"partition-id": 1, **{k: v.format(1) for k, v in nodes.node_config.items()}}
     ask = client_app(build_model, lambda context: samples(1))
     context = Context(1, 1, cast("Any", config), RecordDict(), {**nodes.run_config})
     for kind in ("train", "evaluate"):
@@ -244,14 +244,14 @@ def test_a_node_with_a_roster_answers_to_nothing_else(tmp_path: Path) -> None:
 
 def test_a_node_without_a_roster_refuses_a_secure_run(tmp_path: Path) -> None:
     nodes = secured(tmp_path, range(3), wait=0.2)
-    nodes.config = {}
+    nodes.node_config = {}
     with pytest.raises(FleetError, match="has secure sums, and this node has no roster"):
         trained(nodes)
 
 
 def test_a_cohort_below_the_minimum_of_one_node_is_without_it(tmp_path: Path) -> None:
     nodes = secured(tmp_path, range(4), algorithm="polarfl", rounds=1)
-    nodes.config["minimum"] = "5"
+    nodes.node_config["minimum"] = "5"
     run = federated(nodes)
     rows = iter(run)
     next(rows), next(rows)
@@ -309,6 +309,7 @@ def test_a_client_joins_late_with_a_share_of_zero(tmp_path: Path) -> None:
         ({"per_round": 2}, "fewer than 3 uploads hides nobody"),
         ({"roster": ""}, "with a roster"),
         ({"evaluate_on_clients": True}, "without scores on clients' data"),
+        ({"algorithm": "polarfl_stateless", "epsilon": 8.0}, "data or noise, and with a roster"),
     ],
 )
 def test_what_cannot_be_summed_is_refused_first(

@@ -133,7 +133,8 @@ def test_status_of_a_run_whose_server_was_killed(
     for row in federation(nodes).run():
         if row["t"] == 1:
             break
-    page = {"state": "running", "at": time.time() - age}
+    there = {"client": 0, "name": "partition 0", "node": 1, "state": "connected"}
+    page = {"state": "running", "at": time.time() - age, "clients": [there]}
     (tmp_path / "run.sqlite.live.json").write_text(json.dumps(page))
     with FileLock(f"{out}.lock") if locked else nullcontext():
         found = status(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sqlite3
@@ -21,8 +22,10 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.new_app import new_app
+from tunefree.flower.status import live_path, status
 from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
+from tunefree.node.apps import bundle
 from tunefree.node.control import LocalRun
 from tunefree.node.keys import certificates, node_key
 from tunefree.node.local.federation import Local, StockRun
@@ -337,6 +340,32 @@ def test_a_run_resumes_after_superlink_and_server_are_killed(
 
 
 @slow
+def test_a_private_run_pays_once_for_each_round_after_a_power_cut(pair: Federation) -> None:
+    local, settings = pair.local, {"algorithm": "polarfl_stateless", "epsilon": 20.0, "rounds": 30}
+    local.start()
+    pair.run(**settings)
+    for rounds in (5, 15):
+        pair.wait(lambda rounds=rounds: pair.rounds() >= rounds)  # type: ignore[misc]
+        kill_link(local)
+        local.start_link()
+        local.register(range(2))
+        pair.run(**settings)
+    result = pair.finish()
+    assert result["state"] == "done"
+    assert result["history"][-1]["epsilon"] == pytest.approx(20.0)
+    assert [row["t"] for row in result["history"]] == [*range(-1, 30)]
+    with closing(sqlite3.connect(pair.out)) as db:
+        assert db.execute("SELECT COUNT(*) FROM released").fetchone() == (30,)
+        assert [*db.execute("SELECT COUNT(*) FROM taken_part GROUP BY client")] == [(30,), (30,)]
+    found = status(pair.out)["privacy"]
+    assert (found["epsilon"], found["participations_left"]) == (20.0, {0: 0, 1: 0})
+    for node in range(2):
+        (counted,) = local.folder.glob(f"**/*{node}*/**/participations.sqlite")
+        with closing(sqlite3.connect(counted)) as db:
+            assert 30 <= db.execute("SELECT COUNT(*) FROM upload").fetchone()[0] <= 34
+
+
+@slow
 def test_a_node_with_an_unknown_key_is_refused(federation: Federation) -> None:
     local = federation.local
     local.start_link()
@@ -345,6 +374,25 @@ def test_a_node_with_an_unknown_key_is_refused(federation: Federation) -> None:
     federation.wait(lambda: "refuses this node" in local.log_file("node9").read_text())
     local.register([9])
     federation.wait(lambda: "connected to" in local.log_file("node9").read_text())
+
+
+@slow
+def test_a_node_runs_only_the_app_that_its_operator_approved(pair: Federation) -> None:
+    local, approved = pair.local, pair.folder / "approved"
+    approved.write_text(f"{'0' * 64}\n")
+    local.start_link()
+    local.register(range(2))
+    for place in range(2):
+        local.start_node(place, "--approve", str(approved))
+    pair.run()
+    for place in range(2):
+        log = local.log_file(f"node{place}")
+        pair.wait(lambda log=log: "is not approved on this node" in log.read_text())  # type: ignore[misc]
+    page = live_path(pair.out)
+    pair.wait(lambda: page.exists() and page.read_text().count("is not approved on this") == 2)
+    assert page.stat().st_mode & 0o777 == 0o600
+    approved.write_text(hashlib.sha256(bundle(pair.app)).hexdigest())
+    assert pair.finish()["state"] == "done"
 
 
 @slow

@@ -461,6 +461,9 @@ def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path:
     rows = iter(planned(tmp_path / "a.sqlite", rounds=40))
     for _ in range(3):
         next(rows)
+    one = {"client": 3, "name": "<b>3</b>", "node": 12, "state": "connected"}
+    page = {"state": "ended", "why": "", "at": 0.0, "clients": [one], "events": []}
+    (tmp_path / "a.sqlite.live.json").write_text(json.dumps(page))
     asked = Asked(tmp_path)
     browser.console()
     try:
@@ -473,6 +476,9 @@ def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path:
             ".startsWith('no run is')) { clearInterval(ready); done(true); } }, 50)"
         )
         assert browser.run(f"return {TICKS}.includes('40')")
+        health = browser.run("return document.getElementById('health').innerText")
+        assert "round 40 of 40" in health
+        assert health.endswith("client 3, <b>3</b>, node 12: was connected")
         pressed = "return document.getElementById('w0-curves-ylog').getAttribute('aria-pressed')"
         assert browser.run(pressed) == "true"
         assert "log scale" in browser.run(f"return {CURVES}.textContent")

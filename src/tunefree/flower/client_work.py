@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from flwr.app import Context, MetricRecord, RecordDict
@@ -14,9 +15,10 @@ from flwr.app import Context, MetricRecord, RecordDict
 from tunefree.core import Algorithm, OpeningDown, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
+from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job, Stage, exchanges
 from tunefree.fleet.work import do
-from tunefree.flower.client_state import ClientState, state_path
+from tunefree.flower.client_state import ClientState, folder_of, state_path, take_part
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods.own import Maker
@@ -25,8 +27,10 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
+from tunefree.privacy.clipping import cut
+from tunefree.privacy.leaves import refuse
 from tunefree.run.evaluate import scores_on
-from tunefree.settings import Settings
+from tunefree.settings import Settings, checked
 from tunefree.wire import decode, encode
 
 SERVER = "the server"
@@ -83,6 +87,22 @@ class ClientSide:
         batch_size, epochs = settings.batch_size, settings.local_epochs
         return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
 
+    @property
+    def own_limit(self) -> int:
+        """How many private uploads leave this client at most, by its node's config; 0: no limit."""
+        limit = self.context.node_config.get("participations", 0)
+        return cast("int", checked("participations", limit, int, {"least": 0, "below": math.inf}))
+
+    @property
+    def tells_size(self) -> bool:
+        """Whether the server may know how many samples this client has."""
+        return self.given.by_size and not self.own_limit
+
+    def take_part(self, job: bytes) -> None:
+        """Count an upload, in all private runs together, before it is made."""
+        config, run = self.context.node_config, sorted(self.context.run_config.items())
+        take_part(folder_of(config, self.context.node_id), repr(run).encode() + job, self.own_limit)
+
     def states(self, run: str) -> ClientState:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
@@ -101,12 +121,22 @@ def common(envelope: Envelope) -> tuple[object, ...]:
 def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
     """The answer's words, the job and its reply; the new state is on disk before it is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
-    run, client, N, stage_name, t, exchange, ack, K = envelope
+    run, client, N, stage_name, t, exchange, ack, K, clip = envelope
+    private = bool(side.settings.epsilon)
+    if private:
+        refuse(side.algorithm(N, K), side.settings)
+    elif side.own_limit:
+        raise ConfigError(
+            "this client takes part in private runs only: its node's config has participations"
+        )
     with closing(side.states(run)) as states, one_thread():
         theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
-        down = decode(data_in(content, SERVER), Down, like=theta0)
+        data = data_in(content, SERVER)
+        down = decode(data, Down, like=theta0)
+        if private:
+            side.take_part(repr(envelope._replace(ack="")).encode() + data)
         job = Job(client, t, stage, exchange, down)
         state = states.after(ack, algo.client(theta0))
         if state is None:
@@ -114,11 +144,15 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
             return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
         state, reply = do(algo, side.oracle_of, state, job)
         states.propose(ack, key_text(job.key), t, state)
-    return Answer(run, client, t, exchange, reply.n, reply.drawn, lost=False), job, reply
+    n, drawn = (1, 0) if private else (reply.n, reply.drawn)
+    reply = reply._replace(up=cut(reply.up, clip) if clip else reply.up)
+    return Answer(run, client, t, exchange, n, drawn, lost=False), job, reply
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
+    if side.settings.epsilon or side.own_limit:
+        raise ConfigError("scores on this client's own data are not private", "do not ask for them")
     with one_thread():
         objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +20,16 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
+from tunefree.privacy.leaves import refuse
+from tunefree.privacy.plan import plan
+from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
+
+log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 
 
 def check_settings(
@@ -37,11 +46,11 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    plan = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
-    plan.refuse_impossible()
+    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
-        plan.refuse_another(path)
+        run.refuse_another(path)
     return settings.rounds
 
 
@@ -72,10 +81,10 @@ class Plan(NamedTuple):
         settings, own = self.given.first(), self.given.own
         check(settings.scheduling, algo)
         summed.refuse(algo, settings)
-        if settings.secure and (own.evaluate_on_clients or not own.roster):
+        if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
             raise ConfigError(
-                "goes without scores on clients' data, and with a roster",
-                "omit {evaluate_on_clients}, and give {roster}, the file that the nodes have too",
+                "goes without scores on clients' data or noise, and with a roster",
+                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the file that the nodes have too",
                 setting="secure",
                 value=True,
             )
@@ -84,12 +93,43 @@ class Plan(NamedTuple):
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
                 "only one"
             )
+        if own.coins and not settings.epsilon:
+            raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
+        if privacy := Privacy.of(settings):
+            refuse(algo, settings, own.evaluate_on_clients)
+            in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
+
+    def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
+        """The noise that keeps the promise; of a run that was started, its own noise.
+
+        `before` is what its file says of it. A larger budget may be given than at the start.
+        """
+        privacy = Privacy.of(self.given.first())
+        if privacy is None:
+            return None
+        sys = self.smallest.sys
+        if not before:
+            return privacy.deployed(sys, self.given.own.coins)
+        guarantee = Guarantee.stored(before).under(privacy.epsilon)
+        return guarantee.checked(sys, remedy="give a larger {epsilon}")
+
+    def note_noise(self, guarantee: Guarantee) -> None:
+        """Warn if even the mean of all rounds would be mostly noise."""
+        (N, S, K, T), sizes = self.smallest.sys, list(map(math.prod, self.objective.shapes))
+        limit = None if guarantee.release.q < 1 else guarantee.limit
+        promise = Privacy(guarantee.epsilon, delta=guarantee.delta, participations=limit)
+        try:
+            plan(promise, sizes, N, K, [S], [T])
+        except ConfigError as error:
+            log.warning("%s", error)
 
     def open(self) -> Record:
         """The run file; a run that was started in it must be this one, except for its rounds."""
         settings, now = self.given.first(), self.identity
         path = Path(settings.out)
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
+        if guarantee := self.promised({}):
+            facts = replace(facts, privacy=guarantee.facts(deployed=True))
         if has_started(path):
             self.refuse_another(path)
             return open_record(path, facts, settings.rounds, now, self.server)
@@ -109,6 +149,9 @@ class Plan(NamedTuple):
             "start a new run: with another `out`, with another --folder of `tunefree flower up`, "
             "or after moving this file away"
         )
+        if bool(facts.privacy) != bool(self.given.first().epsilon):
+            problem = f"'{path}' was started with{'' if facts.privacy else 'out'} privacy"
+            raise ConfigError(f"{problem}, and cannot be resumed otherwise", anew)
         if facts.identity.keys() != now.keys():
             problem = f"'{path}' was started by an earlier tunefree or elsewhere"
             raise ConfigError(f"{problem}, and cannot be resumed here", anew)
@@ -120,6 +163,7 @@ class Plan(NamedTuple):
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
         earlier = self._replace(given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
+        self.promised(facts.privacy)
         check_resumable(path, rounds, now, self.server)
 
     @property
@@ -129,6 +173,11 @@ class Plan(NamedTuple):
         chosen = {name: getattr(settings, name) for name in SAME}
         if self.make is not None:
             chosen["algorithm"] = text_of(self.make)
+        if settings.epsilon:  # which may be raised
+            own = self.given.own
+            names = ("delta", "clip", "participations")
+            chosen |= {name: getattr(settings, name) for name in names}
+            chosen |= {"coins": own.coins, "clients": own.clients}
         model = fingerprint(self.objective.theta0.numpy())
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
 

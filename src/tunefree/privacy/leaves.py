@@ -24,6 +24,9 @@ PRIVATE = {  # what, and how it is made private
     "moves the threshold",
     "training loss and counts of labels": "neither is computed or stored: scores are those of the "
     "test set",
+    "numbers of samples, in replies": "a deployed client sends none, and none are stored",
+    "sizes of uploads": "not compared with what is usual, and nobody is put into quarantine: the "
+    "bound limits what one client can do",
 }
 FREE = {  # what, and why it tells nothing about the client's data
     "sizes of messages": "the same for every client and round: they follow from d",
@@ -54,6 +57,13 @@ def is_vector(kind: object) -> bool:
 
 
 AVERAGE = "choose a method that averages uploads, such as polarfl_stateless or fedavg"
+SCORES = Refused(
+    "scores on clients' data",
+    "scores that are computed on clients' own data are not private, and neither is what is decided "
+    "by them",
+    "evaluate on a public test set",
+    lambda _, given: given.validation > 0 or given.grad_norm,
+)
 REFUSED = (
     Refused(
         "control variates",
@@ -106,13 +116,7 @@ REFUSED = (
         "give {local_steps} instead of {local_epochs}",
         lambda _, given: given.local_epochs > 0,
     ),
-    Refused(
-        "scores on clients' data",
-        "scores that are computed on clients' own data are not private, and neither is what is "
-        "decided by them",
-        "evaluate on a public test set",
-        lambda _, given: given.validation > 0 or given.grad_norm,
-    ),
+    SCORES,
     Refused(
         "uploads one by one",
         "a robust rule compares single uploads, and only their noisy mean leaves the release",
@@ -140,11 +144,11 @@ REFUSED = (
 )
 
 
-def refuse(algo: Algorithm, settings: Settings) -> None:
+def refuse(algo: Algorithm, settings: Settings, evaluate_on_clients: bool = False) -> None:
     """Refuse a run from which something would leave that is not private."""
     method = unwrapped(algo)
     for each in REFUSED:
-        if each.found(method, settings):
+        if each.found(method, settings) or (each is SCORES and evaluate_on_clients):
             raise ConfigError(
                 f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",
                 each.remedy,

@@ -13,19 +13,20 @@ import json
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, TunefreeError
 from tunefree.record import store
 from tunefree.record.facts import Facts
 from tunefree.record.lock import (
@@ -39,6 +40,8 @@ from tunefree.record.lock import (
 from tunefree.record.store import Store, Vectors
 from tunefree.record.summary import Line, Row, Rows, Summary
 
+P = ParamSpec("P")
+R = TypeVar("R")
 VERSION = 2
 SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
 QUARANTINE = "quarantine"  # of the gauge: (client, after which step, until which or -1)
@@ -90,6 +93,23 @@ REPLIES = "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
 TRAFFIC = "SELECT t, direction, SUM(bits), SUM(value_bits) FROM traffic GROUP BY t, direction"
 
 
+def reads(method: Callable[Concatenate[Record, P], R]) -> Callable[Concatenate[Record, P], R]:
+    """The given method, which now refuses a file that is damaged."""
+
+    @wraps(method)
+    def read(record: Record, /, *args: P.args, **more: P.kwargs) -> R:
+        try:
+            return method(record, *args, **more)
+        except TunefreeError:
+            raise
+        except (sqlite3.DatabaseError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"'{record.path}' cannot be read as a run file ({error}); use a backup copy"
+            ) from error
+
+    return read
+
+
 class Record:
     """The run file, open for writing by its run or for reading by anyone."""
 
@@ -105,7 +125,8 @@ class Record:
         self._started, self._took = 0.0, 0.0  # the last commit, in seconds
 
     @property
-    def _db(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
+        """The open file, which may have further tables, once nothing is being written into it."""
         self.settle()
         return self._connection
 
@@ -186,11 +207,14 @@ class Record:
         facts = replace(Facts(), **changes)
         self.settle()
         with self._store.transaction():
-            self._db.executemany(NOTE, json_rows({name: getattr(facts, name) for name in changes}))
+            self.connection.executemany(
+                NOTE, json_rows({name: getattr(facts, name) for name in changes})
+            )
 
+    @reads
     def facts(self) -> Facts:
         """Everything that is known about the run."""
-        rows = self._db.execute("SELECT key, value FROM run")
+        rows = self.connection.execute("SELECT key, value FROM run")
         return Facts.read({key: json.loads(text) for key, text in rows})
 
     @property
@@ -201,6 +225,7 @@ class Record:
             return state
         return state if is_locked(self.path) else "interrupted"
 
+    @reads
     def summary(self) -> Summary:
         """The run so far, as commands and reports show it."""
         with self._snapshot():
@@ -302,41 +327,49 @@ class Record:
         with self._store.transaction():
             self._store.put(owner, -1 if last is None else last[0], vectors)
 
+    @reads
     def vectors(self, owner: int = SERVER) -> dict[str, NDArray[Any]]:
         """The last committed vectors of the server or of a client; none if it has none."""
         self.settle()
         return self._store.get(owner)
 
+    @reads
     def quarantined(self) -> list[int]:
         """The clients that are not asked now, in order."""
         rows = self.vectors(GAUGE).get(QUARANTINE, np.empty((0, 3))).tolist()
         return sorted(client for client, _, until in rows if until < 0)
 
+    @reads
     def in_flight(self) -> dict[int, bytes]:
         """The encoded downloads that clients still work on, by step."""
-        return dict(self._db.execute("SELECT t, message FROM held"))
+        return dict(self.connection.execute("SELECT t, message FROM held"))
 
+    @reads
     def last(self) -> tuple[int, float] | None:
         """The last committed step and its virtual time, if there is one."""
-        row: tuple[int, float] | None = self._db.execute(
+        row: tuple[int, float] | None = self.connection.execute(
             "SELECT t, time FROM step ORDER BY t DESC LIMIT 1"
         ).fetchone()
         return row
 
+    @reads
     def uploads(self) -> dict[int, int]:
         """How many uploads of each participating client were used, without the opening."""
         query = "SELECT client, COUNT(*) FROM reply WHERE t >= 0 GROUP BY client"
-        return dict(self._db.execute(query))
+        return dict(self.connection.execute(query))
 
+    @reads
     def staleness(self) -> dict[int, int]:
         """How many replies had each staleness, without the opening."""
         query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
-        return dict(self._db.execute(query))
+        return dict(self.connection.execute(query))
 
+    @reads
     def absences(self) -> list[tuple[int, int, int, str]]:
         """(t, exchange, client, reason) of every reply that was missing or refused."""
-        return list(self._db.execute("SELECT t, exchange, client, reason FROM absent"))
+        return list(self.connection.execute("SELECT t, exchange, client, reason FROM absent"))
 
+    @reads
     def history(self) -> list[Row]:
         """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
         with self._snapshot():
@@ -345,14 +378,14 @@ class Record:
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """All queries see the file as it is now, even if steps are committed meanwhile."""
-        self._db.execute("BEGIN")
+        self.connection.execute("BEGIN")
         try:
             yield
         finally:
-            self._db.execute("COMMIT")
+            self.connection.rollback()  # it changed nothing, and commits nothing if it is damaged
 
     def _history(self) -> list[Row]:
-        ask = self._db.execute
+        ask = self.connection.execute
         replies = {t: rest for t, *rest in ask(REPLIES)}
         absent: dict[int, int] = dict(ask("SELECT t, COUNT(*) FROM absent GROUP BY t"))
         bits: dict[int, dict[str, int]] = defaultdict(dict)
@@ -371,10 +404,7 @@ class Record:
 def summarise(path: Path) -> Summary:
     """The run so far in a file, which may be growing; refuses other files."""
     with closing(Record.open(path)) as record:
-        try:
-            return record.summary()
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"'{path}' cannot be read as a run file ({error})") from error
+        return record.summary()
 
 
 def json_rows(facts: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -49,8 +49,10 @@ class Store:
             self.db.execute("BEGIN IMMEDIATE")
             yield
             self.db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._roll_back()
+            if isinstance(error, sqlite3.IntegrityError):  # our own mistake
+                raise
             raise RecordError(
                 f"'{self._name}' can no longer be written ({error}); everything committed before "
                 "is still in it"
@@ -60,7 +62,7 @@ class Store:
             raise
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.OperationalError):  # some failures have rolled back already
+        with suppress(sqlite3.DatabaseError):  # some failures have rolled back already
             self.db.execute("ROLLBACK")
 
     def put(self, owner: int, t: int, vectors: Vectors) -> None:

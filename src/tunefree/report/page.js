@@ -621,12 +621,21 @@ function say(kind, text) {
   if (status.textContent !== text) status.textContent = text;
 }
 
+function healthy(lines) {
+  // of federations: their state, clients and what is wrong
+  const list = document.getElementById("health");
+  if (list.innerText === lines.join("\n")) return;
+  list.hidden = !lines.length;
+  list.replaceChildren(...lines.map(text => Object.assign(document.createElement("li"), { textContent: text })));
+}
+
 async function ask() {
   try {
     const answer = await fetch("/content.json");
     if (!answer.ok) throw new Error(await answer.text());
     content = await answer.json();
     show();
+    healthy(content.health);
     say(
       "",
       content.runs.some(run => run.state === "running")

@@ -154,8 +154,8 @@ class Local:
 
         return Control(self.address, not self.tls, self.ca if self.tls else None)
 
-    def start_node(self, place: int) -> None:
-        """Start a node with this partition-id."""
+    def start_node(self, place: int, *more: str) -> None:
+        """Start a node with this partition-id, and with more arguments."""
         command, port = ["tunefree", "flower", "node", "--warm"], self.port
         if self.stock:
             port = processes.free_port()
@@ -168,7 +168,7 @@ class Local:
         if self.secure:
             key = self.key(place).with_suffix(".sums")
             config |= {"roster": str(self.roster), "roster-key": str(key)}
-        command += ["--node-config", written(config)]
+        command += ["--node-config", written(config), *more]
         self.supernodes[place] = self._processes.start(f"node{place}", command, port)
 
     def tend(self) -> None:
