@@ -101,6 +101,7 @@ NEW = [
     "average",
     "attack",
     "standardise",
+    "secure",
     "epsilon",
     "unit",
     "delta",

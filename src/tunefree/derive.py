@@ -81,7 +81,16 @@ def named_data(chosen: Settings) -> tuple[Dataset, Federation]:
     test = dataset.test
     if chosen.validation:
         parts, test = held_out(dataset.train, parts, chosen.validation, chosen.seed)
-    federation = Federation(dataset.train, parts, test, dataset.classes, chosen.data)
+    names = dataset.clients if chosen.partition == "natural" else ()
+    federation = Federation(
+        dataset.train,
+        parts,
+        test,
+        dataset.classes,
+        chosen.data,
+        names=names if len(names) == len(parts) else (),
+        labels=dataset.names,
+    )
     return dataset, check_federation(federation)
 
 

@@ -32,6 +32,7 @@ class DataClients:
     attack: Attack | None = None  # what some clients send in place of an honest upload
     accumulate: int = 1  # mini-batches of a local step
     clip: float = 0.0  # the largest norm of its gradient; 0 is no limit
+    names: tuple[str, ...] = ()  # of the clients, if they have any
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
@@ -59,7 +60,9 @@ def do(
     try:
         state, up = exchange.work(state, down, oracle)
     except Exception as error:
-        raise FleetError(f"client {job.client} failed in {job}: {error}") from error
+        names = getattr(oracle_of, "names", ())
+        who = names[job.client] if names else job.client
+        raise FleetError(f"client {who} failed in {job}: {error}") from error
     if own is not None:
         state = Kept(state, own.taken(), kept.jobs + 1)
     if attack := getattr(oracle_of, "attack", None):

@@ -13,10 +13,10 @@ import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
 from tunefree.core import Algorithm, OpeningDown, stream
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
-from tunefree.fleet.job import Job, Stage, exchanges
+from tunefree.fleet.job import Done, Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, folder_of, state_path, take_part
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
@@ -59,7 +59,8 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self.load_data(self.context)], takes=inputs_of(self.module))
+        data = [self.load_data(self.context)]
+        return apart(federation_from(data, takes=inputs_of(self.module)))
 
     @cached_property
     def module(self) -> torch.nn.Module:
@@ -109,8 +110,19 @@ class ClientSide:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
 
-def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
-    """The reply to a job; the client's new state is on disk before the reply is sent."""
+def reply_to(content: RecordDict, side: ClientSide) -> RecordDict:
+    """The reply to a job."""
+    answer, _, reply = do_job(content, side)
+    return pack(answer, None if answer.lost else encode(reply.up))
+
+
+def common(envelope: Envelope) -> tuple[object, ...]:
+    """The words that all clients get."""
+    return envelope._replace(client=0, ack="")
+
+
+def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
+    """The answer's words, the job and its reply; the new state is on disk before it is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, exchange, ack, K, clip = envelope
     private = bool(side.settings.epsilon)
@@ -123,9 +135,6 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     with closing(side.states(run)) as states, one_thread():
         objective, algo = side.objective[0], side.algorithm(N, K)
         theta0 = objective.theta0
-        state = states.after(ack, first_state(algo, theta0, objective.own))
-        if state is None:
-            return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
         data = data_in(content, SERVER)
@@ -133,11 +142,15 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
         if private:
             side.take_part(repr(envelope._replace(ack="")).encode() + data)
         job = Job(client, t, stage, exchange, down)
+        state = states.after(ack, first_state(algo, theta0, objective.own))
+        if state is None:
+            lost = Done(job.key, None, 0, 0)
+            return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
         state, reply = do(algo, side.oracle_of, state, job)
         states.propose(ack, key_text(job.key), t, state)
     n, drawn = (1, 0) if private else (reply.n, reply.drawn)
-    up = cut(reply.up, clip) if clip else reply.up
-    return pack(Answer(run, client, t, exchange, n, drawn, lost=False), encode(up))
+    reply = reply._replace(up=cut(reply.up, clip) if clip else reply.up)
+    return Answer(run, client, t, exchange, n, drawn, lost=False), job, reply
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from tunefree.core import Algorithm, Vec
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Samples
 from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Fleet
@@ -62,7 +62,7 @@ class Federation:
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
-            samples = federation_from([test], takes=inputs_of(module)).train
+            samples = apart(federation_from([test], takes=inputs_of(module))).train
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes
@@ -85,7 +85,7 @@ class Federation:
             self._record.note(privacy=guarantee.facts(deployed=True))
             promise = guarantee, self._plan.smallest, settings.clip or None
             self._private = Private(self._record, *promise)
-        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors, settings.secure)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
             transport,
@@ -140,7 +140,13 @@ class Federation:
 
     def start(self, stored: Stored) -> Fleet:
         """The fleet, which is there already and has its clients' states."""
-        return self.fleet
+        if not self._settings.secure:
+            return self.fleet
+        from tunefree.flower.secure import SecureFleet
+        from tunefree.secure.roster import read_roster
+
+        roster, run = read_roster(Path(self._given.own.roster)), self._record.facts().federation
+        return SecureFleet(self.fleet, roster, run, Path(self._settings.out), self.objective.theta0)
 
     def steps(
         self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None

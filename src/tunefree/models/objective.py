@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -32,7 +33,7 @@ from tunefree.models.own import (
     own_parameters,
     refuse_running_statistics,
 )
-from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs
+from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs, Weighted
 from tunefree.settings import BatchNorm, Kernels, Settings
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
@@ -131,6 +132,12 @@ class Objective:
         """theta and the own part as they were given."""
         return torch.cat([self.theta0, self.own.first]) if self.own else self.theta0
 
+    def with_loss(self, loss: Loss) -> Objective:
+        """The objective of the same module with another loss."""
+        kernels = "plain" if self.kernels == "batch-minor" else self.kernels
+        more = (self._local, self._batch_norm)
+        return Objective(self.module, loss, self.device, kernels, True, *more)
+
     def within(self, module: nn.Module, loss: Loss) -> Objective:
         """The objective of a module that has this one's as its `module`."""
         kernels = "plain" if self.kernels == "batch-minor" else self.kernels
@@ -198,8 +205,15 @@ class Objective:
 
     @property
     def reported(self) -> Loss:
-        """The loss in the units of the targets as they were given."""
-        return self.loss.given if isinstance(self.loss, InDeviations) else self.loss
+        """The loss in the units of the targets as they were given, of all samples at once."""
+        if isinstance(loss := self.loss, Weighted):
+            each = loss.each.given if isinstance(loss.each, InDeviations) else loss.each
+            return replace(loss, each=each, overall=True)
+        return loss.given if isinstance(loss, InDeviations) else loss
+
+    def targets(self, y: torch.Tensor) -> torch.Tensor:
+        """The targets of a batch without the weights beside them."""
+        return self.loss.targets(y) if isinstance(self.loss, Weighted) else y
 
     def _place(self, theta: Vec) -> None:
         """Make the parameters views into theta, copied only if they need another format."""

@@ -27,7 +27,9 @@ class Batch(NamedTuple):
     seed: int
 
 
-def refuse_single_samples(objective: Objective, sizes: Sequence[int], batch_size: int) -> None:
+def refuse_single_samples(
+    objective: Objective, sizes: Sequence[int], batch_size: int, names: Sequence[str] = ()
+) -> None:
     """Batch norm needs two samples at a time; a last batch of one is left out."""
     if objective.takes_one:
         return
@@ -36,9 +38,10 @@ def refuse_single_samples(objective: Objective, sizes: Sequence[int], batch_size
             "is too small for batch norm", "give 2 or more", setting="batch_size", value=1
         )
     if 1 in sizes:
+        at = list(sizes).index(1)
         raise ConfigError(
-            f"client {list(sizes).index(1)} has a single sample, and batch norm needs two; leave "
-            "it out, or convert the model with tunefree.models.group_norm(model)"
+            f"client {names[at] if names else at} has a single sample, and batch norm needs two; "
+            "leave it out, or convert the model with tunefree.models.group_norm(model)"
         )
 
 
@@ -87,8 +90,8 @@ class DataOracle:
     def _next_batches(self) -> Iterator[tuple[Index, Inputs, torch.Tensor]]:
         """A few at a time: gathering and standardising them together is faster."""
         if not len(self._left):
-            self._left = self.rng.permutation(self._part)
-            if not self._objective.takes_one and self.n % self._at_once == 1:
+            self._left = self._samples.order(self._part, self.rng)
+            if not self._objective.takes_one and len(self._left) % self._at_once == 1:
                 self._left = self._left[:-1]  # another one is left out in the next pass
         size = self._batch_size
         many = 1 if self._samples.lazy else max(1, AHEAD // (size * self._samples.numbers))

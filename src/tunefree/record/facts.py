@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from tunefree.errors import ConfigError
 from tunefree.former_names import renamed
 from tunefree.settings import FIELDS, BatchNorm, flat
 
@@ -66,7 +67,9 @@ class Facts:
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     unused: Sequence[str] = field(default_factory=list)  # columns: neither input nor target
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
-    names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
+    names: Sequence[str] = field(default_factory=list)  # of the clients, by number, if any
+    classes_named: Sequence[str] = field(default_factory=list)  # what their labels are called
+    weighted: bool = False  # whether samples have weights
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed
     from_round: int = -1  # where a deployment was last told to go back to
     federation: str = ""  # the deployment it belongs to
@@ -145,6 +148,19 @@ class Facts:
     @property
     def deployed(self) -> bool:
         return self.door == "flower"
+
+    def called(self, client: int) -> str:
+        """The client's name, or its number if it has none; nodes are called by their numbers."""
+        named = client < len(self.names) and not self.deployed
+        return self.names[client] if named else str(client)
+
+    def number(self, client: int | str) -> int:
+        """The number of the client called so."""
+        every = [self.called(number) for number in range(self.system["N"])]
+        if str(client) not in every:
+            known = ", ".join(self.names) if self.names else f"0 to {len(every) - 1}"
+            raise ConfigError(f"there is no client {client}", f"give {known}")
+        return every.index(str(client))
 
     @property
     def seed(self) -> int | None:

@@ -43,6 +43,7 @@ SAME = [  # settings that a resumed run shares with its start
     "schedule",
     "concurrency",
     "opening",
+    "secure",
 ]
 SIMULATED = [
     "clients",
@@ -177,9 +178,11 @@ def check_frozen(facts: Facts, objective: Objective, path: Path) -> None:
 def identify_data(federation: Federation) -> dict[str, str]:
     """The partition, its sizes, the labels, and some inputs."""
     sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
-    test = federation.test
+    test, weights = federation.test, federation.weights
     return {
-        "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
+        "clients' data": fingerprint(sizes)
+        + fingerprint(labels_of(federation.train))
+        + ("" if weights is None else fingerprint(weights[0].numpy())),
         "inputs": fingerprint(order) + inputs_mark(federation.train),
         "test set": "none" if test is None else fingerprint(labels_of(test)) + inputs_mark(test),
     }
@@ -222,6 +225,9 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         versions=versions(),
         unused=[] if federation is None else list(federation.unused),
         label_counts=[] if federation is None else label_counts(federation),
+        names=[] if federation is None else list(federation.names),
+        classes_named=[] if federation is None else list(federation.labels),
+        weighted=federation is not None and federation.weights is not None,
     )
 
 

@@ -14,10 +14,11 @@ from torch import nn
 
 from tunefree.core import Algorithm, Server, System
 from tunefree.data.clients import federation_from
+from tunefree.data.loaders import check_loaders
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
-from tunefree.fleet import choice
+from tunefree.fleet import choice, summed
 from tunefree.fleet.attack import from_spec as attack_of
 from tunefree.fleet.states import arrays
 from tunefree.fleet.work import DataClients
@@ -27,7 +28,7 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import refuse_single_samples
 from tunefree.models.scaling import note_scale, standardised
-from tunefree.models.targets import Loss, task_of
+from tunefree.models.targets import Loss, task_of, weighted
 from tunefree.privacy.coins import Coins, Turns
 from tunefree.privacy.leaves import refuse
 from tunefree.privacy.promise import Guarantee, Privacy
@@ -85,6 +86,8 @@ def of_model(
     federation = check_federation(task.of(federation))
     objective = Objective.of(settings, model, task.loss, usable(settings.device))
     objective = standardised(objective, federation) if settings.standardise else objective
+    loss, federation = weighted(objective.loss, federation)
+    objective = objective if loss is objective.loss else objective.with_loss(loss)
     facts = {"door": "train", **facts}
     return assemble(settings, objective, federation, functions, facts, earlier)
 
@@ -129,6 +132,15 @@ def of_file(
             f"'{path}' was started with {earlier.clients} clients, and now there are "
             f"{len(federation)}; give the ones it was started with"
         )
+    for what, then, given in (
+        ("clients", facts.names, federation.names),
+        ("classes", facts.classes_named, federation.labels),
+    ):
+        if list(then) != list(given):
+            raise ConfigError(
+                f"'{path}' was started with {what} called {', '.join(then) or 'nothing'}, and now "
+                f"they are called {', '.join(given) or 'nothing'}; give those names, in that order"
+            )
     return of_model(now, model, federation, functions, earlier=earlier)
 
 
@@ -149,6 +161,8 @@ def assemble(
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
+    check_loaders(federation, settings.batch_size, algo.sys.K, settings.local_epochs)
+    summed.refuse(algo, settings)
     privacy, guarantee, private = Privacy.of(settings), None, None
     if privacy is not None:
         refuse(algo, settings)
@@ -164,9 +178,10 @@ def assemble(
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
         members: Everybody = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
     else:
-        members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
+        odds = settings.sampling, sizes.tolist()
+        members = Everybody(algo, settings.seed, *odds, judges=not settings.secure)
     objective.check(federation.train)
-    refuse_single_samples(objective, sizes.tolist(), settings.batch_size)
+    refuse_single_samples(objective, sizes.tolist(), settings.batch_size, federation.names)
     if not settings.standardise and privacy is None:
         note_scale(objective, federation)
 
@@ -189,6 +204,7 @@ def assemble(
         attack,
         settings.accumulate,
         settings.clip_gradients,
+        federation.names,
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(
@@ -210,7 +226,8 @@ def assemble(
         said = replace(said, privacy=guarantee.facts(), label_counts=[])
     path, server = Path(settings.out) if settings.out else None, algo.server(objective.theta0)
     record = open_record(path, said, algo.sys.T, shared, server)
-    environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
+    where = fleet, settings.workers, settings.scheduling, settings.secure
+    environment = Simulation(members, clients, *where)
     return Parts(environment, objective, record, evaluator, settings, private)
 
 

@@ -23,17 +23,7 @@ from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, field, restore
 from tunefree.models.objective import Objective, one_thread
 from tunefree.models.own import NOBODY, OwnParts, first_state
-from tunefree.record import (
-    ACK,
-    BEST,
-    GAUGE,
-    SERVER,
-    Line,
-    Record,
-    Row,
-    Rows,
-    this_process,
-)
+from tunefree.record import ACK, BEST, GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.record.evidence import compared, outliers
 from tunefree.record.file import is_early
 from tunefree.schedule.exchange import Release, Step
@@ -96,9 +86,9 @@ class Training:
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
         self._gauge: Vectors = {}  # after the last complete step
+        self._named: set[int] = set()  # clients that stand apart
         self._best: dict[str, NDArray[Any]] = self.record.vectors(BEST)
         self._better = False  # than the one in the file
-        self._named: set[int] = set()  # clients that stand apart
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -149,13 +139,16 @@ class Training:
             self._states = {}
             self.record.release()
 
-    def readmit(self, clients: Collection[int]) -> None:
+    def readmit(self, who: Collection[int | str]) -> None:
         """Ask these clients again, which are in quarantine; belongs between two loops."""
-        if wrong := sorted(set(clients) - set(self.record.quarantined())):
-            now = ", ".join(map(str, self.record.quarantined())) or "nobody"
+        called = self.record.facts().called
+        out = {called(client): client for client in self.record.quarantined()}
+        if wrong := sorted({str(each) for each in who} - out.keys()):
+            now = ", ".join(out) or "nobody"
             raise ConfigError(
                 f"client {wrong[0]} is not in quarantine", f"in quarantine now: {now}"
             )
+        clients = [out[str(each)] for each in who]
         t = -1 if self.step is None else self.step.t
         self.record.acquire()
         self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
@@ -166,7 +159,8 @@ class Training:
         apart = outliers(compared(self._gauge).values())
         new = {client: why for client, why in apart.items() if client not in self._named}
         self._named |= new.keys()
-        return [f"client {client} stands apart: {why}" for client, why in new.items()]
+        called = self.record.facts().called
+        return [f"client {called(client)} stands apart: {why}" for client, why in new.items()]
 
     def go_back(self, rounds: int) -> None:
         """Forget everything after so many rounds; belongs between two loops."""
@@ -174,15 +168,22 @@ class Training:
         refuse_going_back(self.record, rounds)
         self.record.go_back(rounds - 1)
         self.record.release()
-        self._best = self.record.vectors(BEST)
         self.step = last_step(self.record, self.algo, self.objective.theta0)
+        self._best = self.record.vectors(BEST)
 
-    def leave_out(self, clients: Collection[int]) -> None:
+    def leave_out(self, who: Collection[int | str]) -> None:
         """Ask these clients no more, and take their shares out of the server's means; belongs
         between two loops. They count as clients that have sent nothing.
         """
         algo, gauge = self.algo, self.record.vectors(GAUGE)
-        refuse_unknown_clients(clients, algo.sys.N if self.step else 0)
+        called = self.record.facts().called
+        known = {called(client): client for client in range(algo.sys.N if self.step else 0)}
+        if wrong := [str(each) for each in who if str(each) not in known]:
+            raise ConfigError(
+                f"there is no client {wrong[0]} to be left out",
+                f"there are {listed(known)}" if known else "start the run first",
+            )
+        clients = {known[str(each)] for each in who}
         server, deployed = self.step and self.step.server, self.record.facts().deployed
         means = about(algo).means  # a deployed server stores its clients' shares, not their states
         zero = {c: 0 * getattr(own(server), c) for c in means}
@@ -191,7 +192,7 @@ class Training:
         first = nothing if deployed else arrays(first_state(algo, theta0, own_part))
         within = "" if deployed or own_part is None else "method."
         self.record.acquire()
-        for client in sorted(set(clients) - left(gauge)):
+        for client in sorted(clients - left(gauge)):
             has = self.record.vectors(client) or first
             names = {c: c if deployed else within + means[c] for c in means}
             share = {c: field(zero[c], names[c], has) for c in means}
@@ -218,7 +219,7 @@ class Training:
             empty = release is not None and not step.absent  # nobody's coin fell
             silent = 0 if step.clients or step.t < 0 or empty else silent + 1
             if silent == SILENT_STEPS:
-                raise self.members.silence(step, silent)
+                raise self.members.silence(step, silent, self.record.facts().called)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
             states, theta = fleet.states.new(), step.server.theta
@@ -318,7 +319,7 @@ class Training:
         """The model trained so far, with the mean of clients' own parts if they have any."""
         return self._module(self.theta, self.own.mean)
 
-    def model_of(self, client: int) -> nn.Module:
+    def model_of(self, client: int | str) -> nn.Module:
         """The model trained so far, with this client's own part if it has one."""
         return self._module(self.theta, self._own_of(client))
 
@@ -337,10 +338,8 @@ class Training:
         """The parts of the model that clients have for themselves, after the last step."""
         return self._own_parts(self._states)
 
-    def _own_of(self, client: int) -> Vec | None:
-        if not 0 <= client < self.algo.sys.N:
-            raise ConfigError(f"there is no client {client}", f"give 0 to {self.algo.sys.N - 1}")
-        return self.own(client)
+    def _own_of(self, client: int | str) -> Vec | None:
+        return self.own(self.record.facts().number(client))
 
     def _module(self, theta: Vec, own: Vec | None) -> nn.Module:
         self.objective.put(own)
@@ -393,12 +392,10 @@ def refuse_going_back(record: Record, rounds: int) -> None:
         )
 
 
-def refuse_unknown_clients(clients: Collection[int], N: int) -> None:
-    if wrong := [client for client in clients if not 0 <= client < N]:
-        raise ConfigError(
-            f"there is no client {wrong[0]} to be left out",
-            f"give numbers from 0 to {N - 1}" if N else "start the run first",
-        )
+def listed(names: Collection[str]) -> str:
+    """The first few of many names, and the last."""
+    some = list(names)
+    return ", ".join(some if len(some) < 8 else [*some[:5], f"..., {some[-1]}"])
 
 
 def silent_steps(history: list[Row], may_be_empty: bool = False) -> int:

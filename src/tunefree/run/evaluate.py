@@ -85,7 +85,8 @@ class Evaluator:
         if 0 < len(wrong) < len(losses):
             others = f", and those of {len(wrong) - 1} other clients" if wrong[1:] else ""
             raise WireError(
-                f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
+                f"the loss of client {federation.called(wrong[0])} is not finite{others}, while "
+                "that of the rest is: "
                 "look at its samples, and at what model and loss do with them"
             )
         if losses:
@@ -160,7 +161,7 @@ def client_scores(
         objective.put(own(client))
         batches = batches_of(federation, part)
         scores = scores_on(objective, theta, batches, federation.classes)
-        rows.append({"client": client, "n": len(part), **scores})
+        rows.append({"client": federation.called(client), "n": len(part), **scores})
     return rows
 
 
@@ -226,7 +227,7 @@ def scores_on(
         answer = objective.answer(theta, x, y)
         n += len(y)
         if right is not None:
-            now = right_in(objective, answer, y, classes)
+            now = right_in(objective, answer, objective.targets(y), classes)
             right = None if now is None else right + now
         share = share_of(objective.reported, y)
         if share is None:

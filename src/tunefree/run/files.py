@@ -25,7 +25,7 @@ def load(
     model: nn.Module | None = None,
     *,
     best: bool = False,
-    client: int | None = None,
+    client: int | str | None = None,
 ) -> nn.Module:
     """A copy of the model with the parameters of a run file, as last committed, ready to use.
 
@@ -50,10 +50,8 @@ def load(
     """
     with closing(Record.open(Path(path))) as record:
         facts, theta = record.facts(), torch.from_numpy(theta_of(record, best))
-        if client is not None and not 0 <= client < facts.system["N"]:
-            raise ConfigError(f"'{path}' has no client {client}")
-        parts = own_parts(record)
-        own = parts(BEST) if best else parts.mean if client is None else parts(client)
+        parts, number = own_parts(record), None if client is None else facts.number(client)
+        own = parts(BEST) if best else parts.mean if number is None else parts(number)
     if model is None:
         if not facts.by_name:
             raise ConfigError(

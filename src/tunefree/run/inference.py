@@ -76,7 +76,7 @@ def personalised(
                 x = descend(x, directions(g, shapes), tuple(step * u for u in r), shapes)
             else:
                 x = x - eta * g
-        row: Row = {"client": client, "n": len(held_out.parts[client])}
+        row: Row = {"client": federation.called(client), "n": len(held_out.parts[client])}
         row |= {f"{name}_before": value for name, value in before.items()}
         rows.append(row | {f"{name}_after": value for name, value in scores(x, client).items()})
     return rows

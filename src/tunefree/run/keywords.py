@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tunefree.core import Method
+from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
@@ -66,6 +67,7 @@ class Shared(TypedDict, total=False):
     loss: Loss | None
     schedule: Schedule | ScheduleName
     privacy: Privacy | None
+    secure: bool
     attack: str
     grad_norm: bool
     device: str | torch.device
@@ -94,8 +96,8 @@ class Again(TypedDict, total=False):
     evaluate: Measure | None
     client_test: Any | None
     rounds: int | None
-    readmit: Sequence[int]
-    without: Sequence[int]
+    readmit: Sequence[int | str]
+    without: Sequence[int | str]
     from_round: int | None
     fleet: FleetName
     workers: int
@@ -127,8 +129,11 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
-    """The settings of a user's own model and so many clients, with these keywords."""
+def settings_of(given: Mapping[str, Any], federation: Federation) -> Settings:
+    """The settings of a user's own model and clients, with these keywords."""
+    clients = len(federation)
+    if federation.batch_size:  # of DataLoaders
+        given = {"batch_size": federation.batch_size, **given}
     usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
     method = spelled(given.get("algorithm", usual)) or {"algorithm": ""}
     return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})

@@ -121,7 +121,7 @@ class Run(Training):
         """The model's scores on each client's own training data; see `tunefree.spread`."""
         return self._here.clients(self.theta, self.own)
 
-    def predict(self, x: Any, client: int | None = None) -> torch.Tensor:
+    def predict(self, x: Any, client: int | str | None = None) -> torch.Tensor:
         """The trained model's outputs for these inputs, in evaluation mode, on the cpu.
 
         Args:
@@ -180,7 +180,7 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
         given = {**given, "seed": secrets.randbits(31)}
     own = given.get("client_test")
     federation = federation_from(clients, test, takes=inputs_of(model), client_test=own)
-    settings = settings_of(given, len(federation))
+    settings = settings_of(given, federation)
     make = None if settings.algorithm else cast("Maker", given["algorithm"])
     functions = Functions(make, given.get("loss"), given.get("evaluate"))
     facts = {"label": str(given.get("name", ""))}
@@ -193,7 +193,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
 
     Args:
         model: Any module; it is copied and left as it is.
-        clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
+        clients: A sequence of (x, y) pairs, (x, y, weights), data sets or DataLoaders, or a dict of
+            them by name, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
         algorithm: One of `tunefree.methods`, such as `FedAvg(eta=0.1)`, or its name; your own, or
             `package.module:Name`; or a function of the system constants that makes one.
@@ -227,6 +228,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
         privacy: `Privacy(epsilon=8)` makes the run differentially private, by default with the
             method "polarfl_stateless".
+        secure: Whether the server learns only sums of uploads, as in a federation with secure sums:
+            the same bits, without its masks.
         attack: Simulates that some clients send wrong uploads: "sign-flip:3" (of 3 clients),
             "scaled:10:3", "noise:3", "label-flip:3" or "drift:3".
         grad_norm: Whether evaluations also measure the norm of the full gradient.
@@ -304,8 +307,8 @@ def resume_command(
     fleet: FleetName = "auto",
     workers: int = 0,
     rounds: int | None = None,
-    readmit: Sequence[int] = (),
-    without: Sequence[int] = (),
+    readmit: Sequence[int | str] = (),
+    without: Sequence[int | str] = (),
     from_round: int | None = None,
 ) -> Run:
     """A run of the command line as stored in its file, ready to continue, perhaps to another T."""

@@ -69,6 +69,12 @@ def introduction(run: Training) -> str:
         lines.append(f"  losses are the model's own, means over batches of {EVALUATION_BATCH}")
     if hasattr(run.objective.module, "training_step"):
         lines.append("  not used: the model's training_step and optimiser; forward and loss are")
+    if facts.weighted:
+        lines.append("  samples have weights, with mean 1 for every client")
+    if any(name != str(k) for k, name in enumerate(facts.classes_named)):
+        lines.append(
+            f"  classes 0 to {len(facts.classes_named) - 1}: {shortened(facts.classes_named)}"
+        )
     if facts.unused:
         lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
     if facts.attack:

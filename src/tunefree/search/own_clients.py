@@ -112,7 +112,7 @@ def compare(
     module = model if isinstance(model, nn.Module) else seeded(model, 0)
     federation = federation_from(clients, test, takes=inputs_of(module))
     workload = Workload(model, federation, settings.get("loss"), settings.get("evaluate"))
-    base = settings_of(settings, len(federation))
+    base = settings_of(settings, federation)
     folder = folder_of(out, "compare", chosen, seeds, base, *map(workload.mark, seeds))
     groups = [plan_own(each, workload, base, seeds, folder) for each in chosen]
     makes = {run.path: each.make for each, runs in zip(chosen, groups, strict=True) for run in runs}
