@@ -38,6 +38,7 @@ Robust: TypeAlias = Literal[
     "none", "median", "trimmed-mean", "geometric-median", "krum", "centred-clipping"
 ]
 Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
+BatchNorm: TypeAlias = Literal["refuse", "statistics", "local"]
 Opening: TypeAlias = Literal["gradients", "zero"]
 Unit: TypeAlias = Literal["client", "record"]
 ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
@@ -175,6 +176,10 @@ class Settings:
         0,
     )
 
+    secure: bool = shared(
+        False, "secure sums: the server learns the sum of the uploads of a round, and no single one"
+    )
+
     data: str = setting(
         "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
     )
@@ -206,6 +211,20 @@ class Settings:
     )
     lora: int = setting(
         0, "train and send only adapters of this rank beside frozen layers; 0 trains all weights", 0
+    )
+    local: str = shared(
+        "", "parts of the model that stay with each client, by name, such as head, or head,embed.0"
+    )
+    batch_norm: BatchNorm = shared(
+        "refuse",
+        "layers in training that keep running statistics: refuse them, or let each client keep the "
+        "statistics, or local: these and the layers' weights",
+    )
+    clip_gradients: float = shared(
+        0.0, "the largest norm of a mini-batch's gradient, longer ones being cut; 0: no limit", 0
+    )
+    accumulate: int = shared(
+        1, "mini-batches of batch_size whose mean gradient makes one local step", 1
     )
     model_option: Mapping[str, object] = field(default_factory=dict)
 
@@ -239,6 +258,8 @@ class Settings:
     out: str = shared("", "the run file; by default a new one in runs/")
 
     def __post_init__(self) -> None:
+        if isinstance(self.local, list | tuple):
+            object.__setattr__(self, "local", ",".join(map(str, self.local)))
         check_fields(self)
         if self.per_round > self.clients:
             raise ConfigError(
@@ -276,7 +297,8 @@ class Settings:
         """
         if self.local_steps is not None:
             return self.system
-        steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
+        batch = self.batch_size * self.accumulate
+        steps = [local_steps(int(n), batch, self.local_epochs) for n in sizes]
         return self.system_of(max(1, round(sum(steps) / len(steps))))
 
     def system_of(self, K: int) -> System:
@@ -305,6 +327,7 @@ class Deployment:
     wait: float = setting(600.0, "seconds to wait for them", 0.001)
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
+    roster: str = setting("", "with secure: the file of the clients and their public keys")
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
     without: str = setting("", "clients that are left out for good, by number: 3 or 3,5")
     from_round: int = setting(-1, "go back to the end of this round first, once; -1: do not", -1)

@@ -99,7 +99,7 @@ def test_the_command_goes_back_and_says_who_is_left_out(tmp_path: Path, capsys: 
     assert main([*words, "--from-round", "40"]) == 2
     assert "it can go back to the end of round 1, 2, 3, 4, 5, 6" in capsys.readouterr().err
     assert main([*words, "--without", "9"]) == 2
-    assert "give numbers from 0 to 7" in capsys.readouterr().err
+    assert "there are 0, 1, 2, 3, 4, ..., 7" in capsys.readouterr().err
     assert main(["run", "--from-round", "7"]) == 2
 
 

@@ -751,3 +751,24 @@ def test_a_resumed_round_reports_its_own_seconds(
         assert "finished already" not in caplog.text
         app(cast("Any", nodes), cast("Any", context))
         assert "this run was finished already; raise rounds to continue it" in caplog.text
+
+
+def test_a_part_of_the_model_stays_with_each_client(tmp_path: Path) -> None:
+    more = {"local": "bias", "algorithm": "polarfl", "evaluate_on_clients": True}
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, **more))
+    with pytest.raises(ConfigError, match="omit `test`, and set evaluate_on_clients"):
+        federation(nodes)
+    run = Federation(cast("Any", nodes), nodes.run_config, build_model).run()
+    rows = list(run)
+    assert run.theta.numel() == 18
+    torch.manual_seed(int(tunefree.core.stream(0, "model").integers(2**31)))
+    clients = [samples(place) for place in range(3)]
+    sizes: Any = {"rounds": 8, "local_steps": 1, "batch_size": 8, "progress": False}
+    simulated = tunefree.train(build_model(), clients, local=["bias"], **sizes)
+    assert run.theta_sha256 == simulated.theta_sha256
+    for client, own in enumerate(of_clients(nodes, run, "own")):
+        model: Any = simulated.model_of(client)
+        assert np.array_equal(own, model.bias.detach().numpy())
+    scores = [row["loss"] for row in simulated.client_scores()]
+    assert rows[-1]["train_loss"] == pytest.approx(np.mean(scores))
+    assert np.std(scores) > 1e-3

@@ -24,7 +24,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
     readmit = "with --resume: ask these clients again, which are in quarantine"
     flags.add(command, "--readmit CLIENT ...", readmit, int, [])
     without = "with --resume: leave these clients out for good, with what the server remembers"
-    flags.add(command, "--without CLIENT ...", without, int, [])
+    flags.add(command, "--without CLIENT ...", without, str, [])
     back = "with --resume: go back to the end of this round first, and forget what came after it"
     flags.add(command, "--from-round ROUND", back, int)
     command.set_defaults(act=run_command)

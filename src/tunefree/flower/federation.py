@@ -10,9 +10,9 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from tunefree.core import Algorithm, Vec
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Samples
-from tunefree.errors import FleetError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored
 from tunefree.flower.grid import GridFleet
@@ -28,6 +28,7 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
+from tunefree.models.own import OwnParts
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record import Record
 from tunefree.record.provenance import describe
@@ -61,13 +62,18 @@ class Federation:
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
-            samples = federation_from([test], takes=inputs_of(module)).train
+            samples = apart(federation_from([test], takes=inputs_of(module))).train
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes
-        self.objective = Objective(module, task.loss, "cpu", settings.kernels)
+        self.objective = Objective.of(settings, module, task.loss)
         if self._test is not None:
             self.objective.check(self._test)
+            if self.objective.own is not None:
+                raise ConfigError(
+                    "the server has no test for a model of which parts stay with the clients",
+                    "omit `test`, and set evaluate_on_clients = true: clients score their own",
+                )
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
         self._record = self._open(Path(settings.out), given.own.from_round)
@@ -79,7 +85,7 @@ class Federation:
             self._record.note(privacy=guarantee.facts(deployed=True))
             promise = guarantee, self._plan.smallest, settings.clip or None
             self._private = Private(self._record, *promise)
-        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors, settings.secure)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
             transport,
@@ -91,6 +97,7 @@ class Federation:
             by_epochs,
             self._private,
         )
+        self.fleet.own = self.objective.own is not None
 
     def _open(self, path: Path, back: int) -> Record:
         """The run file, gone back if its run config says so, but not again at every start."""
@@ -133,7 +140,13 @@ class Federation:
 
     def start(self, stored: Stored) -> Fleet:
         """The fleet, which is there already and has its clients' states."""
-        return self.fleet
+        if not self._settings.secure:
+            return self.fleet
+        from tunefree.flower.secure import SecureFleet
+        from tunefree.secure.roster import read_roster
+
+        roster, run = read_roster(Path(self._given.own.roster)), self._record.facts().federation
+        return SecureFleet(self.fleet, roster, run, Path(self._settings.out), self.objective.theta0)
 
     def steps(
         self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None
@@ -154,7 +167,7 @@ class Federation:
         now = self._given.at(algo.sys.N).asdict()
         return {**describe(algo, self.objective).as_dict(), "settings": now}
 
-    def _evaluate(self, theta: Vec) -> dict[str, float]:
+    def _evaluate(self, theta: Vec, own: OwnParts) -> dict[str, float]:
         scores: dict[str, float] = {}
         if self._test is not None:
             batches = self._test.batches(EVALUATION_BATCH)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
+from tunefree.fleet import summed
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -45,7 +46,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
     run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -79,6 +80,15 @@ class Plan(NamedTuple):
         algo = self.smallest
         settings, own = self.given.first(), self.given.own
         check(settings.scheduling, algo)
+        summed.refuse(algo, settings)
+        if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
+            raise ConfigError(
+                "goes without scores on clients' data or noise, and with a roster",
+                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the file that the "
+                "nodes have too",
+                setting="secure",
+                value=True,
+            )
         if len(algo.opening()) > 1:
             raise ConfigError(
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
@@ -169,7 +179,7 @@ class Plan(NamedTuple):
             names = ("delta", "clip", "participations")
             chosen |= {name: getattr(settings, name) for name in names}
             chosen |= {"coins": own.coins, "clients": own.clients}
-        model = fingerprint(self.objective.theta0.numpy())
+        model = fingerprint(self.objective.initial.numpy())
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
 
 

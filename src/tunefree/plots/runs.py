@@ -212,8 +212,8 @@ def classes(name: str, picture: Content) -> Sheet:
     def draw(figure: Figure) -> None:
         draw_counts(figure, counts, picture["clients"])
 
-    table: Table = [("client", *(f"class {k}" for k in range(counts.shape[1])))]
-    table += [(client, *row) for client, row in enumerate(counts)]
+    table: Table = [("client", *picture["classes"])]
+    table += [(client, *row) for client, row in zip(picture["names"], counts, strict=True)]
     return Sheet(name, min(8.0, 2.4 + 0.2 * counts.shape[1]), draw, table)
 
 

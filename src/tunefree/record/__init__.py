@@ -2,6 +2,7 @@
 
 from tunefree.record.facts import Facts as Facts
 from tunefree.record.file import ACK as ACK
+from tunefree.record.file import BEST as BEST
 from tunefree.record.file import GAUGE as GAUGE
 from tunefree.record.file import SERVER as SERVER
 from tunefree.record.file import Record as Record

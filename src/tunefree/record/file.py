@@ -44,7 +44,7 @@ from tunefree.record.summary import Line, Row, Rows, Summary
 P = ParamSpec("P")
 R = TypeVar("R")
 VERSION = 2
-SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
+SERVER, GAUGE, BEST = -1, -2, -3  # owners of vectors: gauge of uploads, best model; clients from 0
 QUARANTINE = "quarantine"  # of the gauge: (client, after which step, until which or -1)
 LEFT = "left"  # of the gauge: clients that are left out
 ACK = "ack"  # of a deployed client: the key of its last accepted reply

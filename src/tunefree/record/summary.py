@@ -185,7 +185,9 @@ class Summary:
             "staleness": self.staleness,
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
-            "quarantined": list(self.quarantined),
+            "quarantined": [facts.called(client) for client in self.quarantined]
+            if facts.names
+            else list(self.quarantined),
             "outliers": dict(self.outliers),
             "left_out": list(self.left_out),
         }
@@ -199,12 +201,13 @@ def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
 
 def on_clients(run: Summary) -> list[str]:
     """Who stands apart, who is left out and who is in quarantine, and how they are readmitted."""
-    lines = [f"  client {client} stands apart: {why}" for client, why in run.outliers.items()]
+    called = run.facts.called
+    lines = [f"  client {called(one)} stands apart: {why}" for one, why in run.outliers.items()]
     if run.left_out:
-        lines.append(f"  left out: client {' '.join(map(str, run.left_out))}")
+        lines.append(f"  left out: client {' '.join(map(called, run.left_out))}")
     if not run.quarantined:
         return lines
-    who, again = " ".join(map(str, run.quarantined)), run.facts.how_to_readmit(run.path)
+    who, again = " ".join(map(called, run.quarantined)), run.facts.how_to_readmit(run.path)
     why = "not asked, as 3 uploads in a row were refused"
     return [*lines, f"  {why}: client {who}; to ask again: {again}"]
 

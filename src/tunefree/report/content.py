@@ -111,8 +111,11 @@ def picture(runs: Sequence[Summary]) -> Content:
     """Samples by client and class, from the first run that recorded them."""
     for run in runs:
         if counts := run.facts.label_counts:
+            classes = run.facts.classes_named or range(len(counts[0]))
             return {
                 "counts": counts[:PICTURE_CLIENTS],
+                "names": [*map(run.facts.called, range(len(counts[:PICTURE_CLIENTS])))],
+                "classes": [f"class {each}" for each in classes],
                 "clients": run.facts.system.get("N", len(counts)),
                 "seed": run.facts.seed,
             }

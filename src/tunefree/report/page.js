@@ -452,7 +452,7 @@ function workload(w, number) {
     );
   }
   if (w.picture.counts) {
-    const {counts, clients, seed} = w.picture,
+    const {counts, clients, seed, names, classes} = w.picture,
       more = clients > counts.length ? `, the first ${counts.length} of ${clients}` : "";
     blocks.push(
       figure({
@@ -468,8 +468,10 @@ function workload(w, number) {
             plot,
             counts,
             `Samples by client and class: ${counts.length} clients, ${counts[0].length} classes`,
+            names,
+            classes,
           ),
-        rows: () => [["client", ...counts[0].map((_, k) => `class ${k}`)], ...counts.map((row, i) => [i, ...row])],
+        rows: () => [["client", ...classes], ...counts.map((row, i) => [names[i], ...row])],
       }),
     );
   }

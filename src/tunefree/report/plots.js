@@ -516,7 +516,7 @@ function stalenessBars(plot, rows, alt) {
   picture.querySelectorAll(".name").forEach(name => fit(name, room));
 }
 
-function classPicture(plot, counts, alt) {
+function classPicture(plot, counts, alt, names, labels) {
   const width = Math.max(280, plot.clientWidth || 720),
     left = 46,
     top = 62,
@@ -539,7 +539,7 @@ function classPicture(plot, counts, alt) {
       s(
         "rect",
         {x: left + i * across + across * 0.1, width: across * 0.8, y: top - 6 - tall, height: tall, class: "bar"},
-        s("title", {}, `client ${i}: ${sizes[i]} samples`),
+        s("title", {}, `client ${names[i]}: ${sizes[i]} samples`),
       ),
     );
     row.forEach(
@@ -556,7 +556,7 @@ function classPicture(plot, counts, alt) {
               height: high - 0.6,
               "fill-opacity": shade(count),
             },
-            s("title", {}, `client ${i}: ${count} of class ${k}`),
+            s("title", {}, `client ${names[i]}: ${count} of ${labels[k]}`),
           ),
         ),
     );
