@@ -1,9 +1,9 @@
 """What a run knows about each client: how long its uploads are, and whether they agree with others.
 
 Both are about its c_i, the sum of what it has sent, if the only vector of an upload changes that,
-and otherwise about the upload. Sums are kept as sketches: WIDTH sums of the numbers of a vector
-with random signs, which keep lengths and angles to a few per cent. Agreement is the cosine with the
-sum of the others' directions, length a multiple of the median; three uploads are needed.
+and otherwise about the upload. Sums are kept as sketches: a vector's pieces of WIDTH numbers, added
+up with random signs, which keeps lengths and angles to a few per cent. Agreement is the cosine with
+the sum of the others' directions, length a multiple of the median; three uploads are needed.
 """
 
 from __future__ import annotations
@@ -75,13 +75,16 @@ def grown(table: NDArray[Any] | None, last: int, width: int, kind: Any) -> NDArr
 
 
 def sketch(value: Vec | Compressed) -> NDArray[Any]:
-    """WIDTH sums of a vector's numbers with random signs."""
+    """The sum of a vector's pieces of WIDTH numbers, each piece with a random sign."""
     v = value.dense() if isinstance(value, Compressed) else value
-    padded = torch.nn.functional.pad(v * signs(len(v)).to(v), (0, -len(v) % WIDTH))
-    found: NDArray[Any] = padded.view(-1, WIDTH).sum(dim=0).double().cpu().numpy()
+    rows = len(v) // WIDTH
+    sign, whole = signs(rows + 1).to(v), rows * WIDTH
+    total = sign[:rows] @ v[:whole].view(rows, WIDTH)
+    total[: len(v) - whole] += sign[rows] * v[whole:]
+    found: NDArray[Any] = total.double().cpu().numpy()
     return found
 
 
 @lru_cache(maxsize=2)
-def signs(d: int) -> Vec:
-    return torch.from_numpy(stream(0, "signs").integers(0, 2, d, dtype=np.int8) * 2 - 1)
+def signs(count: int) -> Vec:
+    return torch.from_numpy(stream(0, "signs").integers(0, 2, count, dtype=np.int8) * 2 - 1)
