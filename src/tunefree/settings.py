@@ -160,15 +160,21 @@ class Settings:
     )
     option: Mapping[str, object] = field(default_factory=dict)
 
-    epsilon: float = setting(
+    epsilon: float = shared(
         0.0, "differential privacy: the budget of the run; 0 is without privacy", 0
     )
-    unit: Unit = setting("client", "with epsilon: what is protected: client, or record")
-    delta: float = setting(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
+    unit: Unit = shared("client", "with epsilon: what is protected: client, or record")
+    delta: float = shared(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
     clip: float = setting(
         0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
     )
-    participations: int = setting(
+    records: float = shared(
+        0.0,
+        "with unit = record: records of a client, a public number: each is in a batch with chance "
+        "batch_size / records; 0: the mean over clients, in a simulation",
+        0,
+    )
+    participations: int = shared(
         0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
     )
 
@@ -420,10 +426,10 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
     """
     ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
     own = Deployment.__dataclass_fields__
-    if run_config.get("epsilon"):
+    if run_config.get("epsilon") and run_config.get("unit") != "record":
         raise ConfigError(
-            "is for simulations: a deployed federation has no privacy yet",
-            "omit it",
+            "is for simulations: a deployed federation protects records only, for now",
+            "omit it, or set {unit} = record",
             setting="epsilon",
             value=run_config["epsilon"],
         )

@@ -48,6 +48,7 @@ class Nodes:
         self.folder, self.run_config = folder, run_config
         self.app = client_app(build_model, load_data)
         self.places = {1000 + place: place for place in places}  # node -> partition-id
+        self.node_config: dict[str, Any] = {}  # more of it, the same for all
         self.change: Changed = lambda node, reply: reply
         self.sent: list[Message] = []
         self.received: list[Message] = []
@@ -76,7 +77,7 @@ class Nodes:
 
     def answer(self, node: int, message: Message) -> Message:
         place = self.places[node]
-        config = {"partition-id": place, "store": str(self.store(node))}
+        config = {"partition-id": place, "store": str(self.store(node)), **self.node_config}
         context = Context(1, node, cast("Any", config), RecordDict(), self.run_config)
         try:
             return self.app(message, context)

@@ -6,14 +6,17 @@ import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from tunefree.core import Algorithm, Client, Oracle, stream, with_system
-from tunefree.data.samples import Partition, Samples
+from tunefree.core import Algorithm, Client, Generator, Oracle, stream, with_system
+from tunefree.data.samples import Index, Partition, Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.attack import Attack
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
+
+MakeOracle: TypeAlias = Callable[[Objective, Samples, Index, Generator, Job], Oracle]
 
 MAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**31 - 1)  # glibc's numbers, largest values
 
@@ -29,10 +32,13 @@ class DataClients:
     seed: int
     epochs: int = 0  # of local work per round; 0 means the algorithm's K steps
     attack: Attack | None = None  # what some clients send in place of an honest upload
+    private: MakeOracle | None = None  # of records
 
-    def __call__(self, job: Job) -> DataOracle:
+    def __call__(self, job: Job) -> Oracle:
         rng = stream(self.seed, "client", *job.key)
         part = self.parts[job.client]
+        if self.private is not None:
+            return self.private(self.objective, self.samples, part, rng, job)
         return DataOracle(self.objective, self.samples, part, self.batch_size, rng, self.epochs)
 
 
@@ -48,6 +54,8 @@ def do(
         state, up = exchange.work(state, down, oracle)
     except Exception as error:
         raise FleetError(f"client {job.client} failed in {job}: {error}") from error
+    if settle := getattr(oracle, "settle", None):
+        settle(job)  # before anything leaves
     if attack := getattr(oracle_of, "attack", None):
         up = attack(job, up)
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))

@@ -62,8 +62,12 @@ class ClientState:
         self._db.close()
 
 
-def state_path(node_config: Mapping[str, Any], node_id: int, run: str) -> Path:
-    """One file per run in the folder `store` of the node's config, or beside the SuperNode."""
+def folder_of(node_config: Mapping[str, Any], node_id: int) -> Path:
+    """The folder `store` of the node's config, or one beside the SuperNode."""
     name = str(node_config.get("partition-id", f"node-{node_id}"))
-    folder = Path(str(node_config.get("store", Path("tunefree-clients") / name)))
-    return folder / f"{run}.sqlite"
+    return Path(str(node_config.get("store", Path("tunefree-clients") / name)))
+
+
+def state_path(node_config: Mapping[str, Any], node_id: int, run: str) -> Path:
+    """One file per run."""
+    return folder_of(node_config, node_id) / f"{run}.sqlite"

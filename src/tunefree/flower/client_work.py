@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -11,13 +13,15 @@ from typing import Any
 import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.core import Algorithm, OpeningDown, stream
+from tunefree.core import Algorithm, OpeningDown, Oracle, stream
 from tunefree.data.clients import federation_from
 from tunefree.data.samples import Federation
+from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
-from tunefree.flower.client_state import ClientState, state_path
+from tunefree.flower.client_state import ClientState, folder_of, state_path
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
+from tunefree.flower.record_ledger import DELTA, RecordLedger, limit_of
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
@@ -25,6 +29,8 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
+from tunefree.privacy.noise import entropy
+from tunefree.privacy.records import PrivateOracles, RecordGuarantee, deployed
 from tunefree.run.evaluate import scores_on
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
@@ -77,11 +83,48 @@ class ClientSide:
         shapes = self.objective[0].shapes
         return lru_cache(maxsize=1)(lambda N, K: self.given.algorithm(N, K, shapes, self.make))
 
-    def oracle_of(self, job: Job) -> DataOracle:
+    def oracle_of(self, job: Job) -> Oracle:
         (objective, data), settings = self.objective, self.settings
         rng = stream(settings.seed, "client", *job.key)
+        if self.promise is not None:
+            make = PrivateOracles(self.promise, entropy)
+            return make(objective, data.train, data.parts[0], rng, job)
         batch_size, epochs = settings.batch_size, settings.local_epochs
         return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
+
+    @cached_property
+    def promise(self) -> RecordGuarantee | None:
+        """What the run promises for each record here; nothing else is done if there is a limit."""
+        objective, data = self.objective
+        K = self.settings.local_steps or 1
+        found = deployed(self.settings, self.algorithm(self.settings.clients, K), objective.theta0)
+        if found is not None:
+            objective.check_alone(data.train)
+        elif math.isfinite(self.limit):
+            raise ConfigError(
+                f"this node's config has limit = {self.limit:g}, and the run does not protect "
+                "records",
+                "set {epsilon} and {unit} = record in the run config",
+            )
+        return found
+
+    @property
+    def tells_size(self) -> bool:
+        """Whether the server may know how many samples this client has."""
+        return self.given.by_size and math.isinf(self.limit)
+
+    @property
+    def limit(self) -> float:
+        """The epsilon that may be spent on this client's records, in all runs together."""
+        return limit_of(self.context.node_config)
+
+    def ledger(self) -> AbstractContextManager[RecordLedger | None]:
+        """This node's ledger, if the run protects records."""
+        if self.promise is None:
+            return nullcontext()
+        config = self.context.node_config
+        folder, delta = folder_of(config, self.context.node_id), float(config.get("delta", DELTA))
+        return closing(RecordLedger(folder, self.limit, delta))
 
     def states(self, run: str) -> ClientState:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
@@ -91,23 +134,35 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before the reply is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, exchange, ack, K = envelope
-    with closing(side.states(run)) as states, one_thread():
+    with closing(side.states(run)) as states, one_thread(), side.ledger() as ledger:
         theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
         state = states.after(ack, algo.client(theta0))
         if state is None:
             return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
-        down = decode(data_in(content, SERVER), Down, like=theta0)
-        job = Job(client, t, stage, exchange, down)
-        state, reply = do(algo, side.oracle_of, state, job)
-        states.propose(ack, key_text(job.key), t, state)
-    answer = Answer(run, client, t, exchange, reply.n, reply.drawn, lost=False)
-    return pack(answer, encode(reply.up))
+        data = data_in(content, SERVER)
+        job = Job(client, t, stage, exchange, decode(data, Down, like=theta0))
+        asked = hashlib.sha256(repr(envelope).encode() + data).hexdigest()
+        up = ledger.reply(run, asked) if ledger else None
+        if up is None:
+            if ledger and side.promise:
+                ledger.enter(run, asked, side.promise.of_job(job), side.promise.in_all)
+            state, reply = do(algo, side.oracle_of, state, job)
+            up = encode(reply.up)
+            states.propose(ack, key_text(job.key), t, state)
+            n, drawn = reply.n, reply.drawn
+            if ledger:
+                ledger.keep(run, asked, up)
+        else:
+            n, drawn = 1, 0
+    return pack(Answer(run, client, t, exchange, n, drawn, lost=False), up)
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
+    if side.promise is not None:
+        raise ConfigError("scores on this client's own data are not private", "do not ask for them")
     with one_thread():
         objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta

@@ -51,7 +51,7 @@ def client_app(
         words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
         if BY_SIZE & set(context.run_config):
             mine = side(context)
-            words |= {"samples": len(mine.data.parts[0])} if mine.given.by_size else {}
+            words |= {"samples": len(mine.data.parts[0])} if mine.tells_size else {}
         return Message(RecordDict({"tunefree": ConfigRecord(words)}), reply_to=message)
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]

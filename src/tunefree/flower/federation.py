@@ -27,6 +27,7 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
 from tunefree.record.provenance import describe
+from tunefree.run.assemble import with_noise
 from tunefree.run.engine import Parts, Training
 from tunefree.run.evaluate import scores_on
 from tunefree.schedule.exchange import Release, Step
@@ -64,7 +65,10 @@ class Federation:
             self.objective.check(self._test)
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
+        self._promise = self._plan.promise
         self._record = self._plan.open()
+        if self._promise is not None:
+            self._record.note(privacy=self._promise.facts(deployed=True))
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         self.nodes = Nodes(transport, facts.names, facts.sizes)
         ledger = Ledger(self._algorithm, theta0, self._record.vectors)
@@ -89,7 +93,9 @@ class Federation:
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
         waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
-        run = Training(Parts(self, self.objective, self._record, self._evaluate, settings))
+        spent = self._promise and self._promise.after_rounds
+        given = self, self.objective, self._record, self._evaluate, settings
+        run = Training(Parts(*given, spent=spent))
         run.readmit(waiting)
         return run
 
@@ -108,7 +114,8 @@ class Federation:
         """The algorithm while N clients are registered."""
         epochs = self._settings.local_epochs
         K = self._given.at(N).system_for(self.nodes.sizes(N)).K if epochs else 1
-        return self._plan.algorithm(N, K)
+        algo = self._plan.algorithm(N, K)
+        return with_noise(algo, self._promise.noise_on_sum(algo.sys)) if self._promise else algo
 
     def _facts(self, algo: Algorithm) -> dict[str, object]:
         """The facts that depend on how many clients there are."""

@@ -16,6 +16,7 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
+from tunefree.privacy.records import RecordGuarantee, deployed
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.identity import MODEL, SAME, changes
 from tunefree.record.provenance import fingerprint
@@ -70,11 +71,23 @@ class Plan(NamedTuple):
         """Refuse what cannot run before anything is written, sent or started."""
         algo = self.smallest
         check(self.given.first().scheduling, algo)
+        if self.given.own.evaluate_on_clients and self.promise is not None:
+            raise ConfigError(
+                "asks for scores on clients' own data, which are not private",
+                "evaluate on a public test set",
+                setting="evaluate_on_clients",
+                value=True,
+            )
         if len(algo.opening()) > 1:
             raise ConfigError(
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
                 "only one"
             )
+
+    @property
+    def promise(self) -> RecordGuarantee | None:
+        """What the run promises for each record, if anything."""
+        return deployed(self.given.first(), self.smallest, self.objective.theta0)
 
     def open(self) -> Record:
         """The run file; a run that was started in it must be this one, except for its rounds."""
@@ -121,7 +134,8 @@ class Plan(NamedTuple):
         if self.make is not None:
             chosen["algorithm"] = text_of(self.make)
         model = fingerprint(self.objective.theta0.numpy())
-        return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
+        noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
+        return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}
 
 
 def has_started(path: Path) -> bool:

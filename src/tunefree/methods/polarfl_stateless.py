@@ -55,6 +55,7 @@ from tunefree.geometry import (
     directions,
     polar_directions,
     scaled,
+    tensor_weights,
     units,
 )
 from tunefree.methods.polarfl import Pace, PolarFL, travel
@@ -115,8 +116,7 @@ class PolarFLStateless(Method):
         return tuple(sqrt(prod(shape)) for shape in self.shapes or (tuple(theta0.shape),))
 
     def weights(self, theta0: Vec) -> Numbers:
-        roots = self.roots(theta0)
-        return tuple(sqrt(root / sum(roots)) or 1.0 for root in roots)  # 1 for an empty tensor
+        return tensor_weights(self.shapes or (tuple(theta0.shape),))
 
     def worth(self, theta0: Vec, most: float = inf) -> float:
         """M, counting at most so many local steps."""
