@@ -24,7 +24,7 @@ from tunefree.models.objective import Objective
 from tunefree.privacy.accountant import Gaussian
 from tunefree.privacy.calls import Calls, calls_of
 from tunefree.privacy.promise import Privacy
-from tunefree.privacy.records import PrivateOracle, RecordGuarantee, guarantee
+from tunefree.privacy.records import PrivateOracle, RecordGuarantee, bounded, guarantee
 
 pytest.importorskip("dp_accounting")
 RECORDS = Privacy(epsilon=8, unit="record")
@@ -83,10 +83,11 @@ def test_a_gradient_is_the_sum_of_bounded_gradients_of_single_records() -> None:
 def test_no_record_counts_more_than_one() -> None:
     wild = samples(4)
     x = wild.x * torch.tensor([1.0, 1e30, 1e-30, torch.nan]).unsqueeze(1)
-    rows = oracle(samples=Samples(x, wild.y), part=np.arange(4))._bounded(
-        objective().theta0, [(0, x, wild.y, 0)]
-    )
-    norms = torch.cat(list(rows)).norm(dim=1)
+    F = objective()
+    parts = next(iter(F.sample_grads(F.theta0, x, wild.y, 0)))
+    sides = zip(parts, tensor_weights(F.shapes), strict=True)
+    both = [g * factor.unsqueeze(1) for g, factor in (bounded(g, w) for g, w in sides)]
+    norms = torch.cat(both, 1).norm(dim=1)
     assert (norms <= 1 + 1e-5).all()
     assert norms[0] == pytest.approx(1)
     assert norms[3] == 0  # not finite

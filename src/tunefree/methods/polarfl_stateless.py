@@ -22,7 +22,8 @@ Our own; see the card. It is PolarFL with momentum on the server in place of the
      7  download x and the steps (h_{t-1} a_t λ_t / K) r_l of all tensors
 
 With local epochs client i makes K_i steps of (h_{t-1} a_t λ_t / K_i) r, as in PolarFL. Under
-privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S.
+privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S. Where
+records are protected, with noise σ on sums over B of them, it is σ sqrt(S / K) / B in M.
 
 For studies: average `off` hands out x.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -282,46 +282,41 @@ class PrivateOracle:
         seed = int(self.rng.integers(2**31))
         return (*(self._samples.batch(places, seed) if len(places) else (None, None)), seed)
 
-    def _noisy(self, theta: Vec, batches: Any, size: float) -> Vec:
-        sigma, d = self._promise.sigma, theta.numel()
-        if self._words is None:
-            total = theta.new_zeros(d)
-            for rows in self._bounded(theta, batches):
-                total += rows.sum(0)
-            noise = torch.from_numpy(self.rng.standard_normal(d, dtype=np.float32))
-            return total.add_(noise.to(total), alpha=sigma).div_(size)
-        step = grid(sigma, 1.0)
-        whole = discrete_gaussian(d, words=self._words)
-        for rows in self._bounded(theta, batches):
-            for row in rows.cpu().numpy():
+    def _noisy(self, theta: Vec, batches: Iterable[Draw], size: float) -> Vec:
+        """The noisy sum of the batches' single gradients, over a public number."""
+        sigma, d, words = self._promise.sigma, theta.numel(), self._words
+        some = (
+            [bounded(g, w) for g, w in zip(parts, self._weights, strict=True)]
+            for xi in batches
+            if xi.y is not None
+            for parts in self._objective.sample_grads(theta, xi.x, xi.y, xi.seed)
+        )
+        if words is None:
+            noise = self.rng.standard_normal(d, dtype=np.float32)
+            total = torch.from_numpy(noise).mul_(sigma).to(theta)
+            for parts in some:
+                total += torch.cat([torch.mv(g.t(), factor) for g, factor in parts])
+            return total.div_(size)
+        step, whole = grid(sigma, 1.0), discrete_gaussian(d, words=words)
+        for parts in some:
+            for row in torch.cat([g * factor.unsqueeze(1) for g, factor in parts], 1).cpu().numpy():
                 whole += on_grid(row, step, 1.0)
         return torch.from_numpy((whole * (step / size)).astype(np.float32)).to(theta)
 
-    def _bounded(self, theta: Vec, batches: Any) -> Any:
-        """The gradients of single samples, some rows at a time, each of norm at most 1."""
-        for _, x, y, seed in batches:
-            if y is not None:
-                for parts in self._objective.sample_grads(theta, x, y, seed):
-                    yield torch.cat(
-                        [
-                            w * rows_of_norm_one(g)
-                            for g, w in zip(parts, self._weights, strict=True)
-                        ],
-                        dim=1,
-                    )
 
+def bounded(g: torch.Tensor, most: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows, and for each the factor that gives it this norm; 0 for one that has none, which is zero
+    if it is not finite.
 
-def rows_of_norm_one(g: torch.Tensor) -> torch.Tensor:
-    """Each row divided by its norm; a row that is zero, or not finite, is zero.
-
-    >>> rows_of_norm_one(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, torch.nan]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 0.0000],
-            [0.0000, 0.0000]])
+    >>> g, factor = bounded(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, torch.nan]]), 1.0)
+    >>> g[2], factor
+    (tensor([0., 0.]), tensor([0.2000, 0.0000, 0.0000]))
     """
-    length = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(g, dim=1)
     usable = (length > LEAST_NORM) & length.isfinite()
-    return torch.where(usable, g / length, torch.zeros_like(g))
+    if not bool(usable.all()):
+        g = g.masked_fill(~usable.unsqueeze(1), 0.0)
+    return g, torch.where(usable, most / length, 0.0)
 
 
 @dataclass(frozen=True)
