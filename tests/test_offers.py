@@ -174,7 +174,7 @@ def test_names_of_the_evidence_say_what_to_install(
         "algorithm": registry.find,
     }
     for setting, make in makers.items():
-        for name in EVIDENCE[setting]:
+        for name in EVIDENCE[setting].split():
             with pytest.raises(ConfigError, match=r"tunefree-evidence, .*`pip install ./evidence`"):
                 make(name)
     with pytest.raises(ConfigError, match="did you mean 'digits'"):
@@ -186,8 +186,8 @@ def test_names_of_the_evidence_say_what_to_install(
 def test_the_evidence_offers_what_is_said_and_a_value_is_known_by_its_name() -> None:
     for setting, names in EVIDENCE.items():
         ours = {each.name for each in offers(setting) if each.package == "tunefree-evidence"}
-        assert ours == set(names)
-    for name in EVIDENCE["algorithm"]:
+        assert ours == set(names.split())
+    for name in EVIDENCE["algorithm"].split():
         assert registry.name_of(registry.find(name)) == name  # type: ignore[arg-type]
     assert registry.name_of(registry.REGISTRY["fedavg"]) == "fedavg"
 

@@ -11,6 +11,7 @@ import pytest
 
 from tunefree.core import Algorithm, System
 from tunefree.core import options as method_options
+from tunefree.methods.own import options_in
 from tunefree.methods.registry import build, every_name, find
 
 METHODS: dict[str, Any] = {
@@ -18,6 +19,7 @@ METHODS: dict[str, Any] = {
     for name, package in every_name().items()
     if package in ("tunefree", "tunefree-evidence")
 }
+COMPRESSING = [name for name, cls in METHODS.items() if "C" in options_in(cls)]
 SYS = System(N=6, S=3, K=2, T=8)
 EVERYONE = SYS._replace(S=SYS.N, K=1)
 SHAPES = ((2, 2), (1,))  # of the tensors that make up the problem's vector

@@ -6,36 +6,20 @@ import ast
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import tunefree_evidence
+from tests.public import public_names
 
 PUBLIC = (
     *("tunefree", "tunefree.core", "tunefree.data", "tunefree.errors", "tunefree.geometry"),
-    *(
-        "tunefree.methods",
-        "tunefree.models",
-        "tunefree.plots",
-        "tunefree.record",
-        "tunefree.report",
-    ),
-    *("tunefree.report", "tunefree.search", "tunefree.testing"),
+    *("tunefree.methods", "tunefree.methods.control", "tunefree.methods.local_sgd"),
+    *("tunefree.models", "tunefree.plots", "tunefree.record", "tunefree.report"),
+    *("tunefree.search", "tunefree.testing", "tunefree.wire"),
 )
 ROOT = Path(tunefree_evidence.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-
-
-def public_names(module: ModuleType) -> set[str]:
-    """`__all__`; of a module without it, what it imports `as` the same name."""
-    if hasattr(module, "__all__"):
-        return set(module.__all__)
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    return {each.name for node in froms for each in node.names if each.asname == each.name}
-
-
 NAMES = {name: public_names(importlib.import_module(name)) for name in PUBLIC}
 
 

@@ -6,64 +6,37 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefree import methods, search, testing
-    from tunefree.core import (
-        OPEN,
-        About,
-        Exchange,
-        Method,
-        Oracle,
-        Reply,
-        Step,
-        System,
-        mean,
-        norm,
-        unit,
-    )
-    from tunefree.data import partition
-    from tunefree.errors import ConfigError, FleetError, RecordError, TunefreeError, WireError
-    from tunefree.privacy.promise import Privacy
-    from tunefree.run.evaluate import spread
-    from tunefree.run.files import load
-    from tunefree.run.run import Run, resume, train
-    from tunefree.search.own_clients import compare
-    from tunefree.settings import Schedule
-    from tunefree.testing.check import check_algorithm
+    from tunefree import methods as methods
+    from tunefree import search as search
+    from tunefree import testing as testing
+    from tunefree.core import OPEN as OPEN
+    from tunefree.core import About as About
+    from tunefree.core import Exchange as Exchange
+    from tunefree.core import Method as Method
+    from tunefree.core import Oracle as Oracle
+    from tunefree.core import Reply as Reply
+    from tunefree.core import Step as Step
+    from tunefree.core import System as System
+    from tunefree.core import mean as mean
+    from tunefree.core import norm as norm
+    from tunefree.core import unit as unit
+    from tunefree.data import partition as partition
+    from tunefree.errors import ConfigError as ConfigError
+    from tunefree.errors import FleetError as FleetError
+    from tunefree.errors import RecordError as RecordError
+    from tunefree.errors import TunefreeError as TunefreeError
+    from tunefree.errors import WireError as WireError
+    from tunefree.privacy.promise import Privacy as Privacy
+    from tunefree.run.evaluate import spread as spread
+    from tunefree.run.files import load as load
+    from tunefree.run.run import Run as Run
+    from tunefree.run.run import resume as resume
+    from tunefree.run.run import train as train
+    from tunefree.search.own_clients import compare as compare
+    from tunefree.settings import Schedule as Schedule
+    from tunefree.testing.check import check_algorithm as check_algorithm
 
     __version__: str
-
-__all__ = [
-    "OPEN",
-    "About",
-    "ConfigError",
-    "Exchange",
-    "FleetError",
-    "Method",
-    "Oracle",
-    "Privacy",
-    "RecordError",
-    "Reply",
-    "Run",
-    "Schedule",
-    "Step",
-    "System",
-    "TunefreeError",
-    "WireError",
-    "__version__",
-    "check_algorithm",
-    "compare",
-    "load",
-    "mean",
-    "methods",
-    "norm",
-    "partition",
-    "resume",
-    "search",
-    "spread",
-    "testing",
-    "train",
-    "unit",
-]
 
 PACKAGES = {
     "methods": "tunefree.methods",
@@ -82,6 +55,7 @@ HOMES = {
     "tunefree.settings": "Schedule",
     "tunefree.testing.check": "check_algorithm",
 }
+__all__ = sorted(["__version__", *PACKAGES, *" ".join(HOMES.values()).split()])
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -32,6 +32,7 @@ __all__ = [
     "Method",
     "NoState",
     "Numbers",
+    "OpeningDown",
     "Oracle",
     "Replies",
     "Reply",
@@ -41,8 +42,10 @@ __all__ = [
     "System",
     "Vec",
     "bind",
+    "gradient_opening",
     "mean",
     "norm",
+    "stream",
     "unit",
 ]
 
@@ -315,10 +318,14 @@ class Wrapper(Method):
         return self.inner.client(theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return self.inner.opening()
+        return tuple(map(self.played, self.inner.opening()))
 
     def round(self) -> tuple[Exchange, ...]:
-        return self.inner.round()
+        return tuple(map(self.played, self.inner.round()))
+
+    def played(self, exchange: Exchange) -> Exchange:
+        """An exchange of the method as it is played."""
+        return exchange
 
     def for_steps(self, down: Message, K_i: int) -> Message:
         return self.inner.for_steps(down, K_i)

@@ -23,8 +23,7 @@ from tunefree.models.objective import Objective
 from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
 from tunefree.record import Facts, Record
-from tunefree.record.identity import MODEL
-from tunefree.record.provenance import fingerprint
+from tunefree.record.provenance import MODEL, fingerprint
 from tunefree.settings import Settings, load, read, restored
 
 

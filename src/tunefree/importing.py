@@ -18,18 +18,13 @@ from tunefree.errors import ConfigError, failure_of, unknown
 
 GROUPS = {"data": "tunefree.data", "model": "tunefree.models", "algorithm": "tunefree.methods"}
 EVIDENCE = {  # what the distribution in evidence/ offers, for the error where it is not installed
-    "data": (
-        *("mnist", "fashion-mnist", "emnist", "emnist-byclass", "emnist-bymerge"),
-        *("emnist-part", "emnist-part-balanced", "cifar10", "imdb", "synthetic-quadratic"),
-    ),
-    "model": (
-        *("cnn_mnist", "cnn_emnist", "rnn3_emnist", "resnet18_cifar"),
-        *("lstm_imdb", "transformer_imdb", "quadratic"),
-    ),
-    "algorithm": (
-        *("fedmuon_server", "local_muon", "fedmuon", "fedmuon_liu", "muloco", "fedadamw"),
-        *("fedacg", "fedsmoo", "local_prodigy", "local_dog", "local_schedule_free", "server_dog"),
-    ),
+    "data": "mnist fashion-mnist emnist emnist-byclass emnist-bymerge emnist-part "
+    "emnist-part-balanced cifar10 imdb synthetic-quadratic",
+    "model": "cnn_mnist cnn_emnist rnn3_emnist resnet18_cifar lstm_imdb transformer_imdb quadratic",
+    "algorithm": "scaffold_m scaffold_m_vr scaffold_norm slowmo fedexp feddyn fedcm fedams_server "
+    "fedams_local mime mime_lite fedsps delta_sgd fafed scafcom scallion fed_ef_sgd fed_ef_ams "
+    "local_sgd_c ca2fl defedavg_niid fadas fedmuon_server local_muon fedmuon fedmuon_liu muloco "
+    "fedadamw fedacg fedsmoo local_prodigy local_dog local_schedule_free server_dog",
 }
 
 
@@ -76,7 +71,7 @@ def offered(setting: str, name: str, known: Iterable[str], more: str = "") -> Of
                 setting=setting,
                 value=name,
             )
-    if name in EVIDENCE[setting]:
+    if name in EVIDENCE[setting].split():
         raise ConfigError(
             "is offered by the package tunefree-evidence, which is not installed",
             "install it with `pip install ./evidence` in a clone of tunefree's repository",

@@ -21,6 +21,7 @@ from tunefree.errors import ConfigError
 from tunefree.methods import FedAvg
 from tunefree.record import Record
 from tunefree.search.method_spec import parse_method
+from tunefree_evidence.baselines.delta_sgd import DeltaSGD
 
 MODULE = '''
 from dataclasses import dataclass
@@ -278,7 +279,7 @@ def test_a_value_has_its_compressor() -> None:
             {"algorithm": methods.PAdaMFed(eta=0.3)},
             "but PAdaMFed takes no step size: its eta",
         ),
-        ({"algorithm": methods.DeltaSGD(delta=0.2)}, "but Delta-SGD takes no step size"),
+        ({"algorithm": DeltaSGD(delta=0.2)}, "but Delta-SGD takes no step size"),
         ({"algorithm": methods.FedAvg(eta=-1.0)}, "is out of range; give a positive finite number"),
         ({"algorithm": methods.FedAvg(**TEXT)}, "is not a number; give a positive number"),
         ({"algorithm": methods.FedAvg(**SIZE)}, "weighting = 'size' is not known"),

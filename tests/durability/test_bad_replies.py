@@ -19,7 +19,6 @@ from tunefree.fleet.serial import Serial
 from tunefree.methods.adamasfl import AdaMasFL
 from tunefree.methods.comparfrefl import ComParFreFL
 from tunefree.methods.fedavg import FedAvg
-from tunefree.methods.mime import Mime
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.parfrefl import ParFreFL
 from tunefree.methods.polarfl import PolarFL
@@ -29,6 +28,7 @@ from tunefree.schedule.exchange import Absence
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
 from tunefree.testing import QuadraticOracle, quadratic
+from tunefree_evidence.baselines.mime import Mime
 
 SYS = System(N=9, S=4, K=3, T=60)
 

@@ -93,6 +93,36 @@ class Nodes:
         return replies
 
 
+class Answering:
+    """A Grid for Flower's strategies, whose nodes run a user's ClientApp in this process."""
+
+    def __init__(self, app: Any, places: int, run_config: dict[str, Any] | None = None) -> None:
+        self.app, self.places, self.run_config = app, range(places), run_config or {}
+        self.rounds: list[int] = []
+        self.change: Callable[[int, Message], Message] = lambda place, reply: reply
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # a ServerApp's
+
+    def get_node_ids(self) -> list[int]:
+        return [place + 1 for place in self.places]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float) -> list[Message]:
+        replies = [self.answer(message) for message in messages]
+        return replies[::-1]  # in any order
+
+    def answer(self, message: Message) -> Message:
+        content: Any = message.content
+        place = message.metadata.dst_node_id - 1
+        message.metadata.__dict__["_message_id"] = f"message {place}"
+        node = {"partition-id": place, "num-partitions": len(self.places)}
+        context = Context(1, place + 1, cast("Any", node), RecordDict(), self.run_config)
+        reply: Message = self.app(message, context)
+        if message.metadata.message_type == "train":
+            self.rounds.append(int(content["config"]["server-round"]))
+            reply = self.change(place, reply)
+        reply.metadata.__dict__["_src_node_id"] = place + 1
+        return reply
+
+
 def config(folder: Path, **settings: Any) -> dict[str, Any]:
     """A run config with short waits."""
     usual: dict[str, Any] = {

@@ -16,10 +16,10 @@ from tunefree.methods.padamfed import PAdaMFed
 from tunefree.methods.padamfed_vr import PAdaMFedVR
 from tunefree.methods.parfrefl import ParFreFL
 from tunefree.methods.scaffold import Scaffold
-from tunefree.methods.scaffold_m import ScaffoldM
-from tunefree.methods.scaffold_m_vr import ScaffoldMVR
-from tunefree.methods.scaffold_norm import ScaffoldNorm
 from tunefree.testing import Array, Problem, quadratic
+from tunefree_evidence.baselines.scaffold_m import ScaffoldM
+from tunefree_evidence.baselines.scaffold_m_vr import ScaffoldMVR
+from tunefree_evidence.baselines.scaffold_norm import ScaffoldNorm
 
 PARTIAL = System(N=7, S=3, K=4, T=25)
 FULL = System(N=4, S=4, K=3, T=25)

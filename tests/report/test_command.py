@@ -87,7 +87,7 @@ def test_figures_of_a_method_that_diverged(tmp_path: Path) -> None:
 def test_a_report_needs_no_torch(runs: Path) -> None:
     script = (
         "import sys; from pathlib import Path; sys.modules['torch'] = None; "
-        "import tunefree.plots.runs; from tunefree.report.live import Watch; "
+        "import tunefree.plots.runs; from tunefree.report.page import Watch; "
         "from tunefree.report.page import page; print(len(page(Watch([Path(sys.argv[1])])())))"
     )
     command = [sys.executable, "-c", script, str(runs)]

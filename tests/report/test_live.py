@@ -17,7 +17,7 @@ import pytest
 from tests.report.conftest import planned
 from tunefree.cli import main
 from tunefree.record import Facts, Record
-from tunefree.report.live import Watch, server
+from tunefree.report.page import Watch, server
 
 
 class Asked:
@@ -128,7 +128,7 @@ def test_a_named_file_that_breaks_is_reported(tmp_path: Path) -> None:
 def test_unchanged_files_are_not_read_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watch([runs / "padamfed-1.sqlite"])
     first = watched()
-    monkeypatch.setattr("tunefree.report.live.summarise", None)
+    monkeypatch.setattr("tunefree.report.page.summarise", None)
     assert watched() == first
 
 

@@ -19,7 +19,6 @@ from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job
 from tunefree.fleet.pool import Pool
 from tunefree.fleet.serial import Serial
-from tunefree.methods.ca2fl import CA2FL
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.fedbuff import FedBuff
 from tunefree.methods.padamfed import PAdaMFed
@@ -28,6 +27,7 @@ from tunefree.schedule.exchange import Absence, Step
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
 from tunefree.testing import Problem, QuadraticOracle, quadratic
+from tunefree_evidence.baselines.ca2fl import CA2FL
 
 SYS = System(N=9, S=3, K=2, T=25)
 MILD = LAWS["mild"]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.variants import COMPRESSING, METHODS
 from tunefree.core import Algorithm, System
-from tunefree.methods.registry import COMPRESSING, REGISTRY, build
+from tunefree.methods.registry import build
 
 cost: Any = import_module("tunefree.testing.cost")  # the module, not its function
 SYS = System(N=50, S=10, K=10, T=400)
 SHAPES = ((40, 7, 3, 3), (40,), (50, 40), (), (10, 50))
-CASES = [(name, "") for name in REGISTRY] + [
+CASES = [(name, "") for name in METHODS] + [
     (name, compressor)
     for name in COMPRESSING
     for compressor in ("qsgd:4",) * (name == "scallion") or ("top:0.05", "any:sign|top:0.02@whole")

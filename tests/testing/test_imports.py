@@ -48,10 +48,7 @@ SHARED = {"local_sgd", "control"}  # what many methods share
 RELATIVES = {  # methods that share more than those
     "adamasfl": ["padamfed"],
     "comparfrefl": ["parfrefl"],
-    "fed_ef_ams": ["fed_ef_sgd"],
     "polarfl_stateless": ["polarfl"],
-    "padamfed_vr": ["scaffold_m_vr"],
-    "scafcom": ["scallion"],
 }
 FORBIDDEN_OUTSIDE = {"methods": {"numpy", "torch"}, "report": {"torch"}}
 

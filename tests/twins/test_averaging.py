@@ -8,7 +8,7 @@ import pytest
 from tests.problem import simulate, simulate_buffered
 from tunefree.core import System, about
 from tunefree.errors import ConfigError
-from tunefree.methods.averaging import Averaged
+from tunefree.methods.played import Averaged
 from tunefree.methods.registry import build
 from tunefree.testing import Array, quadratic
 

@@ -9,38 +9,17 @@ import pytest
 import torch
 
 from tests.problem import simulate
-from tests.twins.delta_sgd import delta_sgd
-from tests.twins.fafed import fafed
-from tests.twins.fedams_local import fedams_local
-from tests.twins.fedams_server import fedams_server
 from tests.twins.fedavgm import fedavgm
-from tests.twins.fedcm import fedcm
-from tests.twins.feddyn import feddyn
-from tests.twins.fedexp import fedexp
 from tests.twins.fednova import fednova
 from tests.twins.fedopt import fedopt
 from tests.twins.fedprox import fedprox
-from tests.twins.fedsps import fedsps
-from tests.twins.mime import mime, mime_lite
-from tests.twins.slowmo import slowmo
-from tests.twins.test_twins import agree, all_systems, both_starts, problem_of
+from tests.twins.test_twins import agree, all_systems, problem_of
 from tunefree.core import Reply, System, bind
-from tunefree.methods.delta_sgd import DeltaSGD
-from tunefree.methods.fafed import FAFED
-from tunefree.methods.fedams_local import FedAMSLocal
-from tunefree.methods.fedams_server import FedAMSServer
 from tunefree.methods.fedavgm import FedAvgM
-from tunefree.methods.fedcm import FedCM
-from tunefree.methods.feddyn import FedDyn
-from tunefree.methods.fedexp import FedExP
 from tunefree.methods.fednova import FedNova, Up
 from tunefree.methods.fedopt import FedAdagrad, FedAdam, FedYogi
 from tunefree.methods.fedprox import FedProx
-from tunefree.methods.fedsps import FedSPS
 from tunefree.methods.local_sgd import Model
-from tunefree.methods.mime import Mime, MimeLite
-from tunefree.methods.slowmo import SlowMo
-from tunefree.settings import Opening
 
 
 @pytest.mark.parametrize("momentum", ["heavy-ball", "nesterov"])
@@ -49,26 +28,6 @@ def test_fedavgm(sys: System, momentum: Any) -> None:
     problem, nesterov = problem_of(sys), momentum == "nesterov"
     trace = simulate(bind(FedAvgM(eta=0.04, s=0.6, mu=0.7, momentum=momentum), sys), problem)
     agree(trace.thetas, fedavgm(problem, trace.cohorts, sys.K, 0.04, 0.6, 0.7, nesterov), sys.T)
-
-
-@all_systems
-def test_slowmo(sys: System) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(SlowMo(eta=0.04, s=0.8, mu=0.6), sys), problem)
-    agree(trace.thetas, slowmo(problem, trace.cohorts, sys.K, 0.04, 0.8, 0.6), sys.T)
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.3])
-@pytest.mark.parametrize("final", ["average", "last"])
-@all_systems
-def test_fedexp(sys: System, final: Any, epsilon: float) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FedExP(0.04, epsilon, final), sys), problem)
-    agree(
-        trace.thetas,
-        fedexp(problem, trace.cohorts, sys.K, 0.04, epsilon, final == "average"),
-        sys.T,
-    )
 
 
 @all_systems
@@ -107,20 +66,6 @@ def test_fednova_weights_unequal_work(effective: Any) -> None:
 
 
 @all_systems
-def test_feddyn(sys: System) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FedDyn(eta=0.05, alpha=0.3), sys), problem)
-    agree(trace.thetas, feddyn(problem, trace.cohorts, sys.K, 0.05, 0.3), sys.T)
-
-
-@all_systems
-def test_fedcm(sys: System) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FedCM(eta=0.05, beta=0.3, s=0.8), sys), problem)
-    agree(trace.thetas, fedcm(problem, trace.cohorts, sys.K, 0.05, 0.8, 0.3), sys.T)
-
-
-@all_systems
 def test_fedadagrad(sys: System) -> None:
     problem = problem_of(sys)
     trace = simulate(bind(FedAdagrad(eta=0.05, eta_s=0.2, epsilon=0.02), sys), problem)
@@ -137,83 +82,10 @@ def test_fedadam_and_fedyogi(sys: System, cls: Any, rule: str) -> None:
     agree(trace.thetas, page, sys.T)
 
 
-@pytest.mark.parametrize("correction", ["off", "on"])
-@pytest.mark.parametrize("option", ["1", "2"])
-@all_systems
-def test_fedams_server(sys: System, option: Any, correction: Any) -> None:
-    problem = problem_of(sys)
-    algo = bind(FedAMSServer(0.05, 0.1, 0.8, 0.7, 0.03, option, correction), sys)
-    trace = simulate(algo, problem)
-    steps = (0.05, 0.1, 0.03, 0.8, 0.7)
-    page = fedams_server(
-        problem,
-        trace.cohorts,
-        sys.K,
-        *steps,
-        option=int(option),
-        bias_correction=correction == "on",
-    )
-    agree(trace.thetas, page, sys.T)
-
-
-@all_systems
-def test_fedams_local(sys: System) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FedAMSLocal(eta=0.02, beta1=0.8, beta2=0.7, epsilon=0.01), sys), problem)
-    agree(trace.thetas, fedams_local(problem, trace.cohorts, sys.K, 0.02, 0.8, 0.7, 0.01), sys.T)
-
-
-@pytest.mark.parametrize("statistics", ["full", "batches"])
-@pytest.mark.parametrize(("cls", "page"), [(Mime, mime), (MimeLite, mime_lite)])
-@all_systems
-def test_mime(sys: System, cls: Any, page: Any, statistics: str) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(cls(eta=0.05, beta=0.3, statistics=statistics), sys), problem)
-    agree(trace.thetas, page(problem, trace.cohorts, sys.K, 0.05, 0.7, statistics), sys.T)
-
-
-@pytest.mark.parametrize(("c", "eta_b", "l_star"), [(0.7, 0.1, 0.0), (3.0, 2.0, -4.0)])
-@pytest.mark.parametrize("rule", ["constant", "decreasing"])
-@all_systems
-def test_fedsps(sys: System, rule: Any, c: float, eta_b: float, l_star: float) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FedSPS(c, eta_b, l_star, rule), sys), problem)
-    page = fedsps(problem, trace.cohorts, sys.K, c, eta_b, l_star, rule == "decreasing")
-    agree(trace.thetas, page, sys.T)
-
-
-@pytest.mark.parametrize(("gamma", "delta", "eta_0"), [(2, 0.1, 0.2), (0.7, 3.0, 0.02)])
-@pytest.mark.parametrize("batches", ["same", "own"])
-@all_systems
-def test_delta_sgd(sys: System, batches: Any, gamma: float, delta: float, eta_0: float) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(DeltaSGD(gamma, delta, eta_0, batches), sys), problem)
-    page = delta_sgd(problem, trace.cohorts, sys.K, gamma, delta, eta_0, batches == "same")
-    agree(trace.thetas, page, sys.T)
-
-
-@both_starts
-@all_systems
-def test_fafed(sys: System, start: Opening) -> None:
-    problem = problem_of(sys)
-    trace = simulate(bind(FAFED(eta=0.02, beta=0.3, beta2=0.6, epsilon=0.2), sys), problem, start)
-    agree(trace.thetas, fafed(problem, trace.cohorts, sys.K, 0.02, 0.3, 0.6, 0.2, start), sys.T)
-
-
 DEFAULTS: list[tuple[Any, Any, dict[str, Any]]] = [
     (FedAvgM, fedavgm, {"eta": 0.1, "s": 1, "mu": 0.9, "nesterov": False}),
-    (SlowMo, slowmo, {"eta": 0.1, "alpha": 1, "beta": 0.5}),
     (FedProx, fedprox, {"eta": 0.1, "s": 1, "mu": 0.01}),
     (FedNova, fednova, {"eta": 0.1, "s": 1}),
-    (FedDyn, feddyn, {"eta": 0.1, "alpha": 0.01}),
-    (FedCM, fedcm, {"eta": 0.1, "s": 1, "alpha": 0.1}),
-    (Mime, mime, {"eta": 0.1, "beta": 0.9}),
-    (MimeLite, mime_lite, {"eta": 0.1, "beta": 0.9}),
-    (FedSPS, fedsps, {"c": 0.5, "eta_b": 1, "l_star": 0, "decreasing": False}),
-    (DeltaSGD, delta_sgd, {"gamma": 2, "delta": 0.1, "eta_0": 0.2}),
-    (FedExP, fedexp, {"eta": 0.1, "epsilon": 0.001}),
-    (FAFED, fafed, {"eta": 0.003, "alpha": 0.1, "beta": 0.1, "rho": 0.1}),
-    (FedAMSLocal, fedams_local, {"eta": 1e-3, "beta1": 0.9, "beta2": 0.99}),
 ]
 
 

@@ -16,8 +16,8 @@ from tunefree.core import About, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job
 from tunefree.fleet.work import do
-from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.fedavg import FedAvg
+from tunefree.methods.played import Decayed, decaying
 from tunefree.methods.registry import build, check_rounds
 from tunefree.testing import Array, Problem, QuadraticOracle, quadratic
 

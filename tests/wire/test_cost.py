@@ -89,8 +89,8 @@ COSTS: list[tuple[str, dict[str, object], tuple[float, float], tuple[float, floa
     ("local_muon", {"momentum": "reset"}, (1, 1), (0, 0)),
     ("local_muon", {"momentum": "kept"}, (1, 1), (0, 0)),
     ("local_muon", {"momentum": "aggregated"}, (2, 2), (0, 0)),
-    ("fedmuon", {"average": "all"}, (2, 2), (0, 0)),
-    ("fedmuon", {"average": "sampled"}, (2, 2), (0, 0)),
+    ("fedmuon", {"over": "all"}, (2, 2), (0, 0)),
+    ("fedmuon", {"over": "sampled"}, (2, 2), (0, 0)),
     ("fedmuon_liu", {}, (3, 2), (0, 0)),
     ("muloco", {}, (1, 1), (0, 0)),
     ("fedadamw", {}, (2 + 2 * 32 * ONE, 1 + 32 * ONE), (0, 0)),  # one tensor, and the steps so far

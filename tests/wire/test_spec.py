@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.variants import METHODS
+from tests.variants import COMPRESSING, METHODS
 from tests.wire.specs import every_spec
 from tunefree.core import System, options
 from tunefree.errors import ConfigError
-from tunefree.methods.registry import COMPRESSING, build
+from tunefree.methods.registry import build
 from tunefree.wire import from_spec
 from tunefree.wire.compressors import (
     AnyOf,

@@ -31,7 +31,8 @@ def tunefree(
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = main(["challenge", *words, "--scale", "smoke", "--out", str(tmp_path / "out")])
+        where = ("--workers", "1", "--out", str(tmp_path / "out"))
+        code = main(["challenge", *words, "--scale", "smoke", *where])
         out, err = capsys.readouterr()
         return code, out, err
 

@@ -108,15 +108,10 @@ def add_flags(command: argparse.ArgumentParser, without: Collection[str] = ()) -
         default = f" (default {f.default})" if f.default else ""
         usage, about = " ".join(names_of(name)) + value, f"{f.metadata['help']}{default}"
         add(command, usage, about, kind, dest=name)
-    add_table_flags(command)
-    add_repeated(command, "--set KEY=VALUE", "any key of a settings file")
-
-
-def add_table_flags(command: argparse.ArgumentParser) -> None:
-    """The flags of a CSV table, by all names that this command has not taken."""
-    for key, (names, about) in OF_TABLES.items():
+    for key, (names, about) in OF_TABLES.items():  # by all names that this command has not taken
         free = [name for name in names.split() if name not in command._option_string_actions]
         add(command, f"{' '.join(free)} X", about, dest=key)
+    add_repeated(command, "--set KEY=VALUE", "any key of a settings file")
 
 
 def flags_given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def plan_command(args: argparse.Namespace) -> Answer:
         rows = plan(privacy, sizes, args.clients, args.local_steps, args.per_round, rounds)
         best = advised(rows)
     if args.picture:
-        from tunefree.plots.privacy import draw_plan
+        from tunefree.plots.data import draw_plan
 
         draw_plan(rows, args.picture, f"{title}, {sum(sizes):,} numbers")
 

@@ -18,7 +18,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def watch_command(args: argparse.Namespace) -> int:
-    from tunefree.report.live import Watch, server
+    from tunefree.report.page import Watch, server
 
     watched = Watch(args.run, args.title)
     watched()  # report a wrong path now, not on the page

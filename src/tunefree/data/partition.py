@@ -7,8 +7,8 @@ Every rule is seeded and gives each sample to one client; all cover the whole se
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -162,11 +162,10 @@ def beta_literal(y: ArrayLike, clients: int, a: float, b: float, seed: int = 0) 
         if first.sum() <= totals[1] and clients * size - first.sum() <= totals[0]:
             return assign(labels, np.stack([size - first, first], axis=1), rng)
         size -= 1
-    raise ConfigError(
+    raise refused(
+        f"beta-literal:{a:g},{b:g}",
         f"leaves {clients} clients without a sample",
         "lower {clients} or use 'beta'",
-        setting="partition",
-        value=f"beta-literal:{a:g},{b:g}",
     )
 
 
@@ -241,19 +240,17 @@ def shards(y: ArrayLike, clients: int, per_client: float, seed: int = 0) -> Part
     [4, 4]
     """
     if per_client < 1 or per_client != int(per_client):
-        raise ConfigError(
+        raise refused(
+            f"shards:{per_client:g}",
             "must be a whole number of shards per client, such as 'shards:2'",
-            setting="partition",
-            value=f"shards:{per_client:g}",
         )
     total = clients * int(per_client)
     labels, _ = classes_for("shards", y, clients)
     if total > len(labels):
-        raise ConfigError(
+        raise refused(
+            f"shards:{per_client:g}",
             f"needs {total} shards for {clients} clients, but there are {len(labels)} samples",
             "lower the number of shards or {clients}",
-            setting="partition",
-            value=f"shards:{per_client:g}",
         )
     rng = stream(seed, "partition")
     shuffled = rng.permutation(len(labels))
@@ -278,11 +275,10 @@ def natural(groups: ArrayLike, clients: int, seed: int = 0) -> Partition:
     """
     names, owner = np.unique(np.asarray(groups), return_inverse=True)
     if len(names) != clients:
-        raise ConfigError(
+        raise refused(
+            "natural",
             f"has {len(names)} clients in this data, but {{clients}} = {clients}",
             f"set {{clients}} to {len(names)}",
-            setting="partition",
-            value="natural",
         )
     return Partition.by_owner(owner.astype(np.int64), clients)
 
@@ -381,11 +377,10 @@ def binary_draw(
     a, b = positive("a", a), positive("b", b)
     labels, totals = classes_for(rule, y, clients)
     if len(totals) != 2:
-        raise ConfigError(
+        raise refused(
+            rule,
             f"needs data with two classes, but these have {len(totals)}",
             "use 'dirichlet' or 'dirichlet-equal'",
-            setting="partition",
-            value=rule,
         )
     rng = stream(seed, "partition")
     draws = np.clip(rng.beta(a, b, (classes, clients)), 1e-9, 1 - 1e-9)
@@ -396,11 +391,10 @@ def classes_for(rule: str, y: ArrayLike, clients: int) -> tuple[Index, Index]:
     """The labels numbered 0, 1, ... and how many samples each has."""
     labels = np.asarray(y)
     if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
-        raise ConfigError(
+        raise refused(
+            rule,
             "splits by class, but these targets are not class labels",
             "use 'iid', 'quantity' or 'natural'",
-            setting="partition",
-            value=rule,
         )
     enough_for(y, clients)
     _, numbered = np.unique(labels, return_inverse=True)
@@ -420,6 +414,10 @@ def enough_for(y: ArrayLike, clients: int) -> int:
     return n
 
 
+def refused(rule: str, problem: str, remedy: str = "") -> ConfigError:
+    return ConfigError(problem, remedy, setting="partition", value=rule)
+
+
 def positive(name: str, value: float, most: float = 1e6) -> float:
     """The value given, after checking its range."""
     if not 1e-6 <= value <= most:
@@ -429,25 +427,17 @@ def positive(name: str, value: float, most: float = 1e6) -> float:
     return value
 
 
-class PartitionRule(NamedTuple):
-    """A partition rule as a setting names it."""
-
-    split: Callable[..., Partition]
-    numbers: int
-    example: str
-
-
-RULES = {
-    "iid": PartitionRule(iid, 0, "iid"),
-    "dirichlet": PartitionRule(dirichlet, 1, "dirichlet:0.1"),
-    "dirichlet-equal": PartitionRule(dirichlet_equal, 1, "dirichlet-equal:0.1"),
-    "beta": PartitionRule(beta, 2, "beta:2,5"),
-    "beta-literal": PartitionRule(beta_literal, 2, "beta-literal:2,5"),
-    "beta-split": PartitionRule(beta_split, 2, "beta-split:2,5"),
-    "quantity": PartitionRule(quantity, 1, "quantity:0.5"),
-    "lognormal": PartitionRule(lognormal, 1, "lognormal:0.3"),
-    "shards": PartitionRule(shards, 1, "shards:2"),
-    "natural": PartitionRule(natural, 0, "natural"),
+RULES: Mapping[str, Callable[..., Partition]] = {  # how a rule is written -> the rule
+    "iid": iid,
+    "dirichlet:0.1": dirichlet,
+    "dirichlet-equal:0.1": dirichlet_equal,
+    "beta:2,5": beta,
+    "beta-literal:2,5": beta_literal,
+    "beta-split:2,5": beta_split,
+    "quantity:0.5": quantity,
+    "lognormal:0.3": lognormal,
+    "shards:2": shards,
+    "natural": natural,
 }
 
 
@@ -460,32 +450,23 @@ def from_spec(
     [2, 2, 2, 2]
     """
     name, _, tail = spec.partition(":")
-    if name not in RULES:
-        raise unknown("partition", name, RULES)
-    rule = RULES[name]
+    examples = {example.partition(":")[0]: example for example in RULES}
+    if name not in examples:
+        raise unknown("partition", name, examples)
+    example = examples[name]
     try:
         numbers = [float(number) for number in tail.split(",")] if tail else []
     except ValueError:
-        raise ConfigError(
-            "contains something that is not a number",
-            f"write it like {rule.example!r}",
-            setting="partition",
-            value=spec,
-        ) from None
-    if len(numbers) != rule.numbers:
-        raise ConfigError(
-            f"has {len(numbers)} numbers",
-            f"write it like {rule.example!r}",
-            setting="partition",
-            value=spec,
-        )
+        problem = "contains something that is not a number"
+        raise refused(spec, problem, f"write it like {example!r}") from None
+    if len(numbers) != len(re.findall(r"[\d.]+", example)):
+        raise refused(spec, f"has {len(numbers)} numbers", f"write it like {example!r}")
     if name != "natural":
-        return rule.split(y, clients, *numbers, seed=seed)
+        return RULES[example](y, clients, *numbers, seed=seed)
     if groups is None:
-        raise ConfigError(
+        raise refused(
+            name,
             "needs data that names its clients, and this data set does not",
             "use another rule, such as 'dirichlet:0.1'",
-            setting="partition",
-            value="natural",
         )
     return natural(groups, clients)

@@ -52,7 +52,10 @@ def distribute(workers: Workers, jobs: Sequence[Job], states: States) -> list[Do
                 waiting.extendleft(reversed(few))
                 deaths.update(job.key for job in few)
                 if deaths[few[0].key] == TRIES:
-                    failure = failure or too_many_deaths(few[0])
+                    failure = failure or (
+                        f"client {few[0].client} killed {TRIES} worker processes in {few[0]}, "
+                        "perhaps out of memory; use fewer workers or a smaller model"
+                    )
             elif isinstance(answer, str):
                 failure = failure or answer
             else:
@@ -72,10 +75,3 @@ def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[J
     while len(few) < count and not deaths[few[0].key] and not deaths[waiting[0].key]:
         few.append(waiting.popleft())
     return few
-
-
-def too_many_deaths(job: Job) -> str:
-    return (
-        f"client {job.client} killed {TRIES} worker processes in {job}, perhaps out of memory; use "
-        "fewer workers or a smaller model"
-    )

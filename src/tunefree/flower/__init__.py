@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tunefree.flower.clientapp import client_app
     from tunefree.flower.serverapp import server_app
+    from tunefree.flower.strategy import PolarFL
 
-__all__ = ["client_app", "server_app"]
+__all__ = ["PolarFL", "client_app", "server_app"]
+
+HOMES = {"client_app": "clientapp", "server_app": "serverapp", "PolarFL": "strategy"}
 
 
 def __getattr__(name: str) -> object:
-    homes = {"client_app": "tunefree.flower.clientapp", "server_app": "tunefree.flower.serverapp"}
-    if name in homes:
-        return getattr(importlib.import_module(homes[name]), name)
+    if name in HOMES:
+        return getattr(importlib.import_module(f"tunefree.flower.{HOMES[name]}"), name)
     raise AttributeError(f"module 'tunefree.flower' has no attribute {name!r}")

@@ -18,8 +18,7 @@ from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
 from tunefree.privacy.records import RecordGuarantee, deployed
 from tunefree.record import Facts, Record, is_locked
-from tunefree.record.identity import MODEL, SAME, changes
-from tunefree.record.provenance import fingerprint
+from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
 

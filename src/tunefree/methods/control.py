@@ -14,6 +14,16 @@ from typing import Any, NamedTuple
 
 from tunefree.core import Exchange, Message, Method, Oracle, Replies, Server, Vec, gradient_opening
 
+__all__ = [
+    "Client",
+    "ControlVariates",
+    "Controlled",
+    "Momentum",
+    "Steered",
+    "Up",
+    "WithMomentum",
+]
+
 
 class Controlled(NamedTuple):
     """What a server has, and sends."""

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from tunefree.core import Client, Exchange, Message, Method, Oracle, Replies, Server, Vec
 from tunefree.wire import Compressed
 
+__all__ = ["LocalSGD", "Model", "Sent", "Up"]
+
 
 class Model(NamedTuple):
     """What a server sends, and all that one without memory has."""

@@ -27,7 +27,19 @@ from typing import ClassVar, Literal, NamedTuple
 
 from tunefree.core import OPEN, About, Exchange, Oracle, Replies, Step, Vec, mean, unit
 from tunefree.methods.control import Client, Momentum, Up
-from tunefree.methods.scaffold_m_vr import Down, Server
+
+
+class Server(NamedTuple):
+    theta: Vec
+    theta_prev: Vec
+    c: Vec
+    g: Vec
+
+
+class Down(NamedTuple):
+    theta: Vec
+    theta_prev: Vec
+    u: Vec
 
 
 class UpStorm(NamedTuple):

@@ -24,22 +24,17 @@ from tunefree.core import (
 from tunefree.core import options as choices
 from tunefree.errors import ConfigError, nearest
 from tunefree.importing import named, offers
-from tunefree.methods.averaging import Averaged
-from tunefree.methods.decay import Decayed, decaying
 from tunefree.methods.own import Maker, about_of, checked_maker, made, options_in, title_of
+from tunefree.methods.played import Averaged, Decayed, Weighted, decaying
 from tunefree.methods.robust import Robust
-from tunefree.methods.weighting import Weighted
 from tunefree.settings import (
     FIELDS,
-    Average,
-    Decay,
+    HINTS,
     Settings,
-    Weighting,
     check_option,
     check_own_option,
     checked,
 )
-from tunefree.settings import Robust as RobustRule
 from tunefree.wire import from_spec
 
 REGISTRY: dict[str, type[Method]] = {
@@ -50,49 +45,22 @@ REGISTRY: dict[str, type[Method]] = {
     "parfrefl": methods.ParFreFL,
     "fedavg": methods.FedAvg,
     "scaffold": methods.Scaffold,
-    "scaffold_m": methods.ScaffoldM,
-    "scaffold_m_vr": methods.ScaffoldMVR,
-    "scaffold_norm": methods.ScaffoldNorm,
     "fedavgm": methods.FedAvgM,
-    "slowmo": methods.SlowMo,
-    "fedexp": methods.FedExP,
     "fedprox": methods.FedProx,
     "fednova": methods.FedNova,
-    "feddyn": methods.FedDyn,
-    "fedcm": methods.FedCM,
     "fedadagrad": methods.FedAdagrad,
     "fedadam": methods.FedAdam,
     "fedyogi": methods.FedYogi,
-    "fedams_server": methods.FedAMSServer,
-    "fedams_local": methods.FedAMSLocal,
-    "mime": methods.Mime,
-    "mime_lite": methods.MimeLite,
-    "fedsps": methods.FedSPS,
-    "delta_sgd": methods.DeltaSGD,
-    "fafed": methods.FAFED,
     "comparfrefl": methods.ComParFreFL,
-    "scafcom": methods.Scafcom,
-    "scallion": methods.Scallion,
-    "fed_ef_sgd": methods.FedEFSGD,
-    "fed_ef_ams": methods.FedEFAMS,
-    "local_sgd_c": methods.LocalSGDC,
     "adamasfl": methods.AdaMasFL,
     "masfl": methods.MasFL,
     "fedbuff": methods.FedBuff,
-    "ca2fl": methods.CA2FL,
-    "defedavg_niid": methods.DeFedAvgNIID,
-    "fadas": methods.FADAS,
 }
 
 LEARNING_RATES = ("eta", "gamma", "beta", "lr", "learning_rate", "eta_l", "eta_g", "eta_s", "s")
-WRAPPED = (
-    "compressor",
-    "decay",
-    "weighting",
-    "robust",
-    "average",
-)  # options of many methods, though fields of few
-COMPRESSING = [name for name, cls in REGISTRY.items() if "C" in options_in(cls)]
+WRAPPED = ("compressor", "decay", "weighting", "robust", "average")  # options of many methods
+NOTHING_DECAYS = ("has no step of its own to decay", "omit it")
+OURS = ("tunefree", "tunefree_evidence")  # packages whose options are all positive numbers
 
 
 def find(name: str | Maker) -> Maker:
@@ -122,6 +90,12 @@ def name_of(cls: type[Any]) -> str:
     return (ours or [offer.name for offer in offers("algorithm") if offer.path == path] or [""])[0]
 
 
+def is_ours(maker: Maker) -> bool:
+    """Whether a method is one of tunefree or its evidence, not a user's own."""
+    cls = maker if isinstance(maker, type) else type(maker)
+    return cls.__module__.partition(".")[0] in OURS
+
+
 def build(
     method: str | Maker,
     sys: System,
@@ -147,7 +121,7 @@ def build(
     algo = bind(made(maker, sys, given), sys, shapes)
     if options.get("decay") == "linear":
         if not decaying(algo):
-            raise nothing_decays(about(algo), "linear")
+            raise refused(about(algo), "decay", "linear", *NOTHING_DECAYS)
         algo = Decayed(algo, sys=sys)
     if (rule := options.get("robust", "none")) != "none":
         algo = Robust(algo, rule=str(rule), sys=sys)
@@ -221,114 +195,71 @@ def check(method: str | Maker, options: Mapping[str, object], explicit_steps: bo
     """Refuse a name or an option that cannot work, before anything else is done."""
     maker = find(method)
     said, hints = about_of(maker), options_in(maker)
-    ours = (maker if isinstance(maker, type) else type(maker)) in REGISTRY.values()
     tuning_free = bool(said.steps) and not said.grid
     allowed = ["compressor" if name == "C" else name for name in hints]
-    for key, value in {**chosen_by_hand(maker), **options}.items():
+    given = {**chosen_by_hand(maker), **options}
+    for key, value in given.items():
         step = key in said.steps or (key not in allowed and key in LEARNING_RATES)
         if tuning_free and step and not (explicit_steps and key in allowed):
             study = ", or give {explicit_steps}=true to study what other steps would do"
-            raise ConfigError(
-                f"was given, but {said.title} takes no step size: its "
-                f"{', '.join(said.steps)} {said.origin}",
-                f"omit it{study if key in allowed else ''}",
-                setting=f"option.{key}",
-                value=value,
-            )
-        if key == "compressor":
-            check_compressor(said.title, value, allowed)
-        elif key == "decay":
-            check_decay(said, value)
-        elif key == "weighting" and key not in allowed:
-            check_weighting(said, value)
-        elif key == "average" and key not in allowed:
-            checked("average", value, Average)
-        elif key == "robust":
-            given = {"weighting": "uniform", **chosen_by_hand(maker), **options}
-            check_robust(said, value, given["weighting"])
+            problem = f"takes no step size: its {', '.join(said.steps)} {said.origin}"
+            remedy = f"omit it{study if key in allowed else ''}"
+            raise refused(said, f"option.{key}", value, problem, remedy)
+        if key in WRAPPED and (key not in allowed or key in ("compressor", "decay", "robust")):
+            if why := cannot(said, key, value, allowed, given.get("weighting", "uniform")):
+                raise refused(said, key, value, *why)
         elif not isinstance(maker, Method | type):
-            raise ConfigError(
-                f"was given, but {said.title} is a function of N, S, K and T and has no options",
-                "set it in the function, or give the class",
-                setting=f"option.{key}",
-                value=value,
-            )
+            problem = "is a function of N, S, K and T and has no options"
+            remedy = "set it in the function, or give the class"
+            raise refused(said, f"option.{key}", value, problem, remedy)
         elif key not in allowed:
-            raise no_option(said.title, key, value, allowed)
-        elif ours:
+            near, listed = nearest(key, [*allowed, *FIELDS]), ", ".join(allowed) or "none"
+            hint = f"did you mean {near!r}? " if near else ""
+            problem = f"is not an option of {said.title}"
+            raise ConfigError(
+                problem, f"{hint}it takes {listed}", setting=f"option.{key}", value=value
+            )
+        elif is_ours(maker):
             check_option(f"option.{key}", value, hints[key])
         else:
             check_own_option(f"option.{key}", value, hints[key])
 
 
-def no_option(title: str, key: str, value: object, allowed: Sequence[str]) -> ConfigError:
-    """The error for an option that neither the method nor the settings have."""
-    near, listed = nearest(key, [*allowed, *FIELDS]), ", ".join(allowed) or "none"
-    hint = f"did you mean {near!r}? " if near else ""
-    return ConfigError(
-        f"is not an option of {title}",
-        f"{hint}it takes {listed}",
-        setting=f"option.{key}",
-        value=value,
-    )
+def refused(said: About, name: str, value: object, problem: str, remedy: str) -> ConfigError:
+    problem = f"was given, but {said.title} {problem}"
+    return ConfigError(problem, remedy, setting=name, value=value)
 
 
-def check_compressor(title: str, value: object, allowed: Sequence[str]) -> None:
-    if "compressor" not in allowed:
-        raise ConfigError(
-            f"was given, but {title} sends whole vectors",
-            f"omit it, or choose from {', '.join(sorted(COMPRESSING))}",
-            setting="compressor",
-            value=value,
-        )
-    from_spec(value)
-
-
-def check_decay(said: About, value: object) -> None:
-    checked("decay", value, Decay)
-    if value != "none" and not said.grid:
-        raise nothing_decays(said, value)
-
-
-def nothing_decays(said: About, value: object) -> ConfigError:
-    return ConfigError(
-        f"was given, but {said.title} has no step of its own to decay",
-        "omit it",
-        setting="decay",
-        value=value,
-    )
-
-
-def check_robust(said: About, value: object, weighting: object) -> None:
-    checked("robust", value, RobustRule)
-    if value == "none" or (said.weights == "mean" and weighting == "uniform"):
-        return
-    why = no_mean(said, "another centre") if said.weights != "mean" else "its clients are weighted"
-    averaging = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean"]
-    raise ConfigError(
-        f"was given, but {said.title} cannot aggregate so: {why}",
-        f"omit it, or choose from {', '.join(averaging)} without {{weighting}}",
-        setting="robust",
-        value=value,
-    )
+def cannot(
+    said: About, key: str, value: object, allowed: Sequence[str], weighting: object
+) -> tuple[str, str] | None:
+    """Why a method cannot be played in this way, and what to do; None if it can."""
+    if key == "compressor":
+        if key not in allowed:
+            compressing = sorted(name for name, cls in REGISTRY.items() if "C" in options_in(cls))
+            return "sends whole vectors", f"omit it, or choose from {', '.join(compressing)}"
+        from_spec(value)
+        return None
+    checked(key, value, HINTS[Settings][key])
+    if value == getattr(Settings, key):
+        return None
+    if key == "decay" and not said.grid:
+        return NOTHING_DECAYS
+    if key == "weighting" and not said.weights:
+        remedy = "omit it, or sample clients by their examples: {sampling}=examples"
+        return f"cannot weight clients: {no_mean(said, 'weights')}", remedy
+    if key == "robust" and (said.weights != "mean" or weighting != "uniform"):
+        weighted = said.weights == "mean"
+        why = "its clients are weighted" if weighted else no_mean(said, "another centre")
+        averaging = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean"]
+        remedy = f"omit it, or choose from {', '.join(averaging)} without {{weighting}}"
+        return f"cannot aggregate so: {why}", remedy
+    return None
 
 
 def no_mean(said: About, other: str) -> str:
     """Why a server's uploads can only be averaged as they are."""
-    why = "its server does not only average uploads, or does not declare it"
     if said.means:
         mean, of_clients = next(iter(said.means.items()))
-        why = f"its {mean} is the mean of all clients' {of_clients}, which {other} would break"
-    return why
-
-
-def check_weighting(said: About, value: object) -> None:
-    checked("weighting", value, Weighting)
-    if value == "uniform" or said.weights:
-        return
-    raise ConfigError(
-        f"was given, but {said.title} cannot weight clients: {no_mean(said, 'weights')}",
-        "omit it, or sample clients by their examples: {sampling}=examples",
-        setting="weighting",
-        value=value,
-    )
+        return f"its {mean} is the mean of all clients' {of_clients}, which {other} would break"
+    return "its server does not only average uploads, or does not declare it"

@@ -96,13 +96,7 @@ class Robust(Wrapper):
 
     words: ClassVar[str] = "robust"
 
-    def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self.replaced, self.inner.opening()))
-
-    def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self.replaced, self.inner.round()))
-
-    def replaced(self, exchange: Exchange) -> Exchange:
+    def played(self, exchange: Exchange) -> Exchange:
         def up(s: Server, replies: Replies) -> Server:
             if len(replies) >= FEWEST:
                 one = self.centre([reply.up for reply in replies])

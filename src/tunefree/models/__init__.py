@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -12,15 +13,27 @@ from torch import nn
 from tunefree.core import stream
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import named
-from tunefree.models import networks
 from tunefree.models.objective import Objective
 
 __all__ = ["Objective", "build"]
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "logistic": networks.logistic,
-    "mlp": networks.mlp,
-}
+
+def logistic(input_shape: tuple[int, ...], classes: int | None) -> nn.Module:
+    """Softmax regression on the flattened input; without classes, linear with one output."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), classes or 1))
+
+
+def mlp(input_shape: tuple[int, ...], classes: int | None, hidden: int = 64) -> nn.Module:
+    """One hidden ReLU layer on the flattened input; without classes, one output."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape), hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes or 1),
+    )
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"logistic": logistic, "mlp": mlp}
 
 
 def build(

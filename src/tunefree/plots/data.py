@@ -1,7 +1,9 @@
-"""Figures of data: the classes of each client, and examples of samples."""
+"""Figures of data, and of the plan of a privacy budget."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,16 @@ import torch
 
 from tunefree.data.samples import Dataset, Index
 from tunefree.errors import ConfigError
-from tunefree.plots.style import INK, draw_counts, new_figure, save_figure
+from tunefree.plots.style import (
+    INK,
+    add_legend,
+    draw_counts,
+    label_axes,
+    line_style,
+    new_figure,
+    save_figure,
+)
+from tunefree.privacy.plan import RecordRow, Row
 
 SHOWN_CLIENTS = 100
 
@@ -75,3 +86,21 @@ def row_of(x: torch.Tensor, chosen: list[int], columns: int) -> np.ndarray:
     paper = 0 if images.ndim == 3 else 255
     frame = [(0, columns - len(images)), (1, 1), (1, 1), (0, 0)][: images.ndim]
     return np.concatenate(list(np.pad(images, frame, constant_values=paper)), axis=1)
+
+
+def draw_plan(rows: Sequence[Row] | Sequence[RecordRow], path: Path, title: str) -> Path:
+    """A line for each number of clients per round, or of records per batch; at 1 the noise is as
+    long as the signal."""
+    figure = new_figure(7.2, 3.6)
+    axes = figure.subplots()
+    every: list[Row | RecordRow] = list(rows)
+    what = "per round" if isinstance(every[0], Row) else "per batch"
+    for style, (size, group) in enumerate(groupby(every, key=lambda row: row[0])):
+        points = [(row.rounds, row.noise) for row in group]
+        axes.plot(*zip(*points, strict=True), label=f"{size:,} {what}", **line_style(style))
+    axes.axhline(1, color="#3d4852", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    label_axes(axes, "rounds", "noise of a round, against the signal", title)
+    add_legend(figure, axes)
+    return save_figure(figure, path)

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import platform
+from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -23,9 +24,34 @@ from tunefree.errors import ConfigError
 from tunefree.models import weights
 from tunefree.models.objective import Objective
 from tunefree.record.facts import AS_PUBLISHED, Facts
-from tunefree.record.identity import MODEL, SAME, SIMULATED
-from tunefree.settings import Settings
+from tunefree.settings import Settings, flat
 
+SAME = [  # settings that a resumed run shares with its start
+    "algorithm",
+    "option",
+    "compressor",
+    "decay",
+    "weighting",
+    "robust",
+    "average",
+    "sampling",
+    "batch_size",
+    "seed",
+    "local_steps",
+    "local_epochs",
+    "schedule",
+    "concurrency",
+    "opening",
+]
+SIMULATED = [
+    "clients",
+    "per_round",
+    "dispatch",
+    "delays",
+    "dropout",
+    "timeout",
+]  # too, if simulated
+MODEL = "first model"
 LOOKED_AT = 100_000  # labels in the fingerprint of a data set
 BYTES = 2**24  # of inputs in that fingerprint
 SHORT = 200  # letters of a text in an identity
@@ -52,6 +78,24 @@ def identify(
     }
     read_back: dict[str, Any] = json.loads(json.dumps(identity))  # as a run file gives it
     return read_back
+
+
+def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """What differs, a clause for each entry; None stands for one that was not given.
+
+    >>> changes({"seed": 0, "option": {"eta": 0.1}}, {"seed": 1, "option": {}})
+    ['seed was 0, and now it is 1', 'option.eta was 0.1, and now it is not given']
+    """
+    old, new = flat(before), flat(now)
+    return [
+        f"{key} was {shown(old.get(key))}, and now it is {shown(new.get(key))}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
+    ]
+
+
+def shown(value: object) -> str:
+    return "not given" if value is None else str(value) or "none"
 
 
 def text_or_mark(text: str) -> str:

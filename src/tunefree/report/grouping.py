@@ -138,17 +138,12 @@ def brought(run: Summary) -> dict[str, Hashable]:
     marks = {
         name: [identity[key] for key in keys if key in identity] for name, keys in parts.items()
     }
-    return {
-        name: values[0] if name == "loss" else short_mark(values)
-        for name, values in marks.items()
-        if values
-    }
-
-
-def short_mark(values: Sequence[object]) -> str:
-    """Six hex digits that identify these values: text, or what JSON can say."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    return hashlib.sha256("".join(texts).encode()).hexdigest()[:6]
+    found: dict[str, Hashable] = {}
+    for name, values in marks.items():
+        if values:
+            text = "".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+            found[name] = text if name == "loss" else hashlib.sha256(text.encode()).hexdigest()[:6]
+    return found
 
 
 def name_of(run: Summary) -> str:

@@ -113,12 +113,15 @@ def swept_line(name: str, style: int, key: str, runs: Sequence[Summary], measure
         at.setdefault(cast("float", step(run, key)), []).append(run)
     points = [swept_point(x, at[x], measure) for x in sorted(at)]
     finished = all(run.state in ("done", "diverged") for run in runs)
+    sound = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
+    judged = measure == "accuracy" and finished and len(sound) > 1
+    found = width(sound, chance=chance(runs[0])) if judged else None  # as in `tunefree sweep`
     return {
         "label": name,
         "style": style,
         "points": points,
         "theory": runs[0].facts.sweep.get("theory"),
-        "width": working_range(points, runs[0]) if measure == "accuracy" and finished else None,
+        "width": found and found.as_dict(),
     }
 
 
@@ -137,13 +140,6 @@ def swept_point(x: float, runs: Sequence[Summary], measure: str) -> Content:
         "low": min(ends, default=None),
         "high": max(ends, default=None),
     }
-
-
-def working_range(points: Sequence[Content], run: Summary) -> Content | None:
-    """The range of step sizes about as good as the best, as in `tunefree sweep`."""
-    curve = [(p["x"], p["mean"]) for p in points if p["x"] > 0 and p["mean"] is not None]
-    found = width(curve, chance=chance(run)) if len(curve) > 1 else None
-    return found and found.as_dict()
 
 
 class Width(NamedTuple):

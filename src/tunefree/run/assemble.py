@@ -34,8 +34,7 @@ from tunefree.privacy.records import PrivateOracles, RecordGuarantee
 from tunefree.privacy.records import guarantee as record_guarantee
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record
-from tunefree.record.identity import MODEL, changes
-from tunefree.record.provenance import describe, identify
+from tunefree.record.provenance import MODEL, changes, describe, identify
 from tunefree.record.summary import own_measures
 from tunefree.run.engine import Parts
 from tunefree.run.evaluate import Evaluator, Measure

@@ -21,83 +21,49 @@ from tunefree import derive
 from tunefree.methods import registry
 from tunefree.run.keywords import named
 from tunefree.schedule import simulate
-from tunefree.search.batch import (
-    PlannedRun,
-    Result,
-    Role,
-    is_finished,
-    plan,
-    run_all,
-    run_groups,
-)
-from tunefree.search.comparison import Outcome, compare, rounds_to, with_seed
-from tunefree.search.method_spec import MethodSpec, configure, parse_method, system_of
-from tunefree.search.sweeping import Sweep, SweepPoint, sweep, theory_of
-from tunefree.search.tuning import (
-    Grid,
-    Point,
-    Search,
-    Trial,
-    TuningResult,
-    Value,
-    at_point,
-    check_grid,
-    declared_grid,
-    late_mean,
-    on_held_out,
-    save,
-    search_all,
-    tune,
-    write_file,
-)
-from tunefree.settings import Settings
-
-__all__ = [
-    "Grid",
-    "MethodSpec",
-    "Outcome",
-    "PlannedRun",
-    "Point",
-    "Result",
-    "Role",
-    "Search",
-    "Settings",
-    "Sweep",
-    "SweepPoint",
-    "Trial",
-    "TuningResult",
-    "Value",
-    "at_point",
-    "check",
-    "check_grid",
-    "compare",
-    "configure",
-    "declared_grid",
-    "is_finished",
-    "late_mean",
-    "on_held_out",
-    "parse_method",
-    "plan",
-    "rounds_to",
-    "run_all",
-    "run_groups",
-    "save",
-    "search_all",
-    "settings",
-    "sweep",
-    "theory_of",
-    "tune",
-    "with_seed",
-    "write_file",
-]
+from tunefree.search.batch import PlannedRun as PlannedRun
+from tunefree.search.batch import Result as Result
+from tunefree.search.batch import Role as Role
+from tunefree.search.batch import is_finished as is_finished
+from tunefree.search.batch import plan as plan
+from tunefree.search.batch import run_all as run_all
+from tunefree.search.batch import run_groups as run_groups
+from tunefree.search.comparison import Outcome as Outcome
+from tunefree.search.comparison import compare as compare
+from tunefree.search.comparison import rounds_to as rounds_to
+from tunefree.search.comparison import with_seed as with_seed
+from tunefree.search.method_spec import MethodSpec as MethodSpec
+from tunefree.search.method_spec import configure as configure
+from tunefree.search.method_spec import parse_method as parse_method
+from tunefree.search.method_spec import system_of
+from tunefree.search.sweeping import Sweep as Sweep
+from tunefree.search.sweeping import SweepPoint as SweepPoint
+from tunefree.search.sweeping import sweep as sweep
+from tunefree.search.sweeping import theory_of as theory_of
+from tunefree.search.tuning import Grid as Grid
+from tunefree.search.tuning import Point as Point
+from tunefree.search.tuning import Search as Search
+from tunefree.search.tuning import Trial as Trial
+from tunefree.search.tuning import TuningResult as TuningResult
+from tunefree.search.tuning import Value as Value
+from tunefree.search.tuning import at_point as at_point
+from tunefree.search.tuning import check_grid as check_grid
+from tunefree.search.tuning import declared_grid as declared_grid
+from tunefree.search.tuning import late_mean as late_mean
+from tunefree.search.tuning import on_held_out as on_held_out
+from tunefree.search.tuning import save as save
+from tunefree.search.tuning import search_all as search_all
+from tunefree.search.tuning import tune as tune
+from tunefree.search.tuning import write_file as write_file
+from tunefree.settings import Settings as Settings
 
 
 def check(settings: Settings) -> None:
     """Refuse, before anything runs, a method that cannot run with these settings.
 
-    >>> check(settings(algorithm="mime", schedule="buffered"))
+    >>> check(settings(data="digits", clients=5, schedule="buffered", concurrency=9))
     Traceback (most recent call last):
-    tunefree.errors.ConfigError: Mime needs 2 exchanges a round; the buffered schedule allows one
+    tunefree.errors.ConfigError: concurrency = 9 is out of range; with dispatch = flush give a ...
     """
     method = registry.configure(settings, system_of(settings), None)
     simulate.check(settings.scheduling, method)

@@ -110,7 +110,10 @@ def contenders(methods: Methods, seeds: Sequence[int]) -> list[Contender]:
     values = list(methods.values()) if isinstance(methods, Mapping) else list(methods)
     specs, own = zip(*map(spec_of, values), strict=True)
     names = list(methods) if isinstance(methods, Mapping) else labels(specs)
-    check_once(names, seeds)
+    for kind, given in (("method", names), ("seed", map(str, seeds))):
+        for each, count in Counter(given).items():
+            if count > 1:
+                raise ConfigError(f"{kind} {each} is given {count} times; remove the repeats")
     check_seeds(specs, seeds)
     return [Contender(*each) for each in zip(names, specs, own, strict=True)]
 
@@ -132,14 +135,6 @@ def plan_method(
     """The runs of a method, one for each seed."""
     chosen, facts = configure(method.spec, settings)
     return [plan(folder, method.label, with_seed(chosen, s), "method", facts) for s in seeds]
-
-
-def check_once(labels: Sequence[str], seeds: Sequence[int]) -> None:
-    """Refuse a method or a seed that is given twice."""
-    for kind, given in (("method", labels), ("seed", map(str, seeds))):
-        for each, count in Counter(given).items():
-            if count > 1:
-                raise ConfigError(f"{kind} {each} is given {count} times; remove the repeats")
 
 
 def with_seed(settings: Settings, seed: int) -> Settings:

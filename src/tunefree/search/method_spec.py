@@ -89,7 +89,7 @@ def parse_method(text: str) -> MethodSpec:
     name, file, given = match.group("name", "file", "options")
     if ":" not in name and name not in registry.REGISTRY:
         known = registry.every_name()
-        if name not in known and name not in EVIDENCE["algorithm"]:
+        if name not in known and name not in EVIDENCE["algorithm"].split():
             raise unknown_name("method", name, known, more="package.module:Name")
     registry.find(name)
     options: dict[str, object] = {}

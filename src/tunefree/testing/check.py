@@ -149,16 +149,12 @@ def check_exchanges(role: str, stage: Callable[[], Any]) -> Iterator[str]:
         yield f"`{role}` does not return a tuple of {EXCHANGE}; return one"
     for exchange in exchanges:
         for name, kind in (("Down", exchange.Down), ("Up", exchange.Up)):
-            if not is_message_class(kind):
+            if not (isinstance(kind, type) and hasattr(kind, "_fields")):
                 what = getattr(kind, "__name__", f"a {type(kind).__name__}")
                 yield (
                     f"`{role}` declares {what} as its {name}; declare a NamedTuple class there: "
                     f"{EXCHANGE}"
                 )
-
-
-def is_message_class(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def check_runs(algo: Method) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tunefree.core import (
 )
 from tunefree.errors import ConfigError
 from tunefree.fleet.serial import Serial
-from tunefree.methods.registry import REGISTRY, build, every_name
+from tunefree.methods.registry import build, every_name, is_ours
 from tunefree.schedule.exchange import Step, run_stage
 from tunefree.schedule.gauge import Gauge
 from tunefree.testing.observe import Flat
@@ -84,8 +84,7 @@ def cost(method: Method, d: int = D) -> Cost:
     """
     algo = unwrapped(bind(method, TOY) if method.sys == UNBOUND else method)
     algo = with_system(algo, algo.sys._replace(K=1))  # messages do not depend on K
-    ours = type(algo) in REGISTRY.values()
-    counted = scaled(algo, d) if ours and d >= LARGE else measured(algo, d)
+    counted = scaled(algo, d) if is_ours(algo) and d >= LARGE else measured(algo, d)
     return Cost(*(bits / 32 / d for bits in counted))
 
 

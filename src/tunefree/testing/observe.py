@@ -22,6 +22,7 @@ from tunefree.testing.problem import QuadraticOracle, quadratic
 from tunefree.wire import Compressed
 
 PROBLEM, ROUNDS = quadratic(N=6, noise=0.3, spread=1.0), 3
+QUADRATIC = partial(QuadraticOracle, PROBLEM)
 
 
 class Part(NamedTuple):
@@ -48,16 +49,16 @@ class Interceptor(Wrapper):
         return self.call(Part("client", self._one.client), theta0)
 
     def opening(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.opening()))
+        return tuple(map(self.played, self._one.opening()))
 
     def round(self) -> tuple[Exchange, ...]:
-        return tuple(map(self._intercept, self._one.round()))
+        return tuple(map(self.played, self._one.round()))
 
     @property
     def _one(self) -> Method:
         return deepcopy(self.inner) if self.renew else self.inner
 
-    def _intercept(self, exchange: Exchange) -> Exchange:
+    def played(self, exchange: Exchange) -> Exchange:
         Down, Up, down, work, up = exchange
         return Exchange(
             Down,
@@ -70,10 +71,6 @@ class Interceptor(Wrapper):
 
 def intercepted(algo: Method, call: Callable[..., Any], renew: bool = False) -> Interceptor:
     return Interceptor(algo, call, renew, sys=algo.sys)
-
-
-def quadratic_client(job: Job) -> Oracle:
-    return QuadraticOracle(PROBLEM, job)
 
 
 class Flat(QuadraticOracle):
@@ -100,7 +97,7 @@ def run_problem(
     algo: Method,
     dtype: torch.dtype = torch.float32,
     fleet_of: Callable[..., Fleet] = Serial,
-    oracle_of: Callable[[Job], Oracle] = quadratic_client,
+    oracle_of: Callable[[Job], Oracle] = QUADRATIC,
     opening: Opening = "gradients",
 ) -> list[Step]:
     """The opening and the first rounds; every reply must be usable."""

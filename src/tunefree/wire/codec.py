@@ -71,16 +71,12 @@ def encoded_fields(message: Message) -> list[tuple[bytes, bytes]]:
     for name, value in zip(message._fields, message, strict=True):
         if not name.isascii() or len(name) > MOST_LETTERS:
             raise WireError(f"field `{name}` needs a name of at most {MOST_LETTERS} ASCII letters")
-        frame = bytes([len(name)]) + name.encode("ascii") + bytes([kind_of(name, value)])
+        if type(value) not in KINDS:
+            raise WireError(f"field `{name}` is a {type(value).__name__}, which cannot be sent")
+        frame = bytes([len(name)]) + name.encode("ascii") + bytes([KINDS[type(value)]])
         head, payload = encoded(name, value)
         fields.append((frame + head, payload))
     return fields
-
-
-def kind_of(name: str, value: object) -> int:
-    if type(value) not in KINDS:
-        raise WireError(f"field `{name}` is a {type(value).__name__}, which cannot be sent")
-    return KINDS[type(value)]
 
 
 def encoded(name: str, value: Vec | Compressed | Numbers | float) -> tuple[bytes, bytes]:

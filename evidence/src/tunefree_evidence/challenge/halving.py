@@ -60,7 +60,7 @@ def points_of(grid: Grid, most: int) -> list[Point]:
     """All points of a grid in random order, always the same; at most so many.
 
     >>> [dict(point) for point in points_of({"eta": (0.1, 0.3), "decay": ("none", "linear")}, 1)]
-    [{'eta': 0.1, 'decay': 'linear'}]
+    [{'eta': 0.3, 'decay': 'linear'}]
     """
     points = [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
     order = np.random.default_rng(len(points)).permutation(len(points))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tunefree_evidence.cli import bench, challenge, claims
+from tunefree_evidence.cli import bench, challenge, claims, rates
 from tunefree_evidence.cli.terminal import Parser, act
 
 
@@ -15,6 +15,7 @@ def parser() -> Parser:
         ("challenge", challenge, "untuned methods against tuned ones, on a fixed suite of tasks"),
         ("claims", claims, "run and decide the papers' claims"),
         ("bench", bench, "measure our speed against a plain PyTorch loop on this machine"),
+        ("rates", rates, "accuracy against the learning rate: the picture of the README"),
     ):
         command = commands.add_parser(name, help=about)
         module.add_to(command)

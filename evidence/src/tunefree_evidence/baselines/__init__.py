@@ -1,0 +1,1 @@
+"""Methods that others are only compared with; `tunefree` knows them by name."""

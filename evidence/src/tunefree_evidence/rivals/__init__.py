@@ -1,1 +1,0 @@
-"""Recent methods that are measured against PolarFL; `tunefree` knows them by name."""
