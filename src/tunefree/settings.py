@@ -165,7 +165,7 @@ class Settings:
     )
     unit: Unit = shared("client", "with epsilon: what is protected: client, or record")
     delta: float = shared(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
-    clip: float = setting(
+    clip: float = shared(
         0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
     )
     records: float = shared(
@@ -175,7 +175,10 @@ class Settings:
         0,
     )
     participations: int = shared(
-        0, "with epsilon: rounds of a client at most, who takes part being no secret; 0: coins", 0
+        0,
+        "with epsilon: rounds of a client at most, who takes part being no secret; 0: secret coins "
+        "decide, or deployed as many as the rounds need",
+        0,
     )
 
     data: str = setting(
@@ -312,6 +315,9 @@ class Deployment:
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
     )
+    coins: bool = setting(
+        False, "with epsilon: secret coins decide who is asked; for networks that nobody watches"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -426,13 +432,6 @@ def deployed(run_config: Mapping[str, Any]) -> tuple[dict[str, object], Deployme
     """
     ours = {name for name, f in FIELDS.items() if f.metadata.get("deployed")}
     own = Deployment.__dataclass_fields__
-    if run_config.get("epsilon") and run_config.get("unit") != "record":
-        raise ConfigError(
-            "is for simulations: a deployed federation protects records only, for now",
-            "omit it, or set {unit} = record",
-            setting="epsilon",
-            value=run_config["epsilon"],
-        )
     for key in run_config:
         if (name := key.replace("-", "_")) != key and name in ours | own.keys():
             raise ConfigError(f"{key} is now called {name}", f"write {name}")

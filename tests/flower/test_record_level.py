@@ -162,7 +162,6 @@ def test_a_job_that_is_repeated_gives_the_same_reply(tmp_path: Path) -> None:
         ({"rounds": 5}, "noise on each gradient was"),
         ({"evaluate_on_clients": True}, "evaluate_on_clients = True asks for scores on clients'"),
         ({"algorithm": "fedsps"}, "cannot be promised: clients of FedSPS use the loss"),
-        ({"unit": "client"}, "protects records only"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(

@@ -21,6 +21,7 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.new_app import new_app
+from tunefree.flower.status import status
 from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
 from tunefree.node.control import LocalRun
@@ -295,6 +296,32 @@ def test_a_run_resumes_after_superlink_and_server_are_killed(
         assert result["state"] == "done"
         expected = simulate(federation, "padamfed", rounds=30)
         assert result["theta"].tobytes() == expected.theta.numpy().tobytes()
+
+
+@slow
+def test_a_private_run_pays_once_for_each_round_after_a_power_cut(pair: Federation) -> None:
+    local, settings = pair.local, {"algorithm": "polarfl_stateless", "epsilon": 20.0, "rounds": 30}
+    local.start()
+    pair.run(**settings)
+    for rounds in (5, 15):
+        pair.wait(lambda rounds=rounds: pair.rounds() >= rounds)  # type: ignore[misc]
+        kill_link(local)
+        local.start_link()
+        local.register(range(2))
+        pair.run(**settings)
+    result = pair.finish()
+    assert result["state"] == "done"
+    assert result["history"][-1]["epsilon"] == pytest.approx(20.0)
+    assert [row["t"] for row in result["history"]] == [*range(-1, 30)]
+    with closing(sqlite3.connect(pair.out)) as db:
+        assert db.execute("SELECT COUNT(*) FROM released").fetchone() == (30,)
+        assert [*db.execute("SELECT COUNT(*) FROM taken_part GROUP BY client")] == [(30,), (30,)]
+    found = status(pair.out)["privacy"]
+    assert (found["epsilon"], found["participations_left"]) == (20.0, {0: 0, 1: 0})
+    for node in range(2):
+        (counted,) = local.folder.glob(f"**/*{node}*/**/participations.sqlite")
+        with closing(sqlite3.connect(counted)) as db:
+            assert 30 <= db.execute("SELECT COUNT(*) FROM upload").fetchone()[0] <= 34
 
 
 @slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,9 +26,10 @@ from tunefree.privacy.audit import (
     ours,
 )
 from tunefree.privacy.calls import Calls
+from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import of_calls
-from tunefree.privacy.release import NoisyMean, simulated
+from tunefree.privacy.release import NoisyMean, Sum, deployed, simulated
 
 pytest.importorskip("dp_accounting")
 SYS, PROMISE = System(N=6, S=3, K=1, T=2), Privacy(epsilon=4)
@@ -44,6 +46,20 @@ def findings(
 @pytest.mark.parametrize("promise", [PROMISE, Privacy(1.0, participations=2)])
 def test_our_mechanism_keeps_its_promise(promise: Privacy) -> None:
     assert all(finding.holds for finding in findings(ours, promise))
+
+
+@pytest.mark.parametrize(("size", "holds"), [(1.0, True), (0.5, False)])
+def test_the_ledger_and_the_systems_noise_keep_it_too(size: float, holds: bool) -> None:
+    """And half of that noise would be found."""
+
+    def sums(seed: int, sigma: float) -> Sum:
+        ledger = Ledger(sqlite3.connect(":memory:", isolation_level=None), 100.0, 1e-5)
+        return deployed(ledger, Gaussian(size * sigma))
+
+    found = findings(
+        lambda sys, guarantee: ours(sys, guarantee, sums), Privacy(4.0, participations=2)
+    )
+    assert all(finding.holds for finding in found) == holds
 
 
 def test_the_attack_is_not_idle() -> None:

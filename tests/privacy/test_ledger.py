@@ -73,7 +73,7 @@ def test_each_client_has_its_own_account(ledger: Ledger) -> None:
         ledger.once(f"round {t}", FIVE, lambda: b"", clients=[0, 1])
     ledger.once("round 5", FIVE, lambda: b"", clients=[1 + 1, 3])
     assert ledger.spent() == pytest.approx(2.0)
-    assert ledger.with_room(range(5), FIVE) == [2, 3, 4]
+    assert ledger.left(range(5), FIVE) == {0: 0, 1: 0, 2: 4, 3: 4, 4: 5}
     with pytest.raises(ConfigError, match="budget"):
         ledger.once("round 6", FIVE, lambda: b"", clients=[0, 4])
     ledger.once("round 6", FIVE, lambda: b"", clients=[])  # noise about nobody

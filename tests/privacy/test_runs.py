@@ -43,7 +43,7 @@ from tunefree.report.content import content
 from tunefree.report.files import find
 from tunefree.schedule.clock import VirtualClock
 from tunefree.schedule.simulate import play
-from tunefree.settings import Schedule, Settings, deployed
+from tunefree.settings import Schedule, Settings
 from tunefree.testing import QuadraticOracle, quadratic
 
 pytest.importorskip("dp_accounting")
@@ -112,7 +112,7 @@ def test_the_report_and_show_state_the_promise(
     rows = content(find([tmp_path]).runs)["privacy"]
     assert {row[0] for row in rows} == {"PolarFL, stateless"}
     said = {part: words for _, part, words in rows}
-    assert len(said) == len(rows) == 1 + len(PROMISE)  # both seeds promise the same
+    assert len(said) == len(rows) == 2 + len(PROMISE)  # both seeds promise the same
     assert (said["epsilon spent"], said["epsilon at most"], said["unit"]) == ("20", "20", "client")
     coins = not kind
     assert ("one client added or removed" in said["neighbours"]) == coins
@@ -368,11 +368,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["theta_sha256"][:12] in said
     assert main(["run", *SMALL.split(), "--clip", "1", "--out", str(tmp_path / "no")]) == 2
     assert "--clip 1.0 belongs to privacy; give --epsilon too" in capsys.readouterr().err
-
-
-def test_a_deployment_says_that_it_has_none() -> None:
-    with pytest.raises(ConfigError, match="epsilon = 8.0 is for simulations: a deployed"):
-        deployed({"epsilon": 8.0})
 
 
 def test_noise_is_drawn_anew_every_round() -> None:

@@ -195,7 +195,7 @@ def test_the_log_contains_a_few_commits_but_never_grows_without_bound(
 
     def pages_after(t: int, numbers: int) -> int:
         record.commit([line(t, 1.0)], {-1: {"theta": np.zeros(numbers, np.float32)}})
-        (pages,) = record._db.execute("PRAGMA wal_autocheckpoint").fetchone()
+        (pages,) = record.connection.execute("PRAGMA wal_autocheckpoint").fetchone()
         return int(pages)
 
     assert [pages_after(0, 10), pages_after(1, 1_200_000)] == [1_000, 4 * 4_800_000 // 16_384]
@@ -213,9 +213,9 @@ def test_a_history_is_of_one_moment(tmp_path: Path) -> None:
             commit(writer, 1, 2.0)
             writer.settle()
 
-    reader._db.set_trace_callback(meanwhile)
+    reader.connection.set_trace_callback(meanwhile)
     assert [row["t"] for row in reader.history()] == [0]
-    reader._db.set_trace_callback(None)
+    reader.connection.set_trace_callback(None)
     assert [row["t"] for row in reader.history()] == [0, 1]
 
 

@@ -187,10 +187,19 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
             f"{'' if left is None else f', about {left:.0f} s left'}"
             f"; sent {size(found['bits_up'])} up and {size(found['bits_down'])} down"
         )
+    privacy = found.get("privacy", {})
+    if privacy:
+        yield (
+            "  privacy: epsilon {spent:.3g} of {epsilon:g} spent, {left:.3g} left at delta "
+            "{delta:.2g}".format(**privacy)
+        )
+    left = privacy.get("participations_left", {})
     for one in found["clients"]:
         number = "-" if one["client"] is None else one["client"]
         state = one["state"] + (f", {one['late']:.0f} s so far" if "late" in one else "")
         scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
+        if number in left:
+            scored += f", {left[number]} participations left"
         yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
     for node, reason in found.get("refused", {}).items():
         yield f"  node {node} is refused: {reason}"

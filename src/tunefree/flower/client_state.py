@@ -8,12 +8,15 @@ last, and so which of the two states counts; the new one replaces the other.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tunefree.core import Client
+from tunefree.errors import ConfigError
 from tunefree.fleet.states import arrays, restore
 from tunefree.record import store
 from tunefree.record.store import Store
@@ -22,6 +25,7 @@ SCHEMA = (
     "CREATE TABLE reply (owner INTEGER PRIMARY KEY, key TEXT NOT NULL); -- the job of a state\n"
     + store.SCHEMA
 )
+TAKEN_PART = "participations.sqlite"
 
 
 class ClientState:
@@ -60,6 +64,26 @@ class ClientState:
 
     def close(self) -> None:
         self._db.close()
+
+
+def take_part(folder: Path, job: bytes, limit: int) -> None:
+    """Count one more upload to a private run; refused beyond this client's limit, if it has one.
+
+    The count is over all runs, and no server can lower it. What is asked for again in every detail
+    is counted once, since it gives the same upload again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(folder / TAKEN_PART, timeout=60)) as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS upload (job TEXT PRIMARY KEY) WITHOUT ROWID")
+        db.execute("PRAGMA synchronous = FULL")
+        name = hashlib.sha256(job).hexdigest()
+        db.execute("INSERT OR IGNORE INTO upload VALUES (?)", (name,))
+        (count,) = db.execute("SELECT COUNT(*) FROM upload").fetchone()
+        if limit and count > limit:
+            raise ConfigError(
+                f"this client has sent {limit} private uploads, and its node allows no more",
+                "raise participations in its node's config, or go on without it",
+            )
 
 
 def folder_of(node_config: Mapping[str, Any], node_id: int) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from flwr.app import Context, MetricRecord, RecordDict
@@ -19,7 +19,7 @@ from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Job, Stage, exchanges
 from tunefree.fleet.work import do
-from tunefree.flower.client_state import ClientState, folder_of, state_path
+from tunefree.flower.client_state import ClientState, folder_of, state_path, take_part
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
 from tunefree.flower.record_ledger import DELTA, RecordLedger, limit_of
 from tunefree.flower.settings import Builder, RunConfig, settings_from
@@ -29,10 +29,12 @@ from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
 from tunefree.models.targets import Loss, task_of
+from tunefree.privacy.clipping import cut
+from tunefree.privacy.leaves import refuse
 from tunefree.privacy.noise import entropy
 from tunefree.privacy.records import PrivateOracles, RecordGuarantee, deployed
 from tunefree.run.evaluate import scores_on
-from tunefree.settings import Settings
+from tunefree.settings import Settings, checked
 from tunefree.wire import decode, encode
 
 SERVER = "the server"
@@ -109,9 +111,15 @@ class ClientSide:
         return found
 
     @property
+    def own_limit(self) -> int:
+        """How many private uploads leave this client at most, by its node's config; 0: no limit."""
+        limit = self.context.node_config.get("participations", 0)
+        return cast("int", checked("participations", limit, int, {"least": 0, "below": math.inf}))
+
+    @property
     def tells_size(self) -> bool:
         """Whether the server may know how many samples this client has."""
-        return self.given.by_size and math.isinf(self.limit)
+        return self.given.by_size and math.isinf(self.limit) and not self.own_limit
 
     @property
     def limit(self) -> float:
@@ -126,6 +134,11 @@ class ClientSide:
         folder, delta = folder_of(config, self.context.node_id), float(config.get("delta", DELTA))
         return closing(RecordLedger(folder, self.limit, delta))
 
+    def take_part(self, job: bytes) -> None:
+        """Count an upload, in all private runs together, before it is made."""
+        config, run = self.context.node_config, sorted(self.context.run_config.items())
+        take_part(folder_of(config, self.context.node_id), repr(run).encode() + job, self.own_limit)
+
     def states(self, run: str) -> ClientState:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
@@ -133,7 +146,14 @@ class ClientSide:
 def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     """The reply to a job; the client's new state is on disk before the reply is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
-    run, client, N, stage_name, t, exchange, ack, K = envelope
+    run, client, N, stage_name, t, exchange, ack, K, clip = envelope
+    private = bool(side.settings.epsilon)
+    if private:
+        refuse(side.algorithm(N, K), side.settings)
+    elif side.own_limit:
+        raise ConfigError(
+            "this client takes part in private runs only: its node's config has participations"
+        )
     with closing(side.states(run)) as states, one_thread(), side.ledger() as ledger:
         theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
         state = states.after(ack, algo.client(theta0))
@@ -146,12 +166,14 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
         asked = hashlib.sha256(repr(envelope).encode() + data).hexdigest()
         up = ledger.reply(run, asked) if ledger else None
         if up is None:
+            if ledger is None and private:
+                side.take_part(repr(envelope._replace(ack="")).encode() + data)
             if ledger and side.promise:
                 ledger.enter(run, asked, side.promise.of_job(job), side.promise.in_all)
             state, reply = do(algo, side.oracle_of, state, job)
-            up = encode(reply.up)
+            up = encode(cut(reply.up, clip) if clip else reply.up)
             states.propose(ack, key_text(job.key), t, state)
-            n, drawn = reply.n, reply.drawn
+            n, drawn = (1, 0) if private else (reply.n, reply.drawn)
             if ledger:
                 ledger.keep(run, asked, up)
         else:
@@ -161,7 +183,7 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
-    if side.promise is not None:
+    if side.promise is not None or side.settings.epsilon or side.own_limit:
         raise ConfigError("scores on this client's own data are not private", "do not ask for them")
     with one_thread():
         objective, data = side.objective

@@ -1,8 +1,9 @@
 """A job and its reply as Flower records: an envelope of a few words, and our codec's bytes.
 
     envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
-              with local epochs also K, the mean of all clients' local steps
-    reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else
+              with local epochs also K, the mean of all clients' local steps; with privacy clip
+    reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else;
+              with privacy n = 1 and drawn = 0
 
 The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower sends every
 record, array and chunk in a request of its own, so a small message is put into the envelope, which
@@ -34,6 +35,7 @@ class Envelope(NamedTuple):
     exchange: int
     ack: str
     K: int = 0  # sent only if local work is given in epochs
+    clip: float = 0.0  # sent only with privacy: the norm at which the upload is cut
 
 
 class Answer(NamedTuple):

@@ -17,6 +17,7 @@ from tunefree.flower.grid import GridFleet
 from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
+from tunefree.flower.private import Private
 from tunefree.flower.run_file import Plan
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
@@ -70,11 +71,24 @@ class Federation:
         if self._promise is not None:
             self._record.note(privacy=self._promise.facts(deployed=True))
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
-        self.nodes = Nodes(transport, facts.names, facts.sizes)
+        private = bool(settings.epsilon)
+        self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
+        self._private: Private | None = None
+        if guarantee := self._plan.promised(facts.privacy):
+            self._record.note(privacy=guarantee.facts(deployed=True))
+            promise = guarantee, self._plan.smallest, settings.clip or None
+            self._private = Private(self._record, *promise)
         ledger = Ledger(self._algorithm, theta0, self._record.vectors)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
-            transport, self.nodes, ledger, theta0, facts.federation, given.own, by_epochs
+            transport,
+            self.nodes,
+            ledger,
+            theta0,
+            facts.federation,
+            given.own,
+            by_epochs,
+            self._private,
         )
 
     def run(self) -> Training:
@@ -90,12 +104,14 @@ class Federation:
         self.nodes.names = self.nodes.names[: ledger.N]
         self.waiting = False
         registry.note_no_momentum(ledger.algo)
+        if self._private:
+            self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
         waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
         spent = self._promise and self._promise.after_rounds
         given = self, self.objective, self._record, self._evaluate, settings
-        run = Training(Parts(*given, spent=spent))
+        run = Training(Parts(*given, self._private.start if self._private else None, spent))
         run.readmit(waiting)
         return run
 
@@ -115,7 +131,9 @@ class Federation:
         epochs = self._settings.local_epochs
         K = self._given.at(N).system_for(self.nodes.sizes(N)).K if epochs else 1
         algo = self._plan.algorithm(N, K)
-        return with_noise(algo, self._promise.noise_on_sum(algo.sys)) if self._promise else algo
+        if self._promise is not None:
+            return with_noise(algo, self._promise.noise_on_sum(algo.sys))
+        return with_noise(algo, self._private.guarantee.release.sigma) if self._private else algo
 
     def _facts(self, algo: Algorithm) -> dict[str, object]:
         """The facts that depend on how many clients there are."""

@@ -18,6 +18,7 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.log import cleaned
 from tunefree.flower.nodes import Nodes, last_line
 from tunefree.flower.pace import Pace
+from tunefree.flower.private import Private
 from tunefree.flower.transport import Sent, Transport
 from tunefree.settings import Deployment
 from tunefree.wire import decode, encode
@@ -56,9 +57,10 @@ class GridFleet:
         run: str,
         deployment: Deployment,
         by_epochs: bool,
+        private: Private | None = None,
     ) -> None:
         """`by_epochs`: local work is given in epochs, so that clients must be sent K."""
-        self.nodes, self.states = nodes, ledger
+        self.nodes, self.states, self.private = nodes, ledger, private
         self._transport, self._theta0, self._run = transport, theta0, run
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
         self._by_epochs = by_epochs
@@ -133,6 +135,7 @@ class GridFleet:
             exchange=job.exchange,
             ack=key_text(None if job.stage == "opening" else ledger.ack(job.client)),
             K=ledger.algo.sys.K if self._by_epochs else 0,
+            clip=self.private.threshold if self.private else 0.0,
         )
 
     def fetch(self) -> list[tuple[Job, Done]]:
@@ -191,7 +194,8 @@ class GridFleet:
             up: Any = decode(data, Up, like=self._theta0, client=job.client)
         except WireError as error:
             return failed(job, str(error))
-        return Done(job.key, up, answer.n, answer.drawn)
+        n, drawn = (1, 0) if self.private else (answer.n, answer.drawn)
+        return Done(job.key, up, n, drawn)
 
     def ask(self, contents: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict]:
         """Send these clients a message each; returns the answers that come before the deadline."""

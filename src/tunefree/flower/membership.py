@@ -14,6 +14,7 @@ from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
 from tunefree.flower.pace import Pace
+from tunefree.flower.private import Private
 from tunefree.schedule.clock import Buffer
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.gauge import Gauge
@@ -53,7 +54,12 @@ class Members:
         return self._ledger.algo
 
     def cohort(self, t: int) -> list[int]:
-        """As in a simulation, but clients that are not connected are replaced by others."""
+        """As in a simulation, but clients that are not connected are replaced by others.
+
+        With privacy nobody is replaced; the server waits until somebody is there who can be asked.
+        """
+        if self._fleet.private:
+            return self._private_cohort(t, self._fleet.private)
         there, odds = set(self.idle(self.gauge.out(t))), self.odds
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
@@ -64,6 +70,22 @@ class Members:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
         return sorted(chosen)
+
+    def _private_cohort(self, t: int, private: Private) -> list[int]:
+        end, pace = time.monotonic() + self._wait, Pace(longest=1.0)
+        while not private.released(t):
+            rng = stream(self._settings.seed, "turn", t)
+            chosen = private.cohort(t, self._ledger.N, self.idle(()), rng)
+            if chosen or private.guarantee.release.q < 1:
+                return chosen
+            if time.monotonic() > end:
+                raise FleetError(
+                    f"no client was there within {self._wait:g} s that may take part once more "
+                    f"under epsilon = {private.guarantee.epsilon:g}; start the run again when "
+                    "others are there, or with a larger epsilon: it resumes after its last step"
+                )
+            pace.rest(False)
+        return []
 
     @property
     def odds(self) -> Odds:

@@ -17,6 +17,7 @@ from tunefree.flower.pace import Pace
 from tunefree.flower.transport import Sent, Transport
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
+NO_PLACE = "a private run counts by partition-id how often a client takes part; give it one"
 AGAIN = 60.0  # seconds before a node that has not answered is asked again which client it is
 
 
@@ -27,10 +28,20 @@ class Nodes:
     given in the order of partition-ids at the start, and in the order of arrival later.
     """
 
-    def __init__(self, transport: Transport, names: Sequence[str], sizes: Sequence[int]) -> None:
-        """`names`, and `sizes` where they are needed, are those of clients in the run file."""
+    def __init__(
+        self,
+        transport: Transport,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        need_place: bool = False,
+    ) -> None:
+        """`names`, and `sizes` where they are needed, are those of clients in the run file.
+
+        `need_place` refuses clients without a partition-id, who may get another name when they
+        return: what a client has given away could not be counted.
+        """
         self._transport = transport
-        self.names = list(names)
+        self.names, self._need_place = list(names), need_place
         self._sizes = dict(zip(names, sizes, strict=False))  # samples, as each client reported
         self._asked: dict[str, Sent] = {}
         self._names: dict[int, str] = {}  # by node
@@ -62,6 +73,9 @@ class Nodes:
                 self.refused[node] = last_line(reply.error.reason)
                 continue
             self.refused.pop(node, None)
+            if self._need_place and number_in(reply.content, "place") is None:
+                self.refused[node] = NO_PLACE
+                continue
             self._names[node] = name = name_of(reply.content, node)
             if n := number_in(reply.content, "samples"):
                 self._sizes.setdefault(name, n)

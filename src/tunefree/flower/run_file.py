@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +19,17 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
+from tunefree.privacy.leaves import refuse
+from tunefree.privacy.plan import plan
+from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import RecordGuarantee, deployed
+from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
+
+log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 
 
 def check_settings(
@@ -37,11 +46,11 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    plan = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
-    plan.refuse_impossible()
+    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
-        plan.refuse_another(path)
+        run.refuse_another(path)
     return settings.rounds
 
 
@@ -69,19 +78,43 @@ class Plan(NamedTuple):
     def refuse_impossible(self) -> None:
         """Refuse what cannot run before anything is written, sent or started."""
         algo = self.smallest
-        check(self.given.first().scheduling, algo)
-        if self.given.own.evaluate_on_clients and self.promise is not None:
-            raise ConfigError(
-                "asks for scores on clients' own data, which are not private",
-                "evaluate on a public test set",
-                setting="evaluate_on_clients",
-                value=True,
-            )
+        settings, own = self.given.first(), self.given.own
+        check(settings.scheduling, algo)
         if len(algo.opening()) > 1:
             raise ConfigError(
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "
                 "only one"
             )
+        if own.coins and not settings.epsilon:
+            raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
+        if privacy := Privacy.of(settings):
+            refuse(algo, settings, own.evaluate_on_clients)
+        if privacy and self.promise is None:
+            in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
+
+    def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
+        """The noise that keeps the promise; of a run that was started, its own noise.
+
+        `before` is what its file says of it. A larger budget may be given than at the start.
+        """
+        privacy = Privacy.of(self.given.first())
+        if privacy is None or privacy.unit == "record":
+            return None
+        sys = self.smallest.sys
+        if not before:
+            return privacy.deployed(sys, self.given.own.coins)
+        guarantee = Guarantee.stored(before).under(privacy.epsilon)
+        return guarantee.checked(sys, remedy="give a larger {epsilon}")
+
+    def note_noise(self, guarantee: Guarantee) -> None:
+        """Warn if even the mean of all rounds would be mostly noise."""
+        (N, S, K, T), sizes = self.smallest.sys, list(map(math.prod, self.objective.shapes))
+        limit = None if guarantee.release.q < 1 else guarantee.limit
+        promise = Privacy(guarantee.epsilon, delta=guarantee.delta, participations=limit)
+        try:
+            plan(promise, sizes, N, K, [S], [T])
+        except ConfigError as error:
+            log.warning("%s", error)
 
     @property
     def promise(self) -> RecordGuarantee | None:
@@ -93,6 +126,8 @@ class Plan(NamedTuple):
         settings, now = self.given.first(), self.identity
         path = Path(settings.out)
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
+        if guarantee := self.promised({}):
+            facts = replace(facts, privacy=guarantee.facts(deployed=True))
         if has_started(path):
             self.refuse_another(path)
             return open_record(path, facts, settings.rounds, now, self.server)
@@ -112,6 +147,9 @@ class Plan(NamedTuple):
             "start a new run: with another `out`, with another --folder of `tunefree flower up`, "
             "or after moving this file away"
         )
+        if bool(facts.privacy) != bool(self.given.first().epsilon):
+            problem = f"'{path}' was started with{'' if facts.privacy else 'out'} privacy"
+            raise ConfigError(f"{problem}, and cannot be resumed otherwise", anew)
         if facts.identity.keys() != now.keys():
             problem = f"'{path}' was started by an earlier tunefree or elsewhere"
             raise ConfigError(f"{problem}, and cannot be resumed here", anew)
@@ -123,6 +161,7 @@ class Plan(NamedTuple):
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
         earlier = self._replace(given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
+        self.promised(facts.privacy)
         check_resumable(path, rounds, now, self.server)
 
     @property
@@ -132,6 +171,11 @@ class Plan(NamedTuple):
         chosen = {name: getattr(settings, name) for name in SAME}
         if self.make is not None:
             chosen["algorithm"] = text_of(self.make)
+        if settings.epsilon:  # which may be raised
+            own = self.given.own
+            names = ("delta", "clip", "participations")
+            chosen |= {name: getattr(settings, name) for name in names}
+            chosen |= {"coins": own.coins, "clients": own.clients}
         model = fingerprint(self.objective.theta0.numpy())
         noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}

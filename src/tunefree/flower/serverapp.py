@@ -81,7 +81,7 @@ def progress(run: Training, row: Row, seconds: float) -> str:
     sys, step = run.algo.sys, run.step
     scores = [
         f"{name} {row[name]:.4f}"
-        for name in ("accuracy", "loss", "train_loss", "train_accuracy")
+        for name in ("accuracy", "loss", "train_loss", "train_accuracy", "epsilon")
         if name in row
     ]
     where = f"round {int(row['t']) + 1}/{sys.T}" if row["t"] >= 0 else "opening"

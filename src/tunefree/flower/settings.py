@@ -37,7 +37,8 @@ class RunConfig(NamedTuple):
                 setting="per_round",
                 value=S,
             )
-        return load(None, {**OWN, **self.given, "clients": N})
+        fixed = {"per_round": S} if S else {}
+        return load(None, {**OWN, **self.given, **fixed, "clients": N})
 
     def algorithm(self, N: int, K: int, shapes: Shapes, make: Maker | None) -> Algorithm:
         """The algorithm for N clients; with local epochs, of K local steps in the mean."""
@@ -52,12 +53,18 @@ class RunConfig(NamedTuple):
     def by_size(self) -> bool:
         """Whether the server must know how many samples each client has."""
         settings = self.first()
-        return bool(settings.local_epochs) or settings.sampling == "examples"
+        by_size = bool(settings.local_epochs) or settings.sampling == "examples"
+        return by_size and not settings.epsilon
 
     @property
     def per_round(self) -> int:
-        """As given; 0 if it is not given, or is not a number and will be refused."""
+        """As given; 0 if it is not given, or is not a number and will be refused.
+
+        With privacy it is the same however many clients come: sums are divided by it.
+        """
         S = self.given.get("per_round")
+        if self.given.get("epsilon") and S in (None, 0):
+            return self.own.clients if S == 0 else min(Settings.per_round, self.own.clients)
         return S if type(S) is int else 0
 
 

@@ -161,6 +161,11 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         facts, rows, absent = record.facts(), record.history(), record.absences()
         out = record.quarantined()
         run_state = "running" if state in ALIVE else record.state
+        private = {}
+        if facts.privacy:
+            from tunefree.flower.private import left_over  # which imports torch
+
+            private = {"privacy": left_over(record)}
     T, recent = facts.system.get("T"), rows[-1]["t"] - LAST if rows else 0
     missed = [
         {"round": t + 1, "client": client, "why": why}
@@ -173,6 +178,7 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         "algorithm": facts.algorithm,
         "absent": missed,
         "quarantined": out,
+        **private,
     }
     if not rows:
         return found

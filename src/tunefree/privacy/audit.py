@@ -24,7 +24,7 @@ from tunefree.privacy.accountant import Gaussian, epsilon
 from tunefree.privacy.coins import tossed
 from tunefree.privacy.promise import Guarantee
 from tunefree.privacy.records import PrivateOracle, RecordGuarantee
-from tunefree.privacy.release import NoisyMean, simulated
+from tunefree.privacy.release import NoisyMean, Sum, simulated
 
 DOUBT = 0.05  # the chance that the audit accuses a mechanism that keeps its promise
 DELTAS = (1e-2, 0.1)  # beside the promise's own
@@ -65,13 +65,15 @@ class Up(NamedTuple):
     u: Vec
 
 
-def ours(sys: System, guarantee: Guarantee) -> Mechanism:
-    """Rounds as a run has them: coins, the release, seeded noise. The canary is the last client."""
+def ours(
+    sys: System, guarantee: Guarantee, sums: Callable[[int, float], Sum] = simulated
+) -> Mechanism:
+    """Rounds as a run has them: coins, the release, the noise. The canary is the last client."""
     sigma, q = guarantee.release
     like = torch.zeros(1)
 
     def run(others: float, canary: bool, seed: int) -> Iterator[Seen]:
-        mean = NoisyMean(simulated(seed, sigma), sigma, sys.S, bound=1.0)
+        mean = NoisyMean(sums(seed, sigma), sigma, sys.S, bound=1.0)
         ups = [Up(like + others)] * (sys.N - 1) + [Up(like + 1)]
         for t in range(sys.T):
             cohort = tossed(seed, t, sys.N, q)

@@ -8,14 +8,17 @@ were is compared with a half, and C <- C exp(-0.2 (b - 1/2)): too many within it
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tunefree.core import Vec, norm
+import torch
+
+from tunefree.core import Message, Vec, norm
 from tunefree.errors import ConfigError
 
 SHARE = 0.05  # of the cohort: the standard deviation of the noise on the number within
 SPEED = 0.2
 FIRST = 0.1  # the threshold of the first round
+NEARLY = 1e-6  # of a threshold: a norm that fills it so far was cut before
 
 
 class Clipped(NamedTuple):
@@ -33,7 +36,20 @@ def clipped(v: Vec, threshold: float) -> Clipped:
     Clipped(v=tensor([1.5000, 2.0000]), within=False)
     """
     length = float(norm(v.double()))
-    return Clipped(v, True) if length <= threshold else Clipped(v * (threshold / length), False)
+    within = length <= threshold * (1 - NEARLY)
+    return Clipped(v if length <= threshold else v * (threshold / length), within)
+
+
+def cut(up: Message, threshold: float) -> Message:
+    """An upload whose vectors have at most this norm together, as a client sends it.
+
+    Compressed ones stay as they are: the server cuts every upload again.
+    """
+    if not all(isinstance(v, torch.Tensor) for v in up):
+        return up
+    fields: Any = type(up)
+    sizes = [v.numel() for v in up]
+    return fields(*torch.split(clipped(torch.cat(list(up)), threshold).v, sizes))
 
 
 def next_threshold(threshold: float, within: float) -> float:

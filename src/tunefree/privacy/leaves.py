@@ -29,6 +29,9 @@ PRIVATE = {  # what, and how it is made private
     "moves the threshold",
     "training loss and counts of labels": "neither is computed or stored: scores are those of the "
     "test set",
+    "numbers of samples, in replies": "a deployed client sends none, and none are stored",
+    "sizes of uploads": "not compared with what is usual, and nobody is put into quarantine: the "
+    "bound limits what one client can do",
 }
 OF_RECORDS = {  # the same where each record is protected
     "gradients": "every one that a method asks for is noisy before it sees it: on mini-batches, on "
@@ -71,6 +74,13 @@ def is_vector(kind: object) -> bool:
 
 
 AVERAGE = "choose a method that averages uploads, such as polarfl_stateless or fedavg"
+SCORES = Refused(
+    "scores on clients' data",
+    "scores that are computed on clients' own data are not private, and neither is what is decided "
+    "by them",
+    "evaluate on a public test set",
+    lambda _, given: given.validation > 0 or given.grad_norm,
+)
 REFUSED = (
     Refused(
         "control variates",
@@ -128,13 +138,7 @@ REFUSED = (
         "give {local_steps} instead of {local_epochs}",
         lambda _, given: given.local_epochs > 0,
     ),
-    Refused(
-        "scores on clients' data",
-        "scores that are computed on clients' own data are not private, and neither is what is "
-        "decided by them",
-        "evaluate on a public test set",
-        lambda _, given: given.validation > 0 or given.grad_norm,
-    ),
+    SCORES,
     Refused(
         "uploads one by one",
         "a robust rule compares single uploads, and only their noisy mean leaves the release",
@@ -170,11 +174,13 @@ def loses(method: Algorithm) -> bool:
     return any(c.losses for s in get_args(Stage) for c in calls_of(method, theta0, s))
 
 
-def refuse(algo: Algorithm, settings: Settings) -> None:
+def refuse(algo: Algorithm, settings: Settings, evaluate_on_clients: bool = False) -> None:
     """Refuse a run from which something would leave that is not private."""
     method = unwrapped(algo)
     for each in REFUSED:
-        if each.unit in (None, settings.unit) and each.found(method, settings):
+        if each.unit not in (None, settings.unit):
+            continue
+        if each.found(method, settings) or (each is SCORES and evaluate_on_clients):
             raise ConfigError(
                 f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",
                 each.remedy,

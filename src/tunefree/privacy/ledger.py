@@ -10,6 +10,7 @@ its own limit, over all runs: no message can raise it.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,6 +30,7 @@ CREATE TABLE IF NOT EXISTS released (
 CREATE TABLE IF NOT EXISTS taken_part (
     client INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (client, key)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS secret (seed TEXT NOT NULL); -- of the coins that decide who takes part
 """
 EACH = "SELECT client, SUM(times / (sigma * sigma)) FROM taken_part JOIN released USING (key)"
 
@@ -38,7 +40,6 @@ class Ledger:
 
     def __init__(self, db: sqlite3.Connection, budget: float, delta: float) -> None:
         self._db, self.budget, self.delta = db, budget, delta
-        db.execute("PRAGMA synchronous = FULL")
         db.executescript(TABLES)
 
     @classmethod
@@ -55,11 +56,22 @@ class Ledger:
         """Whether everybody can be in so many more releases."""
         return self._epsilon({release: times}) <= self.budget
 
-    def with_room(self, clients: Iterable[int], release: Gaussian) -> list[int]:
-        """Those of these clients that can be in one more release; all must be without coins."""
-        given, one = self._mu2(), release.sigma**-2
-        limit = sigma_for(self.budget, self.delta, rounds=1) ** -2
-        return [c for c in clients if given.get(c, 0.0) + one <= limit * (1 + 1e-9)]
+    def left(self, clients: Iterable[int], release: Gaussian) -> dict[int, int]:
+        """How many more such releases each of these can be in; all must be without coins."""
+        given, limit = self._mu2(), sigma_for(self.budget, self.delta, rounds=1) ** -2 * (1 + 1e-9)
+        return {c: max(0, int((limit - given.get(c, 0.0)) * release.sigma**2)) for c in clients}
+
+    def has(self, key: str) -> bool:
+        """Whether this was entered, and so may have left."""
+        return (
+            self._db.execute("SELECT 1 FROM released WHERE key = ?", (key,)).fetchone() is not None
+        )
+
+    def secret(self) -> int:
+        """A seed from the system's entropy, the same as long as the ledger exists."""
+        new = "INSERT INTO secret SELECT ? WHERE NOT EXISTS (SELECT 1 FROM secret)"
+        self._db.execute(new, (secrets.token_hex(16),))
+        return int(self._db.execute("SELECT seed FROM secret").fetchone()[0], 16)
 
     def once(
         self,
@@ -73,6 +85,7 @@ class Ledger:
 
         `clients` are those it is about, if that is known; otherwise it counts for everybody.
         """
+        self._db.execute("PRAGMA synchronous = FULL")  # on disk, even if the power fails
         self._db.execute("BEGIN IMMEDIATE")
         try:
             found = self._db.execute("SELECT value FROM released WHERE key = ?", (key,)).fetchone()

@@ -103,7 +103,8 @@ def exp_minus(numerator: Integers, bits: int, words: Words) -> NDArray[np.bool_]
     still, k = np.arange(len(numerator)), 1
     while len(still):
         heads = uniform(bits, len(still), words) < numerator[still]
-        heads &= below(k, len(still), words) == 0
+        if k > 1:
+            heads[heads] = below(k, int(heads.sum()), words) == 0
         if k % 2:
             result[still[~heads]] = True
         still, k = still[heads], k + 1
@@ -122,7 +123,9 @@ def ones_in_a_row(counts: Integers, words: Words) -> NDArray[np.bool_]:
 
 def uniform(bits: int, count: int, words: Words) -> Integers:
     """So many integers of so many random bits, at most 63."""
-    return (words(count) >> np.uint64(1) >> np.uint64(63 - bits)).astype(np.int64)
+    if not bits:
+        return np.zeros(count, np.int64)
+    return (words(count) >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def below(k: int, count: int, words: Words) -> NDArray[np.uint64]:

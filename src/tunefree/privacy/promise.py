@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from tunefree.core import System
@@ -14,10 +14,11 @@ from tunefree.settings import FIELDS, HINTS, Settings, Unit, checked
 
 ADDED = "one client added or removed, the denominator fixed"
 REPLACED = "one client's uploads replaced by zeros, who takes part being public"
-NOT_COVERED = (
-    "against whoever knows the seed, and against the server, which sees uploads as they are; what "
-    "other runs on the same clients spend, such as other seeds and the trials of a search"
+SERVER = "against the server, which sees uploads as they are"
+OTHERS = (
+    "; what other runs on the same clients spend, such as other seeds and the trials of a search"
 )
+CENTRAL = "the server, which sees uploads and adds the noise, from the system's entropy"
 WHO_CAME = "; against whoever reads the run file or watches the network, and so sees who takes part"
 
 
@@ -84,6 +85,20 @@ class Privacy:
         sigma = sigma_for(self.epsilon, delta, limit, q, grid)
         return Guarantee(self.epsilon, delta, Gaussian(sigma, q), limit)
 
+    def deployed(self, sys: System, coins: bool) -> Guarantee:
+        """The same where nobody knows who will be there: no secret coins unless they are wanted,
+        and noise for all rounds that a client may be in."""
+        if coins and self.participations:
+            raise ConfigError(
+                "cannot be combined with {coins}", "omit one", setting="participations"
+            )
+        if coins:
+            return self.in_a(sys)
+        whole = replace(self, participations=self.participations or sys.T).in_a(sys)
+        limit = self.participations or whole.limit
+        sigma = sigma_for(self.epsilon, whole.delta, limit)
+        return whole._replace(release=Gaussian(sigma), limit=limit)
+
     @classmethod
     def of(cls, settings: Settings) -> Privacy | None:
         """The promise in these settings, if there is one."""
@@ -137,19 +152,28 @@ class Guarantee(NamedTuple):
         """The epsilon of so many whole runs on the same clients, whichever of them is published."""
         return self.spent(runs * self.limit)
 
-    def checked(self, sys: System) -> Guarantee:
+    def under(self, budget: float) -> Guarantee:
+        """The same noise under another budget; without coins a client may then come more often."""
+        if self.release.q < 1:
+            return self._replace(epsilon=budget)
+        mu, sigma = 1 / sigma_for(budget, self.delta, rounds=1), self.release.sigma
+        return self._replace(epsilon=budget, limit=int((mu * sigma) ** 2 * (1 + 1e-9)))
+
+    def checked(
+        self, sys: System, remedy: str = "start a new run with a larger {epsilon}"
+    ) -> Guarantee:
         """The same, unless so many rounds would spend more."""
         if (needed := self.after(sys.T, sys)) > self.epsilon * (1 + 1e-3):
             raise ConfigError(
                 f"would spend epsilon = {needed:.3g} with the noise that the run was started with, "
                 f"and its budget is {self.epsilon:g}",
-                "start a new run with a larger {epsilon}, or lower {rounds}",
+                f"{remedy}, or lower {{rounds}}",
                 setting="rounds",
                 value=sys.T,
             )
         return self
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, deployed: bool = False) -> dict[str, Any]:
         """What a run file stores, and a report states."""
         sigma, q = self.release
         coins = (
@@ -160,8 +184,11 @@ class Guarantee(NamedTuple):
             **{"limit": self.limit, "unit": "client", "sampling": coins},
             "adjacency": ADDED if q < 1 else REPLACED,
             "accountant": described(q < 1),
-            "trust": "simulated: no guarantee",
-            "not_covered": NOT_COVERED + WHO_CAME * (q < 1),
+            "trust": CENTRAL if deployed else "simulated: no guarantee",
+            "not_covered": "against whoever knows the seed, and " * (not deployed)
+            + SERVER
+            + OTHERS
+            + WHO_CAME * (q < 1),
         }
 
     @classmethod

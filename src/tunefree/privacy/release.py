@@ -41,6 +41,11 @@ def simulated(seed: int, sigma: float) -> Sum:
     return total
 
 
+def key_of(t: int) -> str:
+    """The name of a round's release in the ledger."""
+    return f"round {t}"
+
+
 def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
     """Noise from the system's entropy, on integers; entered in the ledger before it is returned."""
     step = grid(release.sigma, 1.0)
@@ -53,7 +58,7 @@ def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
             return noisy.tobytes()
 
         known = clients if release.q == 1 else None
-        return np.frombuffer(ledger.once(f"round {t}", release, drawn, known), np.int64) * step
+        return np.frombuffer(ledger.once(key_of(t), release, drawn, known), np.int64) * step
 
     return total
 
@@ -71,7 +76,7 @@ class NoisyMean:
         per_round: float,
         bound: float | None = None,
         threshold: float = FIRST,
-        spent: Callable[[int], float] = lambda rounds: math.nan,
+        spent: Callable[[int, bool], Mapping[str, float]] = lambda rounds, due: {},
     ) -> None:
         self._total, self._per_round, self._adaptive = total, per_round, bound is None
         self._spent = spent
@@ -80,12 +85,23 @@ class NoisyMean:
         self._scale = 1.0 if parts is None else sigma / parts.vectors  # of the vectors in the ball
         self._vote = 0.0 if parts is None else sigma / (2 * parts.votes)
 
-    def __call__(self, t: int, Up: type[Message], replies: Sequence[Reply], like: Vec) -> Reply:
-        """One reply whose fields are the noisy means of the fields of these."""
+    def __call__(
+        self,
+        t: int,
+        Up: type[Message],
+        replies: Sequence[Reply],
+        like: Vec,
+        asked: Sequence[int] | None = None,
+    ) -> Reply:
+        """One reply whose fields are the noisy means of the fields of these.
+
+        It counts for all who were asked, by default those who replied.
+        """
         fields: Any = Up
         size = len(fields._fields) * like.numel()
         balls = [self._in_ball(r.up) for r in replies]
-        total = self._total(t, balls, size + self._adaptive, [r.client for r in replies])
+        clients = [r.client for r in replies] if asked is None else asked
+        total = self._total(t, balls, size + self._adaptive, clients)
         scale = self.threshold / (self._scale * self._per_round)
         mean = torch.from_numpy((total[:size] * scale).astype(np.float32)).to(like)
         if self._adaptive:
@@ -96,9 +112,9 @@ class NoisyMean:
         return Reply(-1, 1, late, Up(*(as_field(v) for v in torch.split(mean, like.numel()))))
 
     def scores(self, rounds: int, due: bool) -> dict[str, float]:
-        """For the row after so many rounds: the next threshold, and if due the epsilon spent."""
+        """For the row after so many rounds: the next threshold, and the epsilon spent."""
         clip = {"clip": self.threshold} if self._adaptive else {}
-        return {**clip, "epsilon": self._spent(rounds)} if due else clip
+        return {**clip, **self._spent(rounds, due)}
 
     def _in_ball(self, up: Message) -> Vec:
         parts = [v if isinstance(v, torch.Tensor) else v.dense() for v in up]
@@ -135,9 +151,11 @@ def in_simulation(
 
     def start(last: Mapping[str, float]) -> NoisyMean:
         threshold, total = last.get("clip", FIRST), simulated(seed, sigma)
-        return NoisyMean(
-            total, sigma, S, bound, threshold, lambda rounds: guarantee.after(rounds, algo.sys)
-        )
+
+        def spent(rounds: int, due: bool) -> Mapping[str, float]:
+            return {"epsilon": guarantee.after(rounds, algo.sys)} if due else {}
+
+        return NoisyMean(total, sigma, S, bound, threshold, spent)
 
     start({})  # refuses what cannot be split
     return start

@@ -105,7 +105,8 @@ class Record:
         self._started, self._took = 0.0, 0.0  # the last commit, in seconds
 
     @property
-    def _db(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
+        """The open file, which may have further tables, once nothing is being written into it."""
         self.settle()
         return self._connection
 
@@ -186,11 +187,13 @@ class Record:
         facts = replace(Facts(), **changes)
         self.settle()
         with self._store.transaction():
-            self._db.executemany(NOTE, json_rows({name: getattr(facts, name) for name in changes}))
+            self.connection.executemany(
+                NOTE, json_rows({name: getattr(facts, name) for name in changes})
+            )
 
     def facts(self) -> Facts:
         """Everything that is known about the run."""
-        rows = self._db.execute("SELECT key, value FROM run")
+        rows = self.connection.execute("SELECT key, value FROM run")
         return Facts.read({key: json.loads(text) for key, text in rows})
 
     @property
@@ -314,11 +317,11 @@ class Record:
 
     def in_flight(self) -> dict[int, bytes]:
         """The encoded downloads that clients still work on, by step."""
-        return dict(self._db.execute("SELECT t, message FROM held"))
+        return dict(self.connection.execute("SELECT t, message FROM held"))
 
     def last(self) -> tuple[int, float] | None:
         """The last committed step and its virtual time, if there is one."""
-        row: tuple[int, float] | None = self._db.execute(
+        row: tuple[int, float] | None = self.connection.execute(
             "SELECT t, time FROM step ORDER BY t DESC LIMIT 1"
         ).fetchone()
         return row
@@ -326,16 +329,16 @@ class Record:
     def uploads(self) -> dict[int, int]:
         """How many uploads of each participating client were used, without the opening."""
         query = "SELECT client, COUNT(*) FROM reply WHERE t >= 0 GROUP BY client"
-        return dict(self._db.execute(query))
+        return dict(self.connection.execute(query))
 
     def staleness(self) -> dict[int, int]:
         """How many replies had each staleness, without the opening."""
         query = "SELECT tau, COUNT(*) FROM reply WHERE t >= 0 GROUP BY tau ORDER BY tau"
-        return dict(self._db.execute(query))
+        return dict(self.connection.execute(query))
 
     def absences(self) -> list[tuple[int, int, int, str]]:
         """(t, exchange, client, reason) of every reply that was missing or refused."""
-        return list(self._db.execute("SELECT t, exchange, client, reason FROM absent"))
+        return list(self.connection.execute("SELECT t, exchange, client, reason FROM absent"))
 
     def history(self) -> list[Row]:
         """One row per step: cumulative samples, seconds and bits; who took part; the scores."""
@@ -345,14 +348,14 @@ class Record:
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """All queries see the file as it is now, even if steps are committed meanwhile."""
-        self._db.execute("BEGIN")
+        self.connection.execute("BEGIN")
         try:
             yield
         finally:
-            self._db.execute("COMMIT")
+            self.connection.execute("COMMIT")
 
     def _history(self) -> list[Row]:
-        ask = self._db.execute
+        ask = self.connection.execute
         replies = {t: rest for t, *rest in ask(REPLIES)}
         absent: dict[int, int] = dict(ask("SELECT t, COUNT(*) FROM absent GROUP BY t"))
         bits: dict[int, dict[str, int]] = defaultdict(dict)

@@ -145,7 +145,10 @@ class Summary:
     def promise(self) -> dict[str, str]:
         """What a private run promises and what it does not, by part; empty for other runs."""
         said, spent = self.facts.privacy, self.last("epsilon")
-        used = {} if spent is None else {"epsilon spent": f"{spent:.3g}"}
+        used = {}
+        if spent is not None:
+            left = max(0.0, said["epsilon"] - spent)
+            used = {"epsilon spent": f"{spent:.3g}", "epsilon left": f"{left:.3g}"}
         if searched := self.facts.tuning.get("epsilon"):
             used["epsilon of the search before"] = f"{searched:.3g}"
         parts = {part: said[fact] for part, fact in PROMISE.items() if fact in said}

@@ -17,10 +17,17 @@ NO_REPLY = "its reply did not come"
 class Release(Protocol):
     """All that a method's server gets to see of the replies of a private round: one in their place.
 
-    It is used in every round, also in one without replies.
+    It is used in every round, also in one without replies; `asked` are those it could be about.
     """
 
-    def __call__(self, t: int, Up: type[Message], replies: Sequence[Reply], like: Vec) -> Reply: ...
+    def __call__(
+        self,
+        t: int,
+        Up: type[Message],
+        replies: Sequence[Reply],
+        like: Vec,
+        asked: Sequence[int] | None = None,
+    ) -> Reply: ...
 
 
 class Traffic(NamedTuple):
@@ -112,7 +119,8 @@ def use(
         used = [(job, reply) for job, reply in used if job.client not in large]
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if release is not None:
-        server = exchange.up(server, [release(t, exchange.Up, replies, server.theta)])
+        asked = [job.client for job in jobs]
+        server = exchange.up(server, [release(t, exchange.Up, replies, server.theta, asked)])
     elif replies:
         server = exchange.up(server, replies)
     if replies:
