@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo challenge claims test docs docs-serve pictures changelog release release-check
+.PHONY: setup demo challenge claims test docs docs-serve pictures changelog lock sbom release release-check
 
 setup: .venv/ready
 
@@ -43,6 +43,18 @@ pictures: setup
 # CHANGELOG.md with the fragments of changelog.d, which are gone then.
 changelog: setup
 	$(BIN)/python -m docs.making.changelog
+
+# What a deployment installs, by version and hash; with another index, for example one with the CPU build of torch:
+# `make lock LOCK=deploy/cpu.txt UV_INDEX=...`
+LOCK := deploy/requirements.txt
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-annotate --no-header --upgrade --extra flower --extra ops -c constraints.txt pyproject.toml -o $(LOCK)
+
+# The same as a software bill of materials, in CycloneDX's format.
+sbom: setup
+	mkdir -p dist
+	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py requirements $(LOCK) -o dist/sbom.json
 
 # A wheel and an sdist in dist/.
 release: setup

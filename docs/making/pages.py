@@ -311,10 +311,17 @@ def changes() -> str:
 
 
 DEPLOY = """\
-[Real federations](flower.md#commands-of-a-real-deployment) explains how to use them. The systemd
-units were checked with `systemd-analyze verify`; the image has not been built here, because there
-was no Docker daemon."""
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".service": "ini", "": "docker"}
+[Real federations](flower.md#commands-of-a-real-deployment) explains how to use them. Tests run a
+federation through the proxy, and check the units with `systemd-analyze` and the manifests with
+their schemas; the image has not been built here, because there was no Docker daemon."""
+LANGUAGES = {
+    ".py": "python",
+    ".conf": "nginx",
+    ".json": "json",
+    ".yaml": "yaml",
+    ".service": "ini",
+    "": "docker",
+}
 
 
 def examples() -> str:
@@ -328,7 +335,7 @@ def sources(title: str, about: str, folder: str) -> str:
     """An introduction and the files of a folder, each below its name, without notebooks."""
     lines = [f"# {title}", "", about]
     for path in sorted((ROOT / folder).iterdir()):
-        if path.is_file() and path.suffix not in (".md", ".ipynb"):
+        if path.is_file() and path.suffix not in (".md", ".ipynb", ".txt"):
             text = path.read_text(encoding="utf-8").rstrip()
             block = [f"```{LANGUAGES.get(path.suffix, '')}", text, "```"]
             lines += ["", f"## {folder}/{path.name}", "", *block]

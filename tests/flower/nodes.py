@@ -54,7 +54,6 @@ class Nodes:
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
         self._shuffle = random.Random(0)
-        self.node_config: dict[str, Any] = {}
         self.most = 100  # replies that arrive at a time
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
 

@@ -160,7 +160,7 @@ def test_a_job_that_is_repeated_gives_the_same_reply(tmp_path: Path) -> None:
     [
         ({"records": 0.0}, "records = 0.0 is needed with unit = record: about how many"),
         ({"rounds": 5}, "noise on each gradient was"),
-        ({"evaluate_on_clients": True}, "evaluate_on_clients = True asks for scores on clients'"),
+        ({"evaluate_on_clients": True}, "cannot be promised: scores that are computed on"),
         ({"algorithm": "fedsps"}, "cannot be promised: clients of FedSPS use the loss"),
     ],
 )

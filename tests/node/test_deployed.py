@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sqlite3
@@ -21,9 +22,10 @@ pytest.importorskip("flwr")
 
 import tunefree
 from tunefree.flower.new_app import new_app
-from tunefree.flower.status import status
+from tunefree.flower.status import live_path, status
 from tunefree.flower.transport import FASTER
 from tunefree.models import seeded
+from tunefree.node.apps import bundle
 from tunefree.node.control import LocalRun
 from tunefree.node.keys import certificates, node_key
 from tunefree.node.local.federation import Local, StockRun
@@ -333,6 +335,25 @@ def test_a_node_with_an_unknown_key_is_refused(federation: Federation) -> None:
     federation.wait(lambda: "refuses this node" in local.log_file("node9").read_text())
     local.register([9])
     federation.wait(lambda: "connected to" in local.log_file("node9").read_text())
+
+
+@slow
+def test_a_node_runs_only_the_app_that_its_operator_approved(pair: Federation) -> None:
+    local, approved = pair.local, pair.folder / "approved"
+    approved.write_text(f"{'0' * 64}\n")
+    local.start_link()
+    local.register(range(2))
+    for place in range(2):
+        local.start_node(place, "--approve", str(approved))
+    pair.run()
+    for place in range(2):
+        log = local.log_file(f"node{place}")
+        pair.wait(lambda log=log: "is not approved on this node" in log.read_text())  # type: ignore[misc]
+    page = live_path(pair.out)
+    pair.wait(lambda: page.exists() and page.read_text().count("is not approved on this") == 2)
+    assert page.stat().st_mode & 0o777 == 0o600
+    approved.write_text(hashlib.sha256(bundle(pair.app)).hexdigest())
+    assert pair.finish()["state"] == "done"
 
 
 @slow

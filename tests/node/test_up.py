@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
 import zipfile
@@ -102,6 +103,8 @@ def test_a_node_without_what_it_needs_is_refused(tmp_path: Path) -> None:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with an empty file, an empty folder and a node's key."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    (tmp_path / "config.toml").touch()
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     node_key(tmp_path / "key")
@@ -129,6 +132,8 @@ TLS = f"{NODE} --root-certificates"
         (f"{NODE} --insecure --node-config store='file'", "store = 'file' cannot be written"),
         (f"{NODE} --insecure --node-config store='file/x'", "store = 'file/x' cannot be written"),
         (f"{NODE} --insecure --node-config no.toml", "--node-config 'no.toml' cannot be read (No"),
+        (f"{NODE} --insecure --approve 12ab", "--approve '12ab' is neither a hash, which"),
+        ("register --superlink ours key.pub", "'ours' is neither HOST:PORT nor a connection"),
         (f"{NODE} --insecure --node-config word", "'partition-id=0 num-partitions=4 store="),
         (f"{NODE} --key empty", "--key 'empty' cannot be read (Is a directory)"),
         (f"{TLS} empty --key key", "--root-certificates 'empty' cannot be read (Is a directory)"),
@@ -246,6 +251,29 @@ def test_a_program_is_found_beside_python_and_then_on_path(
         script = tmp_path / folder / "flower-superlink"
         script.touch(mode=0o755)
         assert command_line(["flower-superlink", "--insecure"]) == [str(script), "--insecure"]
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    node_key(tmp_path / "key")
+    load_key(tmp_path / "key")
+    for mode in (0o640, 0o604):
+        (tmp_path / "key").chmod(mode)
+        with pytest.raises(ConfigError, match="can be read by others; run: chmod 600 "):
+            load_key(tmp_path / "key")
+
+
+def test_hashes_are_given_or_in_a_file(
+    app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flower", "hash", str(app)]) == 0
+    found = capsys.readouterr().out.strip()
+    (app / "digits" / "task.py").write_text("changed = True\n")
+    assert main(["flower", "hash", str(app), "--format", "json"]) == 0
+    changed = json.loads(capsys.readouterr().out)["hash"]
+    assert changed != found
+    (tmp_path / "approved").write_text(f"# ours\n{found}  digits 1.0\n\n{found[:20]}\n")
+    assert apps.hashes_in([str(tmp_path / "approved")]) == {found}
+    assert apps.hashes_in([changed, str(tmp_path / "approved")]) == {found, changed}
 
 
 def test_a_key_with_a_passphrase_is_refused(

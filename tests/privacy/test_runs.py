@@ -267,6 +267,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         {"privacy": Privacy(8, "record"), "algorithm": "fedsps"},
         "clients of FedSPS use the loss",
     ),
+    (
+        "gradients that are cut or collected",
+        {"privacy": Privacy(8, "record"), "accumulate": 2},
+        "the gradient of every record is",
+    ),
 ]
 
 

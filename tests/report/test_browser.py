@@ -79,9 +79,10 @@ def test_everything_is_there_and_nothing_is_fetched(page: Browser, address: str)
         "w0-sensitivity-eta",
         "w0-traffic",
         "w0-staleness",
+        "w0-clients",
         "w0-classes",
     ]
-    assert page.run("return document.querySelectorAll('figure .plot svg[aria-label]').length") == 5
+    assert page.run("return document.querySelectorAll('figure .plot svg[aria-label]').length") == 6
     assert page.run("return document.querySelectorAll('h1').length") == 1
     assert page.run("return document.querySelectorAll('table').length") >= 8
     assert page.run("return document.querySelectorAll('tbody tr > th[scope=row]').length") > 20
@@ -461,6 +462,9 @@ def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path:
     rows = iter(planned(tmp_path / "a.sqlite", rounds=40))
     for _ in range(3):
         next(rows)
+    one = {"client": 3, "name": "<b>3</b>", "node": 12, "state": "connected"}
+    page = {"state": "ended", "why": "", "at": 0.0, "clients": [one], "events": []}
+    (tmp_path / "a.sqlite.live.json").write_text(json.dumps(page))
     asked = Asked(tmp_path)
     browser.console()
     try:
@@ -473,6 +477,9 @@ def test_the_live_page_redraws_and_keeps_the_choices(browser: Browser, tmp_path:
             ".startsWith('no run is')) { clearInterval(ready); done(true); } }, 50)"
         )
         assert browser.run(f"return {TICKS}.includes('40')")
+        health = browser.run("return document.getElementById('health').innerText")
+        assert "round 40 of 40" in health
+        assert health.endswith("client 3, <b>3</b>, node 12: was connected")
         pressed = "return document.getElementById('w0-curves-ylog').getAttribute('aria-pressed')"
         assert browser.run(pressed) == "true"
         assert "log scale" in browser.run(f"return {CURVES}.textContent")

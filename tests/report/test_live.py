@@ -16,6 +16,7 @@ import pytest
 
 from tests.report.conftest import planned
 from tunefree.cli import main
+from tunefree.cli.watch import health
 from tunefree.record import Facts, Record
 from tunefree.report.page import Watch, server
 
@@ -24,7 +25,7 @@ class Asked:
     """A server in a thread, and a way to ask it."""
 
     def __init__(self, *paths: Path) -> None:
-        self.server = server(Watch(paths), 0)
+        self.server = server(Watch(paths, health=health), 0)
         self.port = self.server.server_address[1]
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()
@@ -148,6 +149,19 @@ def test_a_writer_that_died_is_noticed_though_its_file_stays(tmp_path: Path) -> 
     record.release()  # as the system does when a process is killed
     assert watched()["runs"][0]["state"] == "interrupted"
     record.close()
+
+
+def test_the_status_of_a_federation_is_on_its_page(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "a.sqlite"
+    run.write_bytes((runs / "padamfed-1.sqlite").read_bytes())
+    watched = Watch([run], health=health)
+    assert watched()["health"] == []  # a simulation
+    one = {"client": 3, "name": "<b>partition 3</b>", "node": 12, "state": "connected"}
+    page = {"state": "ended", "why": "", "at": 0.0, "clients": [one], "events": []}
+    run.with_name("a.sqlite.live.json").write_text(json.dumps(page))
+    first, *_, last = watched()["health"]
+    assert first.startswith(f"{run}: ended, round ")
+    assert last == "client 3, <b>partition 3</b>, node 12: was connected"
 
 
 @pytest.mark.parametrize("kind", ["runs", "empty"])

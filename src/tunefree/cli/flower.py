@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,16 +54,35 @@ def add_to(command: argparse.ArgumentParser) -> None:
     key = "this node's private key; its public key is registered with the SuperLink"
     add("--key --auth-supernode-private-key FILE", key, Path)
     add("--node-config 'KEY=VALUE ...'", "as for flower-supernode", default="")
+    add("--metrics [HOST:]PORT", "numbers for Prometheus (HOST: 127.0.0.1 unless given)")
+    about = "run only apps with these hashes, or with a hash in these files, a hash per line"
+    add("--approve HASH ...", about, default=())
     add("--warm", "load torch before the first run starts")
 
     add = verb("register", register_command, "register nodes' public keys with a SuperLink")
     add("PUB ...", "written by ssh-keygen", Path)
-    add("--superlink HOST:PORT", "its address", required=True)
+    add("--superlink HOST:PORT", "or its name in the config.toml of `flwr`", required=True)
     add("--root-certificates FILE", "CA certificate of the server", Path)
 
-    about = "who is connected, the round, the time left; fails if the server has stopped"
+    about = "the hash of an app, with which the operators of nodes approve it"
+    add = verb("hash", hash_command, about)
+    add("[APP]", "its folder (default .)", Path, Path())
+
+    about = "who is connected, the round, the time left; fails if something is wrong"
     add = verb("status", status_command, about)
     add("[PLACE]", "run file, or its folder", Path, Path())
+
+    add = verb("metrics", metrics_command, "the status for Prometheus, until Ctrl-C")
+    add("[PLACE]", "run file, or its folder", Path, Path())
+    add("--metrics [HOST:]PORT", "where (default 127.0.0.1:9464)", default="9464")
+
+    add = verb("backup", backup_command, "copy a server's or a node's folder, while it is used")
+    add("PLACE", "its folder", Path)
+    add("COPY", "a new folder", Path)
+
+    add = verb("restore", restore_command, "copy a backup back, if nothing is running or newer")
+    add("COPY", "the folder of a backup", Path)
+    add("PLACE", "where to", Path)
 
 
 def new_command(args: argparse.Namespace) -> Answer:
@@ -121,14 +141,27 @@ def node_command(args: argparse.Namespace) -> int:
             "--insecure cannot be combined with --root-certificates or --key: node keys are of no "
             "use on an unencrypted connection"
         )
+    from tunefree.node.apps import hashes_in
     from tunefree.node.pairs import read_pairs
     from tunefree.node.resident import Options, serve
 
     config = read_pairs("--node-config", args.node_config)
-    serve(
-        Options(args.superlink, config, args.insecure, args.root_certificates, args.key, args.warm)
-    )
+    hashes_in(args.approve)  # a wrong one is refused now
+    ca, key = args.root_certificates, args.key
+    options = Options(args.superlink, config, args.insecure, ca, key, args.warm, args.approve)
+    serve(options, args.metrics)
     return 0
+
+
+def hash_command(args: argparse.Namespace) -> Answer:
+    from tunefree.node import require
+
+    require()
+    from tunefree.node.apps import bundle, check
+
+    check(args.app)
+    found = hashlib.sha256(bundle(args.app)).hexdigest()
+    return Answer({"hash": found}, [found])
 
 
 def register_command(args: argparse.Namespace) -> Answer:
@@ -142,12 +175,15 @@ def register_command(args: argparse.Namespace) -> Answer:
     results = {}
     for key in args.pub:
         load_public_key(key)  # all of them are checked before the first is registered
-    with closing(Control(args.superlink, False, args.root_certificates)) as control:
+    where: tuple[str, Path | None, bool] = args.superlink, args.root_certificates, False
+    if ":" not in args.superlink:
+        where = connection.named(args.superlink)
+    with closing(Control(where[0], where[2], where[1])) as control:
         for key in args.pub:
             try:
                 results[str(key)] = str(control.register(key))
             except connection.UnreachableError as error:
-                raise FleetError(connection.unreachable(error, args.superlink)) from error
+                raise FleetError(connection.unreachable(error, where[0])) from error
             except connection.KnownKeyError:
                 results[str(key)] = (
                     "already registered"
@@ -163,18 +199,41 @@ def register_command(args: argparse.Namespace) -> Answer:
 
 
 def status_command(args: argparse.Namespace) -> Answer:
-    from tunefree.flower.status import find, status
+    from tunefree.flower.status import find, readable, status
 
-    try:
+    with readable(args.place):
         found = status(find(args.place))
-    except OSError as error:
-        raise ConfigError(f"'{args.place}' cannot be read ({error.strerror})") from error
-    return Answer(found, status_lines(found), failed=not found["ok"])
+        return Answer(found, [*status_lines(found)], failed=not found["ok"])
+
+
+def backup_command(args: argparse.Namespace) -> Answer:
+    from tunefree.flower.backup import backup
+
+    files = backup(args.place, args.copy)
+    return Answer({"files": files}, [f"{files} files of {args.place} are in {args.copy}"])
+
+
+def restore_command(args: argparse.Namespace) -> Answer:
+    from tunefree.flower.backup import restore
+
+    files = restore(args.copy, args.place)
+    return Answer({"files": files}, [f"{files} files of {args.copy} are in {args.place}"])
+
+
+def metrics_command(args: argparse.Namespace) -> int:
+    from tunefree.flower.metrics import of_server, publish
+
+    server, thread = publish(partial(of_server, args.place), args.metrics)
+    print(f"http://{server.server_address[0]}:{server.server_address[1]}/metrics", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        thread.join()
+    return 0
 
 
 def status_lines(found: dict[str, Any]) -> Iterator[str]:
     """The status as text."""
-    from tunefree.record.summary import size
+    from tunefree.record import size
 
     why = f" ({found['why']})" if found["why"] else ""
     scores = [f"{n} {found[n]:.4f}" for n in ("accuracy", "loss") if n in found]
@@ -194,17 +253,25 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
             "{delta:.2g}".format(**privacy)
         )
     left = privacy.get("participations_left", {})
+    evidence = {each["client"]: each for each in found.get("evidence", ())}
     for one in found["clients"]:
         number = "-" if one["client"] is None else one["client"]
         state = one["state"] + (f", {one['late']:.0f} s so far" if "late" in one else "")
         scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
         if number in left:
             scored += f", {left[number]} participations left"
-        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
+        seen = evidence.get(one["client"], {})
+        sent = f", {seen['uploads']} uploads, {seen['absent']} refused or missing" if seen else ""
+        if seen.get("compared"):
+            sent += f", length {seen['length']:.2f}, agreement {seen['agreement']:.2f}"
+        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}{sent}"
+    yield from (f"  {problem}" for problem in found["problems"])
     for node, reason in found.get("refused", {}).items():
         yield f"  node {node} is refused: {reason}"
     for when, what in found["events"][-10:]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
+    for client, why in found.get("outliers", {}).items():
+        yield f"  client {client} stands apart: {why}"
     for client in found.get("quarantined", ()):
         yield f'  client {client} is in quarantine; to ask it again: readmit = "{client}"'
     for one in found.get("absent", ()):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tunefree.cli import flags
+from tunefree.errors import ConfigError
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -17,10 +19,26 @@ def add_to(command: argparse.ArgumentParser) -> None:
     command.set_defaults(act=watch_command)
 
 
+def health(paths: Sequence[Path]) -> list[str]:
+    """The status of those of these runs that are federations."""
+    from tunefree.cli.flower import status_lines
+    from tunefree.flower.status import live_path, readable, status
+
+    lines = []
+    for path in paths:
+        if live_path(path).exists():
+            try:
+                with readable(path):
+                    lines += [line.strip() for line in status_lines(status(path))]
+            except ConfigError as error:
+                lines.append(str(error))
+    return lines
+
+
 def watch_command(args: argparse.Namespace) -> int:
     from tunefree.report.page import Watch, server
 
-    watched = Watch(args.run, args.title)
+    watched = Watch(args.run, args.title, health)
     watched()  # report a wrong path now, not on the page
     with server(watched, args.port) as serving:
         url = f"http://127.0.0.1:{serving.server_address[1]}/"

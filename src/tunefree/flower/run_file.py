@@ -46,7 +46,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
     run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -176,7 +176,7 @@ class Plan(NamedTuple):
             names = ("delta", "clip", "participations")
             chosen |= {name: getattr(settings, name) for name in names}
             chosen |= {"coins": own.coins, "clients": own.clients}
-        model = fingerprint(self.objective.theta0.numpy())
+        model = fingerprint(self.objective.initial.numpy())
         noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from tunefree.flower.log import EXPECTED
+from tunefree.flower.log import EXPECTED, JsonLines, as_json
 
 if TYPE_CHECKING:
     from tunefree.flower.settings import Builder
@@ -50,7 +51,11 @@ def server_app(
         from tunefree.flower.federation import Federation
         from tunefree.flower.status import Live
 
+        os.umask(0o077)  # the run file is for its operator only
         log.addFilter(without_traceback)
+        if as_json():
+            log.handlers = [handler := logging.StreamHandler()]
+            handler.setFormatter(JsonLines())
         with Live(Path(str(context.run_config.get("out", OUT)))) as live:
             data = None if test is None else test(context)
             federation = Federation(grid, context.run_config, build_model, data, loss, algorithm)
@@ -63,6 +68,8 @@ def server_app(
             for row in run:
                 log.info("%s", progress(run, row, row["seconds"] - before))
                 before = row["seconds"]
+                for sentence in run.news():
+                    log.warning("%s", sentence)
             log.info("run file %s, theta %s", run.record.path, run.theta_sha256)
 
     return app

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tunefree.errors import ConfigError
-from tunefree.record import Record, is_locked
+from tunefree.errors import ConfigError, TunefreeError
+from tunefree.record import Record, is_locked, size
+from tunefree.record.evidence import outliers
 
 if TYPE_CHECKING:
     from tunefree.flower.federation import Federation
@@ -23,6 +25,7 @@ WAITING = "waiting for clients"  # the state before the first step
 ALIVE = ("running", WAITING)
 STALE = 10.0  # seconds after which a live page counts as out of date
 MISSED = 3  # writes of a live page that its server, if nobody writes the run file, has missed
+FULL = 50_000_000  # bytes; a disk with less free space counts as full
 LAST = 10  # rounds that the time of a round is averaged over, and whose absences are shown
 MOST = 10  # absences that are shown
 SCORES = ("accuracy", "loss", "train_accuracy", "train_accuracy_worst", "train_loss")
@@ -126,13 +129,41 @@ def find(place: Path) -> Path:
     return newest.with_name(newest.name.removesuffix(".live.json"))
 
 
+@contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Turn what a damaged live page or run file causes into one sentence."""
+    try:
+        yield
+    except TunefreeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"'{place}' cannot be read ({error.strerror})") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ConfigError(
+            f"the status of '{place}' is damaged ({type(error).__name__}: {error}); a run that is "
+            "resumed writes it anew"
+        ) from error
+
+
 def status(run_file: Path) -> dict[str, Any]:
     """What is in the run file and in the live page beside it."""
     page = live_page(run_file)
     found: dict[str, Any] = {"run_file": str(run_file), **page, "round": 0, "rounds": None}
     if run_file.exists():
         found |= progress(run_file, page["state"])
-    return {**found, "ok": page["state"] in (*ALIVE, "ended")}
+    found["disk_free"] = shutil.disk_usage(run_file.parent).free
+    found["problems"] = [*problems(run_file, found)]
+    return {**found, "ok": page["state"] in (*ALIVE, "ended") and not found["problems"]}
+
+
+def problems(run_file: Path, found: dict[str, Any]) -> Iterator[str]:
+    """What an operator must repair although the server may still be there."""
+    if found["disk_free"] < FULL:
+        free = size(8 * found["disk_free"])
+        yield f"the disk of '{run_file.absolute().parent}' is full ({free} free); free some space"
+    there = [one for one in found["clients"] if one["node"] is not None]
+    if found["state"] == "running" and not there:
+        yield "no client is connected; see the nodes' logs"
 
 
 def live_page(run_file: Path) -> dict[str, Any]:
@@ -159,7 +190,7 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
     """The last rounds in a run file; `state` is its live page's."""
     with closing(Record.open(run_file)) as record:
         facts, rows, absent = record.facts(), record.history(), record.absences()
-        out = record.quarantined()
+        out, evidence = record.quarantined(), record.clients()
         run_state = "running" if state in ALIVE else record.state
         private = {}
         if facts.privacy:
@@ -179,6 +210,8 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         "absent": missed,
         "quarantined": out,
         **private,
+        "outliers": outliers(evidence),
+        "evidence": [each._asdict() for each in evidence],
     }
     if not rows:
         return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,8 @@ from flwr.supercore.logger import update_console_handler
 from flwr.supercore.task_identity import TaskIdentity
 
 from tunefree.errors import ConfigError
+
+HASH = re.compile(r"[0-9a-f]{64}\b")
 
 
 class App(NamedTuple):
@@ -47,6 +51,24 @@ def bundle(app: Path) -> bytes:
             return bytes(build_fab_from_disk(app))
         except (click.ClickException, ValueError, OSError) as error:
             raise ConfigError(f"Flower cannot bundle the app '{app}' ({error})") from error
+
+
+def hashes_in(approved: Sequence[str]) -> set[str]:
+    """The hashes among these words, and those that begin a line of the files among them."""
+    found = set()
+    for word in approved:
+        if HASH.fullmatch(word):
+            found.add(word)
+            continue
+        try:
+            lines = Path(word).read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"--approve '{word}' is neither a hash, which `tunefree flower hash APP` prints, "
+                f"nor a file that can be read ({getattr(error, 'strerror', error)})"
+            ) from error
+        found |= {match[0] for line in lines if (match := HASH.match(line))}
+    return found
 
 
 def install(bundle: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 
 from tunefree.errors import ConfigError
+from tunefree.node.pairs import read_toml
 
 
 class UnreachableError(Exception):
@@ -58,6 +60,8 @@ def plain_errors() -> Iterator[None]:
             raise RunOverError(why) from error
         if detail is not None and detail.code == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
             raise KnownKeyError(why) from error
+        if "www-authenticate" in error.response.headers:  # a proxy's answer, not Flower's
+            raise RefusedError("it asks operators for NAME:PASSWORD@ before its address") from error
         if status == httpx.codes.UNAUTHORIZED:
             raise StrangerError("it does not know this node") from error
         if status in (502, 503, 504):
@@ -72,7 +76,7 @@ def unreachable(error: UnreachableError, superlink: str, connected: bool = False
 
     `connected`: it was reached before, so both sides agree on TLS.
     """
-    where, text = f"the SuperLink at {superlink}", str(error).lower()
+    where, text = f"the SuperLink at {superlink.rpartition('@')[2]}", str(error).lower()
     if "mismatch" in text:
         return (
             f"{where} has a certificate for another name ({error}); list this name or address in "
@@ -88,6 +92,20 @@ def unreachable(error: UnreachableError, superlink: str, connected: bool = False
     return f"{where} does not answer ({error})"
 
 
+def named(superlink: str) -> tuple[str, Path | None, bool]:
+    """The address, CA certificate and lack of TLS of a connection in the config.toml of `flwr`."""
+    path = Path(os.environ.get("FLWR_HOME") or "~/.flwr").expanduser() / "config.toml"
+    try:
+        found = read_toml(path)["superlink"][superlink]
+        ca = found.get("root-certificates")
+        return str(found["address"]), Path(ca) if ca else None, found.get("insecure") is True
+    except (KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            f"--superlink '{superlink}' is neither HOST:PORT nor a connection with an address in "
+            f"'{path}'"
+        ) from None
+
+
 def check_address(address: str) -> None:
     """Refuse an address that no connection can be made to."""
     try:
@@ -97,7 +115,8 @@ def check_address(address: str) -> None:
         fits = False
     if not fits:
         raise ConfigError(
-            f"--superlink '{address}' is not HOST:PORT, as in server.example.org:8000"
+            f"--superlink '{address.rpartition('@')[2]}' is not HOST:PORT, as in "
+            "server.example.org:8000"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -23,7 +24,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 
 from tunefree.errors import FleetError
-from tunefree.flower.log import Log, without_colours
+from tunefree.flower.log import Log, as_json, stamped, without_colours
 from tunefree.node.apps import bundle
 from tunefree.node.connection import RefusedError, UnreachableError, connect, plain_errors
 from tunefree.node.keys import load_public_key
@@ -139,6 +140,9 @@ class LocalRun:
 
 def show(line: str) -> None:
     """Print a line of the server's log, with the time instead of Flower's level."""
+    if as_json():
+        print(stamped(line), file=sys.stderr, flush=True)  # noqa: T201
+        return
     text = re.sub(r"^(INFO|WARNING|ERROR) +: +", "", line).strip()
     if text and not text.startswith(SKIPPED):
         LOG(text)

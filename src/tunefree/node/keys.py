@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 from pathlib import Path
 
 from cryptography import x509
@@ -39,6 +40,7 @@ def write_private(
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """A node's private key as ssh-keygen writes it."""
     try:
+        about = path.stat()
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         raise ConfigError(f"--key '{path}' does not exist; make one with ssh-keygen") from None
@@ -58,6 +60,9 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"--key '{path}' is not an elliptic-curve key in OpenSSH's format; make one: "
             "ssh-keygen -t ecdsa -b 384 -N '' -f FILE"
         )
+    mine = about.st_uid == os.geteuid()  # or root's, for a group of the service's user
+    if about.st_mode & (0o077 if mine else 0o007):
+        raise ConfigError(f"--key '{path}' can be read by others; run: chmod 600 {path}")
     return key
 
 

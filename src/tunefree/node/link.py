@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from flwr.common.config import get_fused_config_from_fab
@@ -29,7 +30,8 @@ from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from tunefree.node.apps import App, install
+from tunefree.errors import ConfigError
+from tunefree.node.apps import App, hashes_in, install
 from tunefree.node.connection import RefusedError, RunOverError, connect, plain_errors
 from tunefree.node.keys import load_key, public_bytes
 from tunefree.node.messages import Announced, Deflated, announced
@@ -130,11 +132,19 @@ class Link:
             return False
         return True
 
-    def install(self, run: int) -> App:
-        """Download a run's app, and install it as Flower's own node would."""
+    def install(self, run: int, approved: Sequence[str] = ()) -> App:
+        """Download a run's app, and install it as Flower's own node would.
+
+        `approved`: only an app with one of these hashes, or a hash in one of these files.
+        """
         with plain_errors():
             response = self._client.GetRun(GetRunRequest(node=self._node, run_id=run))
             info = run_from_proto(response.run)
+            if approved and info.fab_hash not in hashes_in(approved):
+                raise ConfigError(
+                    f"the app {info.fab_id} with the hash {info.fab_hash} is not approved on this "
+                    "node; its operator approves it with --approve and this hash"
+                )
             request = GetFabRequest(node=self._node, hash_str=info.fab_hash, run_id=run)
             fab = fab_from_proto(self._client.GetFab(request).fab)
         if hashlib.sha256(fab.content).hexdigest() != info.fab_hash:

@@ -9,10 +9,11 @@ crash. The server sees from the new session that the jobs it had sent are lost.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from tunefree.errors import ConfigError
 from tunefree.flower.log import Log
+from tunefree.flower.metrics import NODE, publish
 from tunefree.flower.pace import Pace
 from tunefree.node.connection import (
     RefusedError,
@@ -50,6 +52,7 @@ class Options(NamedTuple):
     root_certificates: Path | None = None
     key: Path | None = None
     warm: bool = False
+    approve: Sequence[str] = ()
 
     @property
     def folder(self) -> Path:
@@ -76,14 +79,17 @@ class ResidentNode:
         self._link = Link(options.superlink, options.insecure, options.root_certificates, key)
         self._pool = WorkerPool(options.warm)
         self._node = 0
+        self.numbers = dict.fromkeys(NODE, 0.0)
         self._pending: Announced | None = None  # a message whose worker is busy
 
     def forever(self) -> None:
         try:
             while True:
                 self._node = self._connect()
+                self.numbers["node_connected"] = 1
                 with heartbeats(self._link), suppress(StrangerError):
                     self._serve()
+                self.numbers["node_connected"] = 0
                 self._log("the SuperLink no longer knows this node; reconnecting")
         finally:
             self._pool.close()
@@ -138,8 +144,8 @@ class ResidentNode:
         self._pending = None
         try:
             if worker is None:
-                self._log(f"run {message.run} started")
-                app = self._retry(partial(self._link.install, message.run))
+                app = self._retry(partial(self._link.install, message.run, self._options.approve))
+                self._log(f"run {message.run} started, of the app {app.fab_hash}")
                 worker = self._pool.start(message.run, self._node, self._options.node_config, app)
             objects = self._retry(partial(self._link.fetch, message))
         except StrangerError:
@@ -148,7 +154,8 @@ class ResidentNode:
             self._log(f"a message of run {message.run} was skipped: {error}")
             return True
         except Exception as error:  # while installing the app
-            self._log(f"the app of run {message.run} cannot be installed: {error}")
+            self.numbers["node_failures_total"] += 1
+            self._log(f"run {message.run} cannot start: {error}")
             self._push(message.run, failure(message.proto, str(error)), 0.0)
             return True
         worker.give(message, objects)
@@ -158,6 +165,8 @@ class ResidentNode:
         """Send a worker's reply to the server; if the worker died, report that and replace it."""
         job, seconds = worker.job, time.monotonic() - worker.since
         reply = worker.answer()
+        self.numbers["node_failures_total" if reply is None else "node_jobs_total"] += 1
+        self.numbers["node_job_seconds_total"] += 0 if reply is None else seconds
         if reply is None:
             how = self._pool.replace(worker)
             self._log(f"the worker of run {worker.run} ended ({how}) and is replaced")
@@ -175,6 +184,7 @@ class ResidentNode:
 
     def _stop_finished(self) -> None:
         """Stop the workers of runs that have ended."""
+        self.numbers["node_runs"] = self._pool.runs
         for worker in self._pool.idle_for(CHECK):
             if self._retry(partial(self._link.running, worker.run)):
                 worker.since = time.monotonic()
@@ -189,10 +199,12 @@ class ResidentNode:
             try:
                 found = request()
             except UnreachableError as error:
+                self.numbers["node_connected"] = 0
                 self._log(f"{why_not(error, self._options, True)}; trying again")
                 time.sleep(next(wait))
                 tries += 1
             else:
+                self.numbers["node_connected"] = 1
                 if tries:
                     away = time.monotonic() - began
                     self._log(f"the SuperLink answers again, after {away:.0f} s")
@@ -212,9 +224,9 @@ class Session:
 
     def __init__(self, path: Path, superlink: str) -> None:
         self._path, self._superlink, self.node = path, superlink, 0
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, LookupError, TypeError):  # as if there were none
             saved = json.loads(path.read_text())
-            self.node = saved["node"] if saved["superlink"] == superlink else 0
+            self.node = int(saved["node"]) if saved["superlink"] == superlink else 0
 
     def save(self, node: int) -> None:
         self.node, new = node, self._path.with_suffix(".new")
@@ -259,15 +271,19 @@ def heartbeats(link: Link) -> Iterator[None]:
         thread.join(HEARTBEATS)
 
 
-def serve(options: Options) -> None:
-    """Run a node until SIGTERM or Ctrl-C."""
+def serve(options: Options, metrics: str | None = None) -> None:
+    """Run a node until SIGTERM or Ctrl-C; its numbers are at [HOST:]PORT if that is given."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.umask(0o077)  # keys and states are for their owner only
     lock = FileLock(options.folder / "node.lock")
     with usable(options.folder):
         options.folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     try:
-        ResidentNode(options).forever()
+        node = ResidentNode(options)
+        if metrics is not None:
+            publish(lambda: node.numbers, metrics)
+        node.forever()
     except KeyboardInterrupt:
         Log(options.name)("stopped")
     finally:

@@ -79,6 +79,10 @@ class WorkerPool:
         self._workers: dict[int, Worker] = {}
         self._spare = Worker(warm=True) if warm else None
 
+    @property
+    def runs(self) -> int:
+        return len(self._workers)
+
     def of(self, run: int) -> Worker | None:
         return self._workers.get(run)
 

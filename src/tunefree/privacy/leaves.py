@@ -153,6 +153,13 @@ REFUSED = (
         lambda _, given: given.standardise,
     ),
     Refused(
+        "parts of the model that stay with clients",
+        "the model that is scored and handed out has the mean of the parts that clients keep, "
+        "which is not private",
+        "omit {local} and {batch_norm}",
+        lambda _, given: bool(given.local) or given.batch_norm != "refuse",
+    ),
+    Refused(
         "when a buffered client answers",
         "in the buffered schedule a client's speed decides how often it is in a step",
         "set {schedule} = synchronous",
@@ -163,6 +170,13 @@ REFUSED = (
         "clients of {title} use the loss of a batch, which has no bound and gets no noise",
         "choose a method that uses gradients only",
         lambda method, _: loses(method),
+        "record",
+    ),
+    Refused(
+        "gradients that are cut or collected",
+        "the gradient of every record is bounded already, and each batch of a step costs privacy",
+        "omit {clip_gradients}, and raise {batch_size} instead of {accumulate}",
+        lambda _, given: given.accumulate > 1 or given.clip_gradients > 0,
         "record",
     ),
 )

@@ -60,17 +60,26 @@ def digest(text: str) -> str:
 
 
 class Watch:
-    """The runs at these paths; a file is read again only if it has changed."""
+    """The runs at these paths; a file is read again only if it has changed.
 
-    def __init__(self, paths: Sequence[Path], title: str = "") -> None:
-        self._paths, self._title = paths, title
+    `health` gives lines about those of them that are federations.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        title: str = "",
+        health: Callable[[Sequence[Path]], list[str]] = lambda paths: [],
+    ) -> None:
+        self._paths, self._title, self._health = paths, title, health
         self._known: dict[Path, tuple[object, Summary]] = {}
         self._lock = threading.Lock()
 
     def __call__(self) -> Content:
         with self._lock:
             now = find(self._paths, self._current)
-            return content(now.runs, now.verdicts, self._title, now.unreadable)
+            made = content(now.runs, now.verdicts, self._title, now.unreadable)
+            return made | {"health": self._health([run.path for run in now.runs if run.path])}
 
     def _current(self, path: Path) -> Summary:
         mark = [stamp(file) for file in (path, path.with_name(f"{path.name}-wal"))]

@@ -55,7 +55,7 @@ class Simulation:
 
     def start(self, stored: Stored) -> Fleet:
         algo = self.members.algo
-        states = States(algo.client(self.clients.objective.theta0), stored)
+        states = States(self.clients.first_state(algo), stored)
         return choice.start(self.fleet, algo, self.clients, self.workers, states)
 
     def steps(

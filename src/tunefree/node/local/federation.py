@@ -142,8 +142,8 @@ class Local:
 
         return Control(self.address, not self.tls, self.ca if self.tls else None)
 
-    def start_node(self, place: int) -> None:
-        """Start a node with this partition-id."""
+    def start_node(self, place: int, *more: str) -> None:
+        """Start a node with this partition-id, and with more arguments."""
         command, port = ["tunefree", "flower", "node", "--warm"], self.port
         if self.stock:
             port = processes.free_port()
@@ -152,7 +152,7 @@ class Local:
         command += ["--root-certificates", str(self.ca)] if self.tls else ["--insecure"]
         if self.auth:
             command += ["--auth-supernode-private-key", str(self.key(place))]
-        command += ["--node-config", f"partition-id={place} num-partitions={self.nodes}"]
+        command += ["--node-config", f"partition-id={place} num-partitions={self.nodes}", *more]
         self.supernodes[place] = self._processes.start(f"node{place}", command, port)
 
     def tend(self) -> None:

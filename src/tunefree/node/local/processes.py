@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -12,17 +13,19 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from tunefree.errors import ConfigError
-from tunefree.flower.log import TIME, Log, without_colours
+from tunefree.flower.log import Log, stamped, without_colours
 
 HOST = "127.0.0.1"
 LIST = "processes.json"  # what was started in a folder, while it may still run
 STOP = 10.0  # seconds for a process to end by itself
+LOG_SIZE, OLD_LOGS = 10_000_000, 3  # bytes of a log, and how many older ones are kept
 
 
 class Processes:
@@ -67,19 +70,21 @@ class Processes:
         self._list.write_text(json.dumps([self._commands, sorted(self._ports)]))
         log = self.folder / f"{name}.log"
         log.touch()  # it can be read at once, before the first line comes
-        stamped = command[0] != "tunefree"  # whose lines have their time already
-        threading.Thread(target=copy_log, args=(process, log, stamped), daemon=True).start()
+        theirs = command[0] != "tunefree"  # our lines have their time already
+        threading.Thread(target=copy_log, args=(process, log, theirs), daemon=True).start()
         return process
 
     def _end_left(self) -> int:
         """End the listed processes whose number and command are the same; returns how many."""
         try:
             commands, ports = json.loads(self._list.read_text())
-        except (OSError, ValueError):
+            there = [
+                pid
+                for pid, words in running()
+                if str(pid) in commands and commands[str(pid)] in words
+            ]
+        except (OSError, ValueError, TypeError, LookupError):
             return 0
-        there = [
-            pid for pid, words in running() if str(pid) in commands and commands[str(pid)] in words
-        ]
         end_all(there, ports)
         return len(there)
 
@@ -92,14 +97,17 @@ class Processes:
         self._lock.release()
 
 
-def copy_log(process: subprocess.Popen[bytes], path: Path, stamped: bool) -> None:
-    """Write a process's output to its log, without colours; with the time if `stamped`."""
+def copy_log(process: subprocess.Popen[bytes], path: Path, theirs: bool) -> None:
+    """Write a process's output to its log, without colours; with the time if it is not ours.
+
+    A log that is full is renamed to .1, and so on, and the oldest is deleted.
+    """
     assert process.stdout is not None
-    with process.stdout as output, path.open("a", encoding="utf-8") as log:
+    log = RotatingFileHandler(path, maxBytes=LOG_SIZE, backupCount=OLD_LOGS, encoding="utf-8")
+    with process.stdout as output, closing(log):
         for line in output:
-            text = without_colours(line.decode(errors="replace"))
-            log.write(f"{time.strftime(TIME)} {text}" if stamped else text)
-            log.flush()
+            text = without_colours(line.decode(errors="replace")).rstrip("\n")
+            log.emit(logging.makeLogRecord({"msg": stamped(text, path.stem) if theirs else text}))
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shlex
 import sys
 import time
@@ -45,6 +46,7 @@ class UpOptions(NamedTuple):
 
 def up(options: UpOptions) -> Path:
     """Run the app once and return its run file; a run file that exists is resumed."""
+    os.umask(0o077)  # keys, states and run files are for their owner only
     log, app, folder = Log(), options.app.resolve(), options.folder
     if not options.stock and (why := problem()):
         log(f"{why}; Flower's own nodes run instead, on which a round takes seconds longer")
@@ -109,7 +111,7 @@ def usable(folder: Path) -> Iterator[None]:
 
 def reason(out: Path) -> str:
     """Why the ServerApp stopped, if it wrote that down."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         page = json.loads(live_path(out).read_text())
         return str(page["why"])
     return ""
