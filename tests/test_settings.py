@@ -102,6 +102,7 @@ NEW = [
     "average",
     "attack",
     "standardise",
+    "secure",
     "epsilon",
     "unit",
     "delta",

@@ -203,6 +203,8 @@ class About(NamedTuple):
         grid: Each parameter that is tuned, and the values to search.
         bounds: The largest norm that a field of an upload can have.
         means: A server's field that is the mean of a field of all N clients.
+        sums: The options with which its server uses uploads only through their mean and number, as
+            secure sums need; None if it never does. {} follows from `weights` = "mean".
         weights: How clients can be weighted: "mean" if its server only averages uploads, "own" if
             its `up` takes the weights as a third argument.
         steady: Whether an honest upload has a size like those before it, so that one that is much
@@ -220,8 +222,14 @@ class About(NamedTuple):
     grid: Mapping[str, tuple[float | str, ...]] = {}
     bounds: Mapping[str, float] = {}
     means: Mapping[str, str] = {}
+    sums: Mapping[str, Any] | None = None
     weights: Literal["", "mean", "own"] = ""
     steady: bool = True
+
+    @property
+    def summed(self) -> Mapping[str, Any] | None:
+        """`sums`, which need not be said where uploads are only averaged."""
+        return {} if self.sums is None and self.weights == "mean" else self.sums
 
     @property
     def constant(self) -> bool:

@@ -182,6 +182,10 @@ class Settings:
         0,
     )
 
+    secure: bool = shared(
+        False, "secure sums: the server learns the sum of the uploads of a round, and no single one"
+    )
+
     data: str = setting(
         "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
     )
@@ -329,6 +333,7 @@ class Deployment:
     wait: float = setting(600.0, "seconds to wait for them", 0.001)
     deadline: float = setting(300.0, "seconds that a client has to reply", 0.001)
     at_least: int = setting(1, "replies that a step needs", 1)
+    roster: str = setting("", "with secure: the file of the clients and their public keys")
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
     without: str = setting("", "clients that are left out for good, by number: 3 or 3,5")
     from_round: int = setting(-1, "go back to the end of this round first, once; -1: do not", -1)

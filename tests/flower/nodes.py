@@ -48,12 +48,13 @@ class Nodes:
         self.folder, self.run_config = folder, run_config
         self.app = client_app(build_model, load_data)
         self.places = {1000 + place: place for place in places}  # node -> partition-id
-        self.node_config: dict[str, Any] = {}  # more of it, the same for all
         self.change: Changed = lambda node, reply: reply
+        self.tell: Callable[[int, Message], None] = lambda node, message: None  # change it first
         self.sent: list[Message] = []
         self.received: list[Message] = []
         self._ready: dict[str, Message] = {}
         self._shuffle = random.Random(0)
+        self.node_config: dict[str, Any] = {}  # with {} for the partition-id
         self.most = 100  # replies that arrive at a time
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as a ServerApp
 
@@ -71,13 +72,16 @@ class Nodes:
             self.sent.append(message)
             numbers.append(number)
             node = message.metadata.dst_node_id
+            self.tell(node, message)
             if (reply := self.change(node, self.answer(node, message))) is not None:
                 self._ready[number] = reply
         return numbers
 
     def answer(self, node: int, message: Message) -> Message:
         place = self.places[node]
-        config = {"partition-id": place, "store": str(self.store(node)), **self.node_config}
+        config = {"partition-id": place, "store": str(self.store(node))}
+        for key, value in self.node_config.items():
+            config[key] = value.format(place) if isinstance(value, str) else value
         context = Context(1, node, cast("Any", config), RecordDict(), self.run_config)
         try:
             return self.app(message, context)

@@ -261,6 +261,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("scores on clients' data", {"grad_norm": True}, "scores that are computed on clients'"),
     ("uploads one by one", {"robust": "median"}, "a robust rule compares single uploads"),
     ("means and deviations of columns", {"standardise": True}, "standardising needs the sums"),
+    (
+        "parts of the model that stay with clients",
+        {"local": "bias"},
+        "the model that is scored and handed out has the mean",
+    ),
     ("when a buffered client answers", {"schedule": "buffered"}, "in the buffered schedule a"),
     (
         "losses of batches",

@@ -18,10 +18,11 @@ from tests.secure.federation import DOWN, RUN, Federation, refused
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.secure import masks
 from tunefree.secure import node as nodes
-from tunefree.secure.arithmetic import SHARE, Words, from_integers, split, to_integers
+from tunefree.secure.arithmetic import Words, from_integers, split, to_integers
 from tunefree.secure.messages import (
     AGREE,
     OPEN,
+    SHARE,
     Invite,
     Prekey,
     Prekeys,

@@ -35,6 +35,18 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
     add = verb("new", new_command, "write a small, complete Flower app to edit")
     add("DIR", "a new folder", Path)
+    add("--secure", "with secure sums: the server sees no single update")
+
+    about = "make a node's key for secure sums: FILE for the node alone, FILE.pub for the roster"
+    add = verb("identity", identity_command, about)
+    add("FILE", "a new file", Path)
+    add("--client N", "the node's partition-id", int, required=True)
+
+    about = "write a federation's roster, or show the fingerprint of one, to compare by telephone"
+    add = verb("roster", roster_command, about)
+    add("FILE", "the roster", Path)
+    add("--pub FILE ...", "of all nodes, from `tunefree flower identity`: write a roster", Path)
+    add("--federation NAME", "its name, with --pub (default federation)", default="federation")
 
     about = "run an app once on this machine: start a SuperLink and nodes, stop them after"
     add = verb("up", up_command, about, spelled=plain)
@@ -88,9 +100,31 @@ def add_to(command: argparse.ArgumentParser) -> None:
 def new_command(args: argparse.Namespace) -> Answer:
     from tunefree.flower.new_app import new_app
 
-    files = [str(file) for file in new_app(args.dir)]
+    files = [str(file) for file in new_app(args.dir, args.secure)]
     again = f"next: tunefree flower up {shlex.quote(str(args.dir))} --nodes 4 --tls --auth"
     return Answer({"files": files}, [*files, again])
+
+
+def identity_command(args: argparse.Namespace) -> Answer:
+    from tunefree.secure.roster import new_identity, public_file
+
+    public = public_file(args.file, args.client, new_identity(args.file))
+    lines = [f"{args.file}: keep it on this machine", f"{public}: for the roster"]
+    return Answer({"key": str(args.file), "public": str(public)}, lines)
+
+
+def roster_command(args: argparse.Namespace) -> Answer:
+    from tunefree.secure.roster import new_roster, read_roster
+
+    if args.pub:
+        new_roster(args.file, args.federation, args.pub)
+    roster = read_roster(args.file)
+    lines = [
+        f"{args.file}: {len(roster.keys)} clients of '{roster.federation}', fingerprint",
+        f"  {roster.fingerprint}",
+        "every operator compares all twelve groups, in a call with a voice that is known",
+    ]
+    return Answer({"fingerprint": roster.fingerprint, "clients": sorted(roster.keys)}, lines)
 
 
 def up_command(args: argparse.Namespace) -> Answer | int:

@@ -37,6 +37,7 @@ class Done(NamedTuple):
     n: int
     drawn: int
     fault: str = ""  # why it cannot be used, if the fleet could not even read it
+    beside: tuple[int, int, int] = (0, 0, 0)  # further messages each way, bits down, bits up
 
 
 class ClientStates(Protocol):

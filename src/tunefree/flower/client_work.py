@@ -17,7 +17,7 @@ from tunefree.core import Algorithm, OpeningDown, Oracle, stream
 from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
-from tunefree.fleet.job import Job, Stage, exchanges
+from tunefree.fleet.job import Done, Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, folder_of, state_path, take_part
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
@@ -146,8 +146,19 @@ class ClientSide:
         return ClientState(state_path(self.context.node_config, self.context.node_id, run))
 
 
-def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
-    """The reply to a job; the client's new state is on disk before the reply is sent."""
+def reply_to(content: RecordDict, side: ClientSide) -> RecordDict:
+    """The reply to a job."""
+    answer, _, reply = do_job(content, side)
+    return pack(answer, None if answer.lost else encode(reply.up))
+
+
+def common(envelope: Envelope) -> tuple[object, ...]:
+    """The words that all clients get."""
+    return envelope._replace(client=0, ack="")
+
+
+def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
+    """The answer's words, the job and its reply; the new state is on disk before it is sent."""
     envelope: Envelope = unpack(content, Envelope, SERVER)
     run, client, N, stage_name, t, exchange, ack, K, clip = envelope
     private = bool(side.settings.epsilon)
@@ -160,29 +171,30 @@ def do_job(content: RecordDict, side: ClientSide) -> RecordDict:
     with closing(side.states(run)) as states, one_thread(), side.ledger() as ledger:
         objective, algo = side.objective[0], side.algorithm(N, K)
         theta0 = objective.theta0
-        state = states.after(ack, first_state(algo, theta0, objective.own))
-        if state is None:
-            return pack(Answer(run, client, t, exchange, 0, 0, lost=True), None)
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
         data = data_in(content, SERVER)
         job = Job(client, t, stage, exchange, decode(data, Down, like=theta0))
         asked = hashlib.sha256(repr(envelope).encode() + data).hexdigest()
-        up = ledger.reply(run, asked) if ledger else None
-        if up is None:
-            if ledger is None and private:
-                side.take_part(repr(envelope._replace(ack="")).encode() + data)
-            if ledger and side.promise:
-                ledger.enter(run, asked, side.promise.of_job(job), side.promise.in_all)
-            state, reply = do(algo, side.oracle_of, state, job)
-            up = encode(cut(reply.up, clip) if clip else reply.up)
-            states.propose(ack, key_text(job.key), t, state)
-            n, drawn = (1, 0) if private else (reply.n, reply.drawn)
-            if ledger:
-                ledger.keep(run, asked, up)
-        else:
-            n, drawn = 1, 0
-    return pack(Answer(run, client, t, exchange, n, drawn, lost=False), up)
+        if ledger and (again := ledger.reply(run, asked)) is not None:
+            Up = exchanges(algo, stage, t)[exchange].Up
+            same = Done(job.key, decode(again, Up, like=theta0), 1, 0)
+            return Answer(run, client, t, exchange, 1, 0, lost=False), job, same
+        if private and not ledger:
+            side.take_part(repr(envelope._replace(ack="")).encode() + data)
+        state = states.after(ack, first_state(algo, theta0, objective.own))
+        if state is None:
+            lost = Done(job.key, None, 0, 0)
+            return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
+        if ledger and side.promise:
+            ledger.enter(run, asked, side.promise.of_job(job), side.promise.in_all)
+        state, reply = do(algo, side.oracle_of, state, job)
+        states.propose(ack, key_text(job.key), t, state)
+        n, drawn = (1, 0) if private else (reply.n, reply.drawn)
+        reply = reply._replace(up=cut(reply.up, clip) if clip else reply.up)
+        if ledger:
+            ledger.keep(run, asked, encode(reply.up))
+    return Answer(run, client, t, exchange, n, drawn, lost=False), job, reply
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:

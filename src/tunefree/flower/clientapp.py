@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from tunefree.flower.trips import SECURE, check_node
+
 if TYPE_CHECKING:
     from tunefree.flower.client_work import ClientSide
     from tunefree.flower.settings import Builder
@@ -52,6 +54,7 @@ def client_app(
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def hello(message: Message, context: Context) -> Message:
         """Tell the server which client this is; loads data only if the server needs its size."""
+        check_node(context.node_config, bool(context.run_config.get("secure")))
         words: dict[str, Any] = {"place": context.node_config.get("partition-id", -1)}
         if BY_SIZE & set(context.run_config):
             mine = side(context)
@@ -60,12 +63,18 @@ def client_app(
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
-        from tunefree.flower.client_work import do_job
+        check_node(context.node_config, SECURE in message.content)
+        if SECURE in message.content:
+            from tunefree.flower.client_secure import answer
 
-        return Message(do_job(message.content, side(context)), reply_to=message)
+            return Message(answer(message.content, side(context)), reply_to=message)
+        from tunefree.flower.client_work import reply_to
+
+        return Message(reply_to(message.content, side(context)), reply_to=message)
 
     @app.evaluate()  # type: ignore[untyped-decorator, unused-ignore]
     def evaluate(message: Message, context: Context) -> Message:
+        check_node(context.node_config, secure=False)
         from tunefree.flower.client_work import score
 
         return Message(score(message.content, side(context)), reply_to=message)

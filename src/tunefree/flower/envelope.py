@@ -3,7 +3,7 @@
     envelope  run, client, N, stage, t, exchange, and ack: the client's last accepted reply;
               with local epochs also K, the mean of all clients' local steps; with privacy clip
     reply     run, client, t, exchange, n (its samples), drawn; or lost = true and nothing else;
-              with privacy n = 1 and drawn = 0
+              with privacy and secure sums n = 1 and drawn = 0; with the latter exponents
 
 The message itself is exactly the bytes of `wire.encode`; nothing is pickled. Flower sends every
 record, array and chunk in a request of its own, so a small message is put into the envelope, which
@@ -48,6 +48,7 @@ class Answer(NamedTuple):
     n: int
     drawn: int
     lost: bool
+    exponents: str = ""  # with secure sums, of the largest number in each field
 
 
 def key_text(key: Key | None) -> str:

@@ -88,7 +88,7 @@ class Federation:
             self._record.note(privacy=guarantee.facts(deployed=True))
             promise = guarantee, self._plan.smallest, settings.clip or None
             self._private = Private(self._record, *promise)
-        ledger = Ledger(self._algorithm, theta0, self._record.vectors)
+        ledger = Ledger(self._algorithm, theta0, self._record.vectors, settings.secure)
         by_epochs = settings.local_epochs > 0
         self.fleet = GridFleet(
             transport,
@@ -144,7 +144,13 @@ class Federation:
 
     def start(self, stored: Stored) -> Fleet:
         """The fleet, which is there already and has its clients' states."""
-        return self.fleet
+        if not self._settings.secure:
+            return self.fleet
+        from tunefree.flower.secure import SecureFleet
+        from tunefree.secure.roster import read_roster
+
+        roster, run = read_roster(Path(self._given.own.roster)), self._record.facts().federation
+        return SecureFleet(self.fleet, roster, run, Path(self._settings.out), self.objective.theta0)
 
     def steps(
         self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None

@@ -67,6 +67,7 @@ class GridFleet:
         self.own = False  # whether clients have parts of the model for themselves
         self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
+        self.begun: tuple[int, Sequence[int]] | None = None  # a secure sum: step, partition-ids
         self.by_client: dict[int, Mapping[str, float]] = {}  # the last scores on its own samples
 
     @property
@@ -110,7 +111,7 @@ class GridFleet:
         there = {nodes[job.client]: job for job in jobs if job.client in nodes.keys() - late.keys()}
         downs = {id(job.down): job.down for job in there.values()}  # mostly one for all
         encoded = {each: encode(down) for each, down in downs.items()}
-        contents = {n: pack(self._envelope(job), encoded[id(job.down)]) for n, job in there.items()}
+        contents = {n: pack(self.envelope(job), encoded[id(job.down)]) for n, job in there.items()}
         for job in jobs:
             Up = exchanges(self.states.algo, job.stage, job.t)[job.exchange].Up
             self._transport.most = max(self._transport.most, most_bytes(Up, self._theta0))
@@ -124,7 +125,7 @@ class GridFleet:
             if job.key not in went
         ]
 
-    def _envelope(self, job: Job) -> Envelope:
+    def envelope(self, job: Job) -> Envelope:
         """The words beside a job's download; N counts a client that is about to join."""
         ledger = self.states
         return Envelope(
@@ -198,30 +199,53 @@ class GridFleet:
         n, drawn = (1, 0) if self.private else (answer.n, answer.drawn)
         return Done(job.key, up, self.nodes.trusted(job.client, n), drawn)
 
-    def ask(self, contents: Mapping[int, RecordDict], kind: str) -> dict[int, RecordDict]:
-        """Send these clients a message each; returns the answers that come before the deadline."""
+    def ask(
+        self,
+        contents: Mapping[int, RecordDict],
+        kind: str,
+        most: int = 0,
+        jobs: Mapping[int, Job] = {},
+    ) -> tuple[dict[int, RecordDict], dict[int, str]]:
+        """Send these clients a message each; returns the answers that come before the deadline,
+        of at most so many bytes, and why there is none; its client is then late with its job.
+        """
         nodes, late = self.nodes.connected(), self.late
+        self._transport.most = max(self._transport.most, most)
         asked = {nodes[client]: client for client in contents if client in nodes.keys() - late}
-        waiting = self._transport.send({n: contents[c] for n, c in asked.items()}, kind)
+        those = {n: contents[c] for n, c in asked.items()}
+        waiting = self._transport.send(those, kind, ttl=self._deadline * DEADLINES)
         answers: dict[int, RecordDict] = {}
+        why = {client: LATE if client in late else NOT_THERE for client in contents}
+        why |= {asked[sent.node]: "it did not answer in time" for sent in waiting.values()}
         end, pace = time.monotonic() + self._deadline, Pace(longest=1.0)
         while waiting and time.monotonic() < end:
             come = self._transport.take(waiting)
-            answers |= {asked[to.node]: reply.content for to, reply in come if reply.has_content()}
-            waiting = {n: sent for n, sent in waiting.items() if not self._transport.gone(sent)}
+            for to, reply in come:
+                if reply.has_error():
+                    why[asked[to.node]] = f"its work failed: {last_line(reply.error.reason)}"
+                else:
+                    answers[asked[to.node]] = reply.content
+                    del why[asked[to.node]]
+            for number, sent in list(waiting.items()):
+                if self._transport.gone(sent):
+                    why[asked[sent.node]] = LEFT
+                    del waiting[number]
             if waiting:
                 pace.rest(come)
-        return answers
+        for number, sent in waiting.items():
+            if job := jobs.get(asked[sent.node]):
+                self._flying[number] = Flying(job, sent, overdue=True)
+        return answers, why
 
     def scores(self, theta: Vec) -> dict[str, float]:
         """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
         data, clients = encode(OpeningDown(theta)), self.nodes.connected()
         if self.own:  # the envelope says which of its states counts
             jobs = (Job(client, 0, "round", 0, None) for client in clients)
-            question = {job.client: pack(self._envelope(job), data) for job in jobs}
+            question = {job.client: pack(self.envelope(job), data) for job in jobs}
         else:
             question = dict.fromkeys(clients, pack(None, data))
-        answers = self.ask(question, MessageType.EVALUATE).items()
+        answers = self.ask(question, MessageType.EVALUATE)[0].items()
         self.by_client = {c: told(a["scores"]) for c, a in answers if "scores" in a}
         return spread(self.by_client)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tunefree.core import Algorithm, Generator, Message, Server, stream
+from tunefree.core import Algorithm, Generator, Message, Server, about, stream
 from tunefree.errors import FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.grid import GridFleet
+from tunefree.flower.nodes import place_of
 from tunefree.flower.pace import Pace
 from tunefree.flower.private import Private
 from tunefree.schedule.clock import Buffer
@@ -47,7 +48,7 @@ class Members:
         self._settings, self._wait, self._describe = settings, wait, describe
         self._arrived: dict[int, tuple[Job, Done]] = {}  # by client; not yet in a step
         self._joining: dict[int, Job | None] = {}  # with its opening, if there is one
-        self.gauge = Gauge()
+        self.gauge = Gauge(judges=not settings.secure)
         self._noted = (-1, -1)  # how many clients had joined, and had a number
 
     @property
@@ -61,6 +62,8 @@ class Members:
         """
         if self._fleet.private:
             return self._private_cohort(t, self._fleet.private)
+        if (begun := self._fleet.begun) is not None and begun[0] == t:
+            return [i for i, name in enumerate(self._nodes.names) if place_of(name) in begun[1]]
         out, odds = self.gauge.out(t), self.odds
         there = set(self.idle(out))
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
@@ -103,10 +106,14 @@ class Members:
 
     def joining(self, server: Server, t: int) -> list[Job]:
         self._nodes.number_newcomers()
-        new = range(self._ledger.N, len(self._nodes.names))
-        openings = self.algo.opening() if self._settings.opening == "gradients" else ()
+        new, lost = range(self._ledger.N, len(self._nodes.names)), self._ledger.lost
+        secure = self._settings.secure  # then nobody sends an opening of its own
+        if secure and about(self.algo).means:  # its share of the means is not known
+            lost = set()
+        first = self._settings.opening == "gradients" and not secure
+        openings = self.algo.opening() if first else ()
         down = openings[0].down(server) if openings else None
-        ready = {*new, *self._ledger.lost} & self._nodes.connected().keys()
+        ready = {*new, *lost} & self._nodes.connected().keys()
         ready -= {*self._joining, *self._fleet.late, *self.gauge.out(t)}
         jobs = [Job(client, t, "opening", 0, down) for client in sorted(ready)]
         self._joining |= {job.client: job if openings else None for job in jobs}
@@ -134,7 +141,7 @@ class Members:
                 samples += done.drawn
             server = self._ledger.enter(server, client, job, done)
             self.gauge.vectors = forgotten(self.gauge.vectors, client)
-            if job is not None and done is not None:
+            if job is not None and done is not None and self.gauge.judges:
                 self.gauge.vectors = noted(self.gauge.vectors, self.algo, [(job, done)])
         return step._replace(
             server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)

@@ -12,7 +12,7 @@ from tunefree.errors import ConfigError
 FILES = ("task.py", "client_app.py", "server_app.py")
 
 
-def new_app(folder: Path) -> list[Path]:
+def new_app(folder: Path, secure: bool = False) -> list[Path]:
     """Write pyproject.toml and a package into a folder that does not have them yet."""
     package = re.sub(r"\W|^(?=\d)", "_", folder.resolve().name.lower())
     if keyword.iskeyword(package):
@@ -27,6 +27,7 @@ def new_app(folder: Path) -> list[Path]:
         for path, source in texts.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             text = filled(source, package) if source else ""
+            text = text.replace("secure = false ", "secure = true ") if secure else text
             (folder / path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(

@@ -142,6 +142,12 @@ def in_order(name: str) -> tuple[bool, int]:
     return kind != "partition", int(number)
 
 
+def place_of(name: str) -> int:
+    """The partition-id in a client's name; -1 if its node has none."""
+    is_node, number = in_order(name)
+    return -1 if is_node else number
+
+
 def name_of(content: RecordDict, node: int) -> str:
     place = number_in(content, "place")
     return f"node {node}" if place is None else f"partition {place}"

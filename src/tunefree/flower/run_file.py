@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
+from tunefree.fleet import summed
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -80,6 +81,15 @@ class Plan(NamedTuple):
         algo = self.smallest
         settings, own = self.given.first(), self.given.own
         check(settings.scheduling, algo)
+        summed.refuse(algo, settings)
+        if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
+            raise ConfigError(
+                "goes without scores on clients' data or noise, and with a roster",
+                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the file that the "
+                "nodes have too",
+                setting="secure",
+                value=True,
+            )
         if len(algo.opening()) > 1:
             raise ConfigError(
                 f"{about(algo).title} has an opening of several exchanges; a deployed run allows "

@@ -48,6 +48,7 @@ class MasFL(Momentum):  # 1
         },
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "gamma": (0.03, 0.1, 0.3, 1.0)},
         means={"c": "c_i"},
+        sums={},
     )
 
     def round(self) -> tuple[Exchange, ...]:

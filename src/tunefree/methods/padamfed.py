@@ -45,6 +45,7 @@ class PAdaMFed(Momentum):  # 1
         },
         bounds={"delta": 1},
         means={"c": "c_i"},
+        sums={},
     )
 
     def broadcast(self, s: WithMomentum) -> Steered:

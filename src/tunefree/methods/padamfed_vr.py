@@ -71,6 +71,7 @@ class PAdaMFedVR(Momentum):  # 1
         },
         bounds={"delta": 1},
         means={"c": "c_i"},
+        sums={},
     )
 
     def server(self, theta0: Vec) -> Server:

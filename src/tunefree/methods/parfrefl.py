@@ -89,6 +89,7 @@ class ParFreFL(LocalMomentum):
             "beta": Step("min(1, sqrt(S K / T))", lambda S, K, T: min(1.0, (S * K / T) ** 0.5)),
         },
         means={"c": "m_i"},
+        sums={},
     )
 
     def client(self, theta0: Vec) -> Client:

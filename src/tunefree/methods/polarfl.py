@@ -41,6 +41,8 @@ is known; if compressed also c_i, which is m_i otherwise. Tuning: none. The cons
 the method. Options are ablations: geometry `sphere` takes the vector as one tensor, `tensor` uses N
 on the server too; units `one` sets r_l = 1; average `off` hands out x; reach `distance` has
 R_t = max over s <= t of D_s, and `off` sets a_t = 1; first_pass `on` is ParFreFL's line 1.
+newcomers `whole` has u_i = d_i - g for a first time, which a sum of uploads tells: secure sums use
+it, and it differs only where clients are new although β_t < 1.
 """
 
 from __future__ import annotations
@@ -149,6 +151,7 @@ class PolarFL(Method):
     average: Literal["on", "off"] = "on"
     reach: Literal["straight", "distance", "off"] = "straight"
     first_pass: Literal["off", "on"] = "off"
+    newcomers: Literal["damped", "whole"] = "damped"
 
     about: ClassVar[About] = About(
         title="PolarFL",
@@ -169,6 +172,7 @@ class PolarFL(Method):
             ),
         },
         means={"c": "c_i", "known": "known"},
+        sums={"newcomers": "whole"},
     )
 
     def __post_init__(self) -> None:
@@ -245,8 +249,9 @@ class PolarFL(Method):
         N, S, tensors, r = self.sys.N, len(replies), self.tensors, self.lengths(s.theta0)
         pace = self.pace(s.t, s.R)
         d, late = mean(map(self.change, replies)), sum(r.tau for r in replies) / S
-        new = [r for r in replies if r.up.first]
-        beta, share, f = pace.beta if s.t else 1.0, len(new) / S, 1 - round(N * s.known) / N
+        new, first = [r for r in replies if r.up.first], sum(r.up.first for r in replies)
+        beta = pace.beta if s.t and self.newcomers == "damped" else 1.0
+        share, f = first / S, 1 - round(N * s.known) / N
         g = (d + s.c).add_(s.g, alpha=max(0.0, f) - beta * share)
         if new and beta < 1:
             g.sub_(mean(map(self.change, new)), alpha=(1 - beta) * share)
@@ -256,7 +261,7 @@ class PolarFL(Method):
             after = after._replace(R=max(s.R, distance(after.x, s.theta0, r, tensors)))
         if self.average == "off":
             after = after._replace(theta=after.x)
-        return after._replace(c=s.c + S / N * d, g=g, known=s.known + len(new) / N)
+        return after._replace(c=s.c + S / N * d, g=g, known=s.known + first / N)
 
     def change(self, reply: Reply) -> Vec:
         d: Vec = reply.up.d if self.C is None else reply.up.d.dense()

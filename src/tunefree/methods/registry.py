@@ -149,7 +149,9 @@ def options_of(settings: Settings) -> dict[str, object]:
 def configure(settings: Settings, sys: System, shapes: Shapes, make: Maker | None = None) -> Method:
     """The method of these settings, or a user's own value, class or function with their options."""
     method = settings.algorithm if make is None else make
-    return build(method, sys, options_of(settings), settings.explicit_steps, shapes)
+    of_sums = about_of(find(method)).summed if settings.secure else None
+    options = {**options_of(settings), **(of_sums or {})}
+    return build(method, sys, options, settings.explicit_steps, shapes)
 
 
 def note_no_momentum(algo: Method) -> None:

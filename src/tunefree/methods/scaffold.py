@@ -39,6 +39,7 @@ class Scaffold(ControlVariates):  # 1, 5
         paper="Karimireddy et al., ICML 2020",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "s": (0.5, 1.0)},
         means={"c": "c_i"},
+        sums={},
     )
 
     def opening(self) -> tuple[Exchange, ...]:

@@ -43,6 +43,7 @@ SAME = [  # settings that a resumed run shares with its start
     "schedule",
     "concurrency",
     "opening",
+    "secure",
 ]
 SIMULATED = [
     "clients",

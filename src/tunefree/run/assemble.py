@@ -18,7 +18,7 @@ from tunefree.data.loaders import check_loaders
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
-from tunefree.fleet import choice
+from tunefree.fleet import choice, summed
 from tunefree.fleet.attack import from_spec as attack_of
 from tunefree.fleet.states import arrays
 from tunefree.fleet.work import DataClients
@@ -164,6 +164,7 @@ def assemble(
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
     check_loaders(federation, settings.batch_size, algo.sys.K, settings.local_epochs)
+    summed.refuse(algo, settings)
     privacy = Privacy.of(settings)
     guarantee: Guarantee | RecordGuarantee | None = None
     private, oracles, spent = None, None, None
@@ -198,7 +199,8 @@ def assemble(
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
         members = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
     else:
-        members = Everybody(algo, settings.seed, settings.sampling, sizes.tolist())
+        odds = settings.sampling, sizes.tolist()
+        members = Everybody(algo, settings.seed, *odds, judges=not settings.secure)
     objective.check(federation.train)
     refuse_single_samples(objective, sizes.tolist(), settings.batch_size, federation.names)
     if not settings.standardise and privacy is None:
@@ -245,7 +247,8 @@ def assemble(
         said = replace(said, privacy=guarantee.facts(), label_counts=[])
     path, server = Path(settings.out) if settings.out else None, algo.server(objective.theta0)
     record = open_record(path, said, algo.sys.T, shared, server)
-    environment = Simulation(members, clients, fleet, settings.workers, settings.scheduling)
+    where = fleet, settings.workers, settings.scheduling, settings.secure
+    environment = Simulation(members, clients, *where)
     return Parts(environment, objective, record, evaluator, settings, private, spent)
 
 

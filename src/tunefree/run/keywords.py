@@ -67,6 +67,7 @@ class Shared(TypedDict, total=False):
     loss: Loss | None
     schedule: Schedule | ScheduleName
     privacy: Privacy | None
+    secure: bool
     attack: str
     grad_norm: bool
     device: str | torch.device

@@ -228,6 +228,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         schedule: `Schedule("buffered", concurrency=20)` lets clients work asynchronously.
         privacy: `Privacy(epsilon=8)` makes the run differentially private, by default with the
             method "polarfl_stateless".
+        secure: Whether the server learns only sums of uploads, as in a federation with secure sums:
+            the same bits, without its masks.
         attack: Simulates that some clients send wrong uploads: "sign-flip:3" (of 3 clients),
             "scaled:10:3", "noise:3", "label-flip:3" or "drift:3".
         grad_norm: Whether evaluations also measure the norm of the full gradient.

@@ -73,9 +73,14 @@ class Used(NamedTuple):
     absent: tuple[Absence, ...]
 
 
-def sent(exchange: int, direction: Direction, messages: Sequence[Message]) -> Traffic:
-    whole, values = sum(map(bits, messages)), sum(map(value_bits, messages))
-    return Traffic(exchange, direction, len(messages), whole, values)
+def sent(
+    exchange: int, direction: Direction, messages: Sequence[Message], done: Sequence[Done] = ()
+) -> Traffic:
+    """These messages, and what was sent beside those that were `done`."""
+    more = sum(each.beside[0] for each in done)
+    extra = sum(each.beside[1 if direction == "down" else 2] for each in done)
+    whole, values = sum(map(bits, messages)) + extra, sum(map(value_bits, messages)) + extra
+    return Traffic(exchange, direction, len(messages) + more, whole, values)
 
 
 def answers(jobs: Sequence[Job], done: Sequence[Done]) -> list[tuple[Job, Done]]:
@@ -118,7 +123,8 @@ def use(
         absent = [each._replace(reason=why.pop(each.client, each.reason)) for each in absent]
         absent += [Absence(jobs[0].exchange, client, reason) for client, reason in why.items()]
         used = [(job, reply) for job, reply in used if job.client not in why]
-        gauge.vectors = noted(gauge.vectors, algo, used)
+        if gauge.judges:
+            gauge.vectors = noted(gauge.vectors, algo, used)
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if release is not None:
         asked = [job.client for job in jobs]
@@ -127,7 +133,12 @@ def use(
         server = exchange.up(server, replies)
     if replies:
         fleet.states.accept(used)
-    traffic = sent(jobs[0].exchange if jobs else 0, "up", [reply.up for reply in replies])
+    traffic = sent(
+        jobs[0].exchange if jobs else 0,
+        "up",
+        [reply.up for reply in replies],
+        [each for _, each in used],
+    )
     return Used(server, replies, traffic, sum(d.drawn for _, d in used), tuple(absent))
 
 
@@ -159,7 +170,7 @@ def run_stage(
         done = fleet.work([*jobs, *joining])
         joined, joining = joined + answers(joining, done), ()
         used = use(algo, exchange, fleet, gauge, server, t, jobs, done, release)
-        traffic += [sent(number, "down", [down] * len(jobs)), used.traffic]
+        traffic += [sent(number, "down", [down] * len(jobs), done), used.traffic]
         absent += used.absent
         samples += used.samples
         clients = [reply.client for reply in used.replies]

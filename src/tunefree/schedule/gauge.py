@@ -44,7 +44,9 @@ LEFT = "left"  # clients that are left out for good
 class Gauge:
     """What a run knows about the sizes of its uploads; `vectors` is all of it, to be stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, judges: bool = True) -> None:
+        """It `judges` nothing where only sums of uploads are known."""
+        self.judges = judges
         self.vectors: dict[str, NDArray[Any]] = {}  # arrays are replaced, never changed
 
     def restore(self, vectors: Vectors) -> None:
@@ -63,7 +65,7 @@ class Gauge:
 
         It remembers the sizes of the others.
         """
-        if not came:  # if all are wrong, it is the method
+        if not (came and self.judges):  # if all are wrong, it is the method
             return {}
         why = {job.client: reason for job, reason in wrong}
         bounds, shapes = about(algo).bounds, unwrapped(algo).shapes

@@ -75,9 +75,10 @@ class Everybody:
         seed: int,
         sampling: Sampling = "uniform",
         sizes: Sequence[int] = (),
+        judges: bool = True,
     ) -> None:
         """`sizes` are the clients' numbers of samples, for sampling that is not uniform."""
-        self.algo, self.seed, self.gauge = algo, seed, Gauge()
+        self.algo, self.seed, self.gauge = algo, seed, Gauge(judges)
         self.odds = probabilities(sampling, sizes)
 
     def cohort(self, t: int) -> list[int]:

@@ -11,6 +11,7 @@ from tunefree.errors import ConfigError
 from tunefree.fleet import choice
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import States, Stored
+from tunefree.fleet.summed import Summed
 from tunefree.fleet.work import DataClients
 from tunefree.schedule.buffered import buffered
 from tunefree.schedule.clock import BufferClock, Clock, VirtualClock
@@ -52,11 +53,13 @@ class Simulation:
     fleet: FleetName
     workers: int
     schedule: Schedule
+    secure: bool = False
 
     def start(self, stored: Stored) -> Fleet:
-        algo = self.members.algo
+        algo, theta0 = self.members.algo, self.clients.objective.theta0
         states = States(self.clients.first_state(algo), stored)
-        return choice.start(self.fleet, algo, self.clients, self.workers, states)
+        fleet = choice.start(self.fleet, algo, self.clients, self.workers, states)
+        return Summed(fleet, algo, theta0) if self.secure else fleet
 
     def steps(
         self, fleet: Fleet, theta0: Vec, after: Step | None, release: Release | None = None

@@ -29,7 +29,9 @@ whatever it refuses changes nothing on its disk.
                + if i < j. PRG is AES-256-CTR and k_ij = HKDF(X25519(s_i, s_j), turn, H(roster),
                H(cohort), H(down), U, i, j). Who has other bytes has other masks: they never cancel.
  8  Scale      2^31 / ((N + 12 z) bound), for at most N clients, coordinates of at most `bound`, and
-               noise of standard deviation z bound; nothing to configure, and no wrap-around.
+               noise of standard deviation z bound; nothing to configure, and no wrap-around. Where
+               a method has no bound, each client works before 5, tells with its shares an e with
+               |x_i| < 2^e, and all upload x_i / 2^e with the largest e, which counts to H(down).
  9  Survivors  The server lists the clients V in U whose uploads it has. A node that is one of them
                signs (turn, H(roster), H(cohort), H(down), U, V), if |V| >= t(n) and its minimum:
                one V only, recorded before it answers.

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefree.errors import WireError
-from tunefree.secure.messages import Terms
+from tunefree.secure.messages import SHARE, Terms
 
 Words: TypeAlias = NDArray[np.uint32]
 CHUNK = 2**16  # words at a time
 ROUNDING = 1e-3  # by which a value may exceed its bound; it then counts as the bound
-PRIME, SECRET, SHARE = 2**521 - 1, 32, 66  # the field; bytes of a secret and of a share
+PRIME, SECRET = 2**521 - 1, 32  # the field; bytes of a secret
 
 
 def scale(terms: Terms, bound: float) -> float:

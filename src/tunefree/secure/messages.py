@@ -22,7 +22,10 @@ from tunefree.errors import WireError
 M = TypeVar("M")
 Ids: TypeAlias = tuple[int, ...]
 HEAD, VERSION = b"TFS", 1
-SHARES, UPLOAD, AGREE, OPEN = 5, 7, 9, 10  # the page's steps that a node answers
+PREKEYS, SHARES, UPLOAD, AGREE, OPEN = 2, 5, 7, 9, 10  # the page's steps that a node answers
+LEAST = 3  # clients in a sum: of two, each would learn the other's upload
+SHARE = 66  # bytes of a share
+DEGREE = 150  # of the graph, and even
 
 
 class Turn(NamedTuple):

@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.secure import masks, messages
-from tunefree.secure.arithmetic import SHARE, split, threshold, to_integers
-from tunefree.secure.messages import Ids, Prekey, Reply, Request, Turn, decode, digest, ids
+from tunefree.secure.arithmetic import split, threshold, to_integers
+from tunefree.secure.messages import (
+    LEAST,
+    SHARE,
+    Ids,
+    Prekey,
+    Reply,
+    Request,
+    Turn,
+    decode,
+    digest,
+    ids,
+)
 from tunefree.secure.roster import Cohort, Identity, Roster, prekey_parts
 
 JOINED, UPLOADED, AGREED, OPENED = 1, 2, 3, 4
-LEAST = 3  # of two clients, each would learn the other's upload
 BATCH, WAITING = 256, 1024  # prekeys at a time, and of a run that wait
 SCHEMA = """
 PRAGMA secure_delete = ON;
@@ -43,6 +53,10 @@ CREATE TABLE IF NOT EXISTS attempt ( -- the last one of each run
     run TEXT PRIMARY KEY, round INTEGER NOT NULL, attempt INTEGER NOT NULL, stage INTEGER NOT NULL,
     invite BLOB NOT NULL, own BLOB NOT NULL, -- b, the private keys, and its own share of b
     sharers BLOB, held BLOB, down BLOB, survivors BLOB -- held: each peer's share of b and of s
+);
+CREATE TABLE IF NOT EXISTS work ( -- the result of the last attempt's job, until it is uploaded
+    run TEXT PRIMARY KEY, round INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    work BLOB NOT NULL, result BLOB NOT NULL
 );
 COMMIT;
 """
@@ -74,6 +88,11 @@ class Node:
             self._db.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"'{path}' cannot be used for secure sums: {error}") from None
+
+    @property
+    def most(self) -> int:
+        """How many bytes a message to this node may have."""
+        return self._roster.most
 
     def close(self) -> None:
         self._db.close()
@@ -171,6 +190,19 @@ class Node:
             boxes.append(masks.seal(secret, cohort.sealing, me, peer, of_b + of_s))
         return own, boxes
 
+    def keep(self, turn: Turn, work: bytes, result: bytes) -> None:
+        """5. Keep the result of this attempt's work until the others' shares come."""
+        with self._transaction():
+            sql = "INSERT OR REPLACE INTO work VALUES (?, ?, ?, ?, ?)"
+            self._db.execute(sql, (*turn, work, result))
+
+    def kept(self, turn: Turn) -> tuple[bytes, bytes]:
+        """What it worked on, and the result."""
+        sql = "SELECT work, result FROM work WHERE (run, round, attempt) = (?, ?, ?)"
+        if (row := self._db.execute(sql, turn).fetchone()) is None:
+            raise WireError(f"this node has no result of round {turn.round} to upload")
+        return row[0], row[1]
+
     def upload(self, data: bytes, down: bytes, values: Sequence[NDArray[Any]]) -> bytes:
         """6, 7. From the boxes, what the server sent to work on, and the result: the upload."""
         message, me = self._asked(data, messages.UPLOAD), self._node
@@ -198,6 +230,7 @@ class Node:
             sets = "stage = ?, own = x'', sharers = ?, held = ?, down = ?"
             values_set = UPLOADED, ids(sharers), all_held, digest(down), turn.run
             self._db.execute(f"UPDATE attempt SET {sets} WHERE run = ?", values_set)
+            self._db.execute("DELETE FROM work WHERE run = ?", (turn.run,))
         masks.apply(words, pads)
         return self._reply(turn, messages.UPLOAD, words.astype("<u4", copy=False).tobytes())
 

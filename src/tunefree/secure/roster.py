@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tunefree.errors import ConfigError, WireError
 from tunefree.secure.arithmetic import threshold
 from tunefree.secure.messages import (
+    DEGREE,
     Ids,
     Invite,
     Prekey,
@@ -31,7 +32,6 @@ from tunefree.secure.messages import (
 
 TITLE = "tunefree roster 1"
 FORM = re.compile(rf"{TITLE}\n[a-zA-Z0-9._-]{{1,64}}\n((0|[1-9][0-9]{{0,8}}) [0-9a-f]{{64}}\n)+")
-DEGREE = 150  # of the graph, and even
 TINY = 1e-30  # the least bound
 
 
@@ -81,6 +81,33 @@ def read_roster(path: Path) -> Roster:
     return roster
 
 
+def new_roster(path: Path, federation: str, public: Sequence[Path]) -> None:
+    """Write the roster of these nodes, from the public halves of their keys."""
+    try:
+        lines = sorted((file.read_text().split() for file in public), key=lambda x: int(x[0]))
+        keys = {int(node): bytes.fromhex(key) for node, key in lines}
+        with path.open("x") as file:
+            file.write(Roster(federation, keys).text())
+    except OSError as error:
+        name = error.filename
+        raise ConfigError(f"'{name}' cannot be read or written ({error.strerror})") from error
+    except (ValueError, IndexError):
+        raise ConfigError(
+            "one of the --pub files is not the public half of a node's key",
+            "take those that `tunefree flower identity` wrote",
+        ) from None
+    if len(keys) < len(public):
+        path.unlink()
+        raise ConfigError("two of the --pub files are of the same client", "give one of each")
+
+
+def public_file(path: Path, node: int, key: Identity) -> Path:
+    """Write the public half of a node's key beside it."""
+    public = path.with_name(f"{path.name}.pub")
+    public.write_text(f"{node} {key.public.hex()}\n")
+    return public
+
+
 class Identity:
     """A node's Ed25519 key, which signs all that it says."""
 
@@ -109,11 +136,15 @@ def new_identity(path: Path) -> Identity:
 
 
 def read_identity(path: Path) -> Identity:
-    """The key that `new_identity` wrote."""
+    """The key that `new_identity` wrote, if nobody else on this machine can read it."""
     try:
-        return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
+        open_to, text = path.stat().st_mode & 0o077, path.read_text()
     except OSError as error:
         raise ConfigError(f"key '{path}' cannot be read ({error.strerror})") from error
+    if open_to:
+        raise ConfigError(f"others can read key '{path}'", f"chmod 600 {path}")
+    try:
+        return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text)))
     except ValueError:  # whose message might show what is in the file
         raise ConfigError(f"'{path}' is not a node's key for secure sums") from None
 

@@ -64,6 +64,10 @@ class Pool:
     def left(self, node: int) -> int:
         return len(self._waiting[node])
 
+    def forget(self, node: int) -> None:
+        """What waits of a client that refuses it: it may have lost its keys."""
+        self._waiting[node].clear()
+
     def take(self, nodes: Iterable[int]) -> tuple[Prekey, ...]:
         """The oldest prekey of each client, in the clients' order."""
         wanted = sorted(nodes)

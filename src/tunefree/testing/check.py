@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -350,6 +351,32 @@ def check_means(algo: Method) -> Iterator[str]:
     yield from inspect_calls(algo, complain, dtype=torch.float64)
 
 
+def check_sums(algo: Method) -> Iterator[str]:
+    """A server that uses sums only does the same with their mean in place of every upload."""
+    method = unwrapped(algo)
+    if (options := about(method).summed) is None or "examples" in vars(method).values():
+        return
+    method = replace(method, **options)
+
+    def call(part: Part, *given: Any) -> Any:
+        if part.role == "up" and "Compressed" not in str(type(given[1][0].up).__annotations__):
+            server, replies = given
+            fields = zip(*(reply.up for reply in replies), strict=True)
+            up = type(replies[0].up)(*(sum(values) / len(values) for values in fields))
+            return part.function(server, [reply._replace(n=1, up=up) for reply in replies])
+        return part.function(*given)
+
+    usual = run_problem(method, torch.float64)
+    meant = run_problem(intercepted(method, call), torch.float64)
+    for a, b in zip(usual, meant, strict=True):
+        for v, w in zip(vectors(a.server), vectors(b.server), strict=True):
+            if not torch.allclose(v, w, rtol=1e-6, atol=1e-9):
+                yield (
+                    "`up` uses more of the replies than their mean and number; use no more, or "
+                    "take `sums` out of its `about`"
+                )
+
+
 def check_zero_gradients(algo: Method) -> Iterator[str]:
     def complain(part: Part, result: Any, *given: Any) -> str:
         state = state_in(part, result)
@@ -429,6 +456,7 @@ CHECKS: dict[str, Callable[[Method], Iterator[str]]] = {
     "bytes": check_bytes,
     "order": check_order,
     "means": check_means,
+    "sums": check_sums,
     "zero gradients": check_zero_gradients,
     "resuming": check_resuming,
     "replies": check_replies,

@@ -50,6 +50,7 @@ class CA2FL(Method):
         family="asynchronous: averaging, cached updates",
         paper="Wang, Cao, Wu, Chen, Chen, ICLR 2024",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "s": (0.5, 1.0)},
+        sums={},
     )
 
     def server(self, theta0: Vec) -> Server:

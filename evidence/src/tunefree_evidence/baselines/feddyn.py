@@ -44,6 +44,7 @@ class FedDyn(LocalSGD):  # 2, 8
         family="dynamic regularisation",
         paper="Acar et al., ICLR 2021",
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), "alpha": (1e-3, 1e-2, 1e-1)},
+        sums={},
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -45,6 +45,7 @@ class ScaffoldM(Momentum):  # 1
             "beta": (0.1, 0.2, 0.5),
         },
         means={"c": "c_i"},
+        sums={},
     )
 
     def broadcast(self, s: WithMomentum) -> Steered:

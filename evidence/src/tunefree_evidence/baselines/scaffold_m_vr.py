@@ -58,6 +58,7 @@ class ScaffoldMVR(Momentum):  # 1
             "beta": (0.1, 0.2, 0.5),
         },
         means={"c": "c_i"},
+        sums={},
     )
 
     def server(self, theta0: Vec) -> Server:

@@ -41,6 +41,7 @@ class ScaffoldNorm(ControlVariates):  # 1, 17
         grid={"eta": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "gamma": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)},
         bounds={"delta": 1},
         means={"c": "c_i"},
+        sums={},
     )
 
     def local(self, client: Client, down: Controlled, F: Oracle) -> tuple[Client, Up]:

@@ -17,6 +17,7 @@ from tunefree.node.keys import certificates, node_key
 from tunefree.node.local import processes
 from tunefree.node.local.processes import HOST, STOP, Processes, end_group
 from tunefree.node.pairs import written
+from tunefree.secure.roster import new_identity, new_roster, public_file
 
 if TYPE_CHECKING:
     from tunefree.node.control import Control, LocalRun
@@ -43,6 +44,7 @@ class Local:
         *,
         stock: bool = False,
         database: bool = False,
+        secure: bool = False,
     ) -> None:
         if auth and not tls:
             raise FleetError("node keys need TLS; give --tls with --auth")
@@ -50,6 +52,7 @@ class Local:
             processes.program(name)  # or an error, before anything is written or started
         self.folder, self.nodes = folder.resolve(), nodes
         self.tls, self.auth, self.stock, self.database = tls, auth, stock, database
+        self.secure = secure
         self.port = processes.free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[int, subprocess.Popen[bytes]] = {}
@@ -61,12 +64,17 @@ class Local:
         if auth:
             for place in range(nodes):
                 node_key(self.key(place))
+        if secure and not self.roster.exists():
+            keys = [self.key(place).with_suffix(".sums") for place in range(nodes)]
+            keys[0].parent.mkdir(exist_ok=True)
+            public = [public_file(key, i, new_identity(key)) for i, key in enumerate(keys)]
+            new_roster(self.roster, "local", public)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        secure = f'root-certificates = "{self.ca}"' if tls else "insecure = true"
+        connection = f'root-certificates = "{self.ca}"' if tls else "insecure = true"
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n'
-            f'[superlink.{NAME}]\naddress = "{self.address}"\n{secure}\n'
+            f'[superlink.{NAME}]\naddress = "{self.address}"\n{connection}\n'
         )
 
     @property
@@ -79,6 +87,10 @@ class Local:
 
     def key(self, place: int) -> Path:
         return self.folder / "keys" / f"node{place}"
+
+    @property
+    def roster(self) -> Path:
+        return self.folder / "roster.txt"
 
     def log_file(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -152,7 +164,11 @@ class Local:
         command += ["--root-certificates", str(self.ca)] if self.tls else ["--insecure"]
         if self.auth:
             command += ["--auth-supernode-private-key", str(self.key(place))]
-        command += ["--node-config", f"partition-id={place} num-partitions={self.nodes}", *more]
+        config: dict[str, Any] = {"partition-id": place, "num-partitions": self.nodes}
+        if self.secure:
+            key = self.key(place).with_suffix(".sums")
+            config |= {"roster": str(self.roster), "roster-key": str(key)}
+        command += ["--node-config", written(config), *more]
         self.supernodes[place] = self._processes.start(f"node{place}", command, port)
 
     def tend(self) -> None:

@@ -58,6 +58,8 @@ def up(options: UpOptions) -> Path:
         from tunefree.node import apps
 
         apps.check(app)
+    if config.get("secure"):
+        config["roster"] = str(folder.resolve() / "roster.txt")
     superlink = folder.resolve() / "superlink"
     out = superlink / str(config.get("out", OUT))
     with usable(folder):
@@ -71,12 +73,13 @@ def up(options: UpOptions) -> Path:
             )
             return out
         live_path(out).unlink(missing_ok=True)
-        kinds = {"stock": options.stock, "database": options.database}
+        secure = bool(config.get("secure"))
+        kinds = {"stock": options.stock, "database": options.database, "secure": secure}
         local = Local(folder, options.nodes, options.tls, options.auth, **kinds)
-    secure = "without TLS"
+    how = "without TLS"
     if options.tls:
-        secure = "with TLS and node keys" if options.auth else "with TLS"
-    log(f"starting a SuperLink and {options.nodes} nodes in {folder}, {secure}")
+        how = "with TLS and node keys" if options.auth else "with TLS"
+    log(f"starting a SuperLink and {options.nodes} nodes in {folder}, {how}")
     began = time.monotonic()
     with closing(local) as federation:
         with usable(folder):
