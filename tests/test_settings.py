@@ -93,6 +93,7 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
 
 
 NEW = [
+    "records",
     "local",
     "batch_norm",
     "clip_gradients",

@@ -58,6 +58,17 @@ def units(theta0: Vec, shapes: Shapes) -> Numbers:
     return tuple(r or n**0.5 * usual or 1.0 for r, n in zip(lengths, sizes, strict=True))
 
 
+def tensor_weights(shapes: Sequence[tuple[int, ...]]) -> Numbers:
+    """w_l with w_l^2 = sqrt(n_l) / Σ_j sqrt(n_j): of unit vectors, those under which noise on all
+    tensors does the least harm; 1 for an empty tensor.
+
+    >>> tensor_weights([(16,), (9, 9)])
+    (0.5547001962252291, 0.8320502943378437)
+    """
+    roots = [math.sqrt(prod(shape)) for shape in shapes]
+    return tuple(math.sqrt(root / sum(roots)) or 1.0 for root in roots)
+
+
 def directions(v: Vec, shapes: Shapes) -> Vec:
     """Each tensor divided by its norm; zero stays zero, with no epsilon added to a norm.
 

@@ -164,10 +164,16 @@ class Settings:
     epsilon: float = shared(
         0.0, "differential privacy: the budget of the run; 0 is without privacy", 0
     )
-    unit: Unit = setting("client", "with epsilon: what is protected: client, or record")
+    unit: Unit = shared("client", "with epsilon: what is protected: client, or record")
     delta: float = shared(0.0, "with epsilon: how likely it may fail; 0 is 1e-5, or less", 0, 1)
     clip: float = shared(
         0.0, "with epsilon: the largest norm of an upload; 0 follows the median, or the method", 0
+    )
+    records: float = shared(
+        0.0,
+        "with unit = record: records of a client, a public number: each is in a batch with chance "
+        "batch_size / records; 0: the mean over clients, in a simulation",
+        0,
     )
     participations: int = shared(
         0,

@@ -179,3 +179,23 @@ def test_a_promise_in_a_federation(coins: None) -> None:
 def test_a_wrong_promise_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Privacy(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "times"), [(0.8723, 0.016, 500), (2.25, 0.032, 500), (1.2, 120 / 3383, 100)]
+)
+def test_opacus_finds_the_same(sigma: float, q: float, times: int) -> None:
+    """Its accountant is another one: PRV, whose estimate is not a bound but very close."""
+    accountants = pytest.importorskip("opacus.accountants")
+    theirs = accountants.PRVAccountant()
+    theirs.history = [(sigma, q, times)]
+    assert epsilon({Gaussian(sigma, q): times}, 1e-5) == pytest.approx(
+        theirs.get_epsilon(1e-5), rel=0.01
+    )
+
+
+def test_gradients_on_one_batch_compose_inside_one_sampling_event() -> None:
+    """Two gradients on one batch cost more than on two: the same coin decides on both."""
+    together = epsilon({Gaussian(2.0 / 2**0.5, 0.1): 50}, 1e-5)
+    assert epsilon({Gaussian(2.0, 0.1): 50}, 1e-5) < together
+    assert together > epsilon({Gaussian(2.0, 0.1): 100}, 1e-5)

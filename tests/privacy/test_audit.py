@@ -19,12 +19,16 @@ from tunefree.privacy.audit import (
     Seen,
     Up,
     audit,
+    audit_records,
     least_rate,
     lower_bound,
+    of_records,
     ours,
 )
+from tunefree.privacy.calls import Calls
 from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.records import of_calls
 from tunefree.privacy.release import NoisyMean, Sum, deployed, simulated
 
 pytest.importorskip("dp_accounting")
@@ -132,3 +136,24 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["holds"]
     assert [finding["delta"] for finding in found["findings"]] == [1e-5, 0.01, 0.1]
+
+
+RECORDS = of_calls(Privacy(4, "record"), 6, 3, 2, (Calls((1,)),))
+
+
+def test_the_oracle_of_records_keeps_its_promise() -> None:
+    assert all(finding.holds for finding in audit_records(RECORDS, runs=400))
+
+
+def test_half_the_noise_on_records_is_found() -> None:
+    mechanism = of_records(RECORDS._replace(sigma=RECORDS.sigma / 2))
+    release = Gaussian(RECORDS.sigma, RECORDS.q)
+    claimed = Guarantee(RECORDS.epsilon, RECORDS.delta, release, RECORDS.limit)
+    found = audit(mechanism, System(N=6, S=3, K=1, T=2), claimed, runs=400)
+    assert not all(finding.holds for finding in found)
+
+
+def test_the_command_for_records(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "privacy audit --unit record --records 6 --batch-size 3 --rounds 1 --runs 80"
+    assert main(words.split()) == 0
+    assert capsys.readouterr().out.endswith("the promise holds\n")

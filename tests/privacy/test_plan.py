@@ -11,7 +11,7 @@ from tunefree.cli import main
 from tunefree.core import System
 from tunefree.errors import ConfigError
 from tunefree.privacy.accountant import gaussian_delta, least
-from tunefree.privacy.plan import advised, dimension, plan, worth
+from tunefree.privacy.plan import advised, dimension, plan, plan_records, worth
 from tunefree.privacy.promise import Privacy
 
 pytest.importorskip("dp_accounting")
@@ -76,3 +76,40 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (50, 20),
         (100, 20),
     ]
+
+
+HOSPITALS = System(N=10, S=10, K=10, T=0)
+
+
+def test_one_round_of_records_by_hand() -> None:
+    (row,) = plan_records(Privacy(3, "record"), CNN, HOSPITALS, 4000, [64], [50])
+    assert row.sigma == pytest.approx(0.87, abs=0.01)
+    on_gradient = dimension(CNN) * (row.sigma / 64) ** 2
+    assert row.noise == pytest.approx((on_gradient / 10) ** 0.5)
+    assert row.worth == pytest.approx(50 * 100 / (1 + on_gradient))
+    assert row.bits == 2 * 32 * 21_840 * 10 * 50
+
+
+def test_more_records_and_larger_batches_help() -> None:
+    few, many = (plan_records(Privacy(3, "record"), CNN, HOSPITALS, n, [64, 256], [50])
+                 for n in (2000, 8000))  # fmt: skip
+    assert few[0].noise > few[1].noise > many[1].noise
+    assert advised(many).worth > advised(few).worth
+    with pytest.raises(
+        ConfigError, match="20 records of a client cannot be hidden at epsilon = 0.1"
+    ):
+        plan_records(Privacy(0.1, "record"), CNN, HOSPITALS, 20)
+    with pytest.raises(ConfigError, match="a batch has from 1 to all 20 records"):
+        plan_records(Privacy(8, "record"), CNN, HOSPITALS, 20, [64])
+
+
+def test_the_command_for_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["privacy", "plan", "--unit", "record", "--records", "4000", "--clients", "10"]
+    picture = ["--rounds", "50", "100", "--picture", str(tmp_path / "plan.svg")]
+    assert main([*words, *picture]) == 0
+    assert "advised: --batch-size" in capsys.readouterr().out
+    assert (tmp_path / "plan.svg").exists()
+    assert main([*words, "--rounds", "50", "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["delta"] == 1e-5
+    assert data["advised"] in data["rows"]

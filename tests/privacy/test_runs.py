@@ -34,7 +34,7 @@ from tunefree.fleet.serial import Serial
 from tunefree.methods.registry import build
 from tunefree.privacy.clipping import FIRST, split_noise
 from tunefree.privacy.coins import Coins, Turns, turns
-from tunefree.privacy.leaves import FREE, PRIVATE, REFUSED, refuse
+from tunefree.privacy.leaves import FREE, OF_RECORDS, PRIVATE, REFUSED, refuse
 from tunefree.privacy.noise import seeded
 from tunefree.privacy.promise import Privacy
 from tunefree.privacy.release import NoisyMean, bound_of, simulated
@@ -261,8 +261,22 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("scores on clients' data", {"grad_norm": True}, "scores that are computed on clients'"),
     ("uploads one by one", {"robust": "median"}, "a robust rule compares single uploads"),
     ("means and deviations of columns", {"standardise": True}, "standardising needs the sums"),
+    (
+        "parts of the model that stay with clients",
+        {"local": "bias"},
+        "the model that is scored and handed out has the mean",
+    ),
     ("when a buffered client answers", {"schedule": "buffered"}, "in the buffered schedule a"),
-    ("records of a client, one by one", {"privacy": Privacy(8, "record")}, "unit = 'record' is"),
+    (
+        "losses of batches",
+        {"privacy": Privacy(8, "record"), "algorithm": "fedsps"},
+        "clients of FedSPS use the loss",
+    ),
+    (
+        "gradients that are cut or collected",
+        {"privacy": Privacy(8, "record"), "accumulate": 2},
+        "the gradient of every record is",
+    ),
 ]
 
 
@@ -276,7 +290,7 @@ def test_what_would_leave_is_refused(what: str, settings: dict[str, Any], says: 
 def test_every_refusal_is_tested_and_every_line_has_a_reason() -> None:
     assert [*dict.fromkeys(row[0] for row in CASES)] == [each.what for each in REFUSED]
     assert all(each.reason and each.remedy for each in REFUSED)
-    assert all({**PRIVATE, **FREE}.values())
+    assert all({**PRIVATE, **FREE, **OF_RECORDS}.values())
 
 
 FATES = ("private", "refused", "free")
@@ -294,7 +308,7 @@ def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_commands_of_the_page_can_be_typed() -> None:
     typed = commands(PAGE)
-    assert len(typed) == 4
+    assert len(typed) == 7
     for command in typed:
         parser().parse_args(shlex.split(command)[1:])
 
@@ -303,11 +317,13 @@ def test_the_page_has_this_list() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
     assert [row[:2] for row in rows if len(row) == 3 and row[1] in FATES] == [
         *([what, "private"] for what in PRIVATE),
-        *([each.what, "refused"] for each in REFUSED),
+        *([each.what, "refused"] for each in REFUSED if each.unit != "record"),
         *([what, "free"] for what in FREE),
+        *([what, "private"] for what in OF_RECORDS),
+        *([each.what, "refused"] for each in REFUSED if each.unit == "record"),
     ]
     said = [row[2] for row in rows if len(row) == 3 and row[1] in FATES]
-    assert {*PRIVATE.values(), *FREE.values()} <= {*said}
+    assert {*PRIVATE.values(), *FREE.values(), *OF_RECORDS.values()} <= {*said}
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,12 @@ def test_samples_of_clients_cannot_score_a_private_trial(
     asked = settings("fedavg", **IN_TURN, clip=1.0, validation=0.2)
     with pytest.raises(ConfigError, match="scores that are computed on clients'"):
         tune(asked, {"eta": (0.1,)}, [0], Path("x"))
+
+
+def test_a_search_over_private_records_counts_every_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch, "run_all", run_scripted(lambda config: [0.5] * SYS.T))
+    asked = settings("fedavg", epsilon=8.0, unit="record")
+    found = tune(asked, {"eta": (0.1, 0.3)}, [0], Path("x"))
+    assert 8 < found.epsilon < 16  # of two runs that spend 8 each

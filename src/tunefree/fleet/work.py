@@ -6,15 +6,18 @@ import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from tunefree.core import Algorithm, Client, Oracle, stream, with_system
-from tunefree.data.samples import Partition, Samples
+from tunefree.core import Algorithm, Client, Generator, Oracle, stream, with_system
+from tunefree.data.samples import Index, Partition, Samples
 from tunefree.errors import FleetError
 from tunefree.fleet.attack import Attack
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
 from tunefree.models.own import Kept, first_state
+
+MakeOracle: TypeAlias = Callable[[Objective, Samples, Index, Generator, Job], Oracle]
 
 MAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**31 - 1)  # glibc's numbers, largest values
 
@@ -33,10 +36,13 @@ class DataClients:
     accumulate: int = 1  # mini-batches of a local step
     clip: float = 0.0  # the largest norm of its gradient; 0 is no limit
     names: tuple[str, ...] = ()  # of the clients, if they have any
+    private: MakeOracle | None = None  # of records
 
-    def __call__(self, job: Job) -> DataOracle:
+    def __call__(self, job: Job) -> Oracle:
         rng = stream(self.seed, "client", *job.key)
         part = self.parts[job.client]
+        if self.private is not None:
+            return self.private(self.objective, self.samples, part, rng, job)
         given = self.objective, self.samples, part, self.batch_size, rng, self.epochs
         return DataOracle(*given, self.accumulate, self.clip)
 
@@ -65,6 +71,8 @@ def do(
         raise FleetError(f"client {who} failed in {job}: {error}") from error
     if own is not None:
         state = Kept(state, own.taken(), kept.jobs + 1)
+    if settle := getattr(oracle, "settle", None):
+        settle(job)  # before anything leaves
     if attack := getattr(oracle_of, "attack", None):
         up = attack(job, up)
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))

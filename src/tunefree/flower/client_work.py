@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
-from tunefree.core import Algorithm, OpeningDown, stream
+from tunefree.core import Algorithm, OpeningDown, Oracle, stream
 from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
@@ -20,6 +21,7 @@ from tunefree.fleet.job import Done, Job, Stage, exchanges
 from tunefree.fleet.work import do
 from tunefree.flower.client_state import ClientState, folder_of, state_path, take_part
 from tunefree.flower.envelope import Answer, Envelope, data_in, key_text, pack, unpack
+from tunefree.flower.record_ledger import DELTA, RecordLedger, limit_of
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
@@ -30,6 +32,8 @@ from tunefree.models.own import first_state
 from tunefree.models.targets import Loss, task_of
 from tunefree.privacy.clipping import cut
 from tunefree.privacy.leaves import refuse
+from tunefree.privacy.noise import entropy
+from tunefree.privacy.records import PrivateOracles, RecordGuarantee, deployed
 from tunefree.run.evaluate import scores_on
 from tunefree.settings import Settings, checked
 from tunefree.wire import decode, encode
@@ -84,11 +88,30 @@ class ClientSide:
         shapes = self.objective[0].shapes
         return lru_cache(maxsize=1)(lambda N, K: self.given.algorithm(N, K, shapes, self.make))
 
-    def oracle_of(self, job: Job) -> DataOracle:
+    def oracle_of(self, job: Job) -> Oracle:
         (objective, data), settings = self.objective, self.settings
         rng = stream(settings.seed, "client", *job.key)
+        if self.promise is not None:
+            make = PrivateOracles(self.promise, entropy)
+            return make(objective, data.train, data.parts[0], rng, job)
         given = data.train, data.parts[0], settings.batch_size, rng, settings.local_epochs
         return DataOracle(objective, *given, settings.accumulate, settings.clip_gradients)
+
+    @cached_property
+    def promise(self) -> RecordGuarantee | None:
+        """What the run promises for each record here; nothing else is done if there is a limit."""
+        objective, data = self.objective
+        K = self.settings.local_steps or 1
+        found = deployed(self.settings, self.algorithm(self.settings.clients, K), objective.theta0)
+        if found is not None:
+            objective.check_alone(data.train)
+        elif math.isfinite(self.limit):
+            raise ConfigError(
+                f"this node's config has limit = {self.limit:g}, and the run does not protect "
+                "records",
+                "set {epsilon} and {unit} = record in the run config",
+            )
+        return found
 
     @property
     def own_limit(self) -> int:
@@ -99,7 +122,20 @@ class ClientSide:
     @property
     def tells_size(self) -> bool:
         """Whether the server may know how many samples this client has."""
-        return self.given.by_size and not self.own_limit
+        return self.given.by_size and math.isinf(self.limit) and not self.own_limit
+
+    @property
+    def limit(self) -> float:
+        """The epsilon that may be spent on this client's records, in all runs together."""
+        return limit_of(self.context.node_config)
+
+    def ledger(self) -> AbstractContextManager[RecordLedger | None]:
+        """This node's ledger, if the run protects records."""
+        if self.promise is None:
+            return nullcontext()
+        config = self.context.node_config
+        folder, delta = folder_of(config, self.context.node_id), float(config.get("delta", DELTA))
+        return closing(RecordLedger(folder, self.limit, delta))
 
     def take_part(self, job: bytes) -> None:
         """Count an upload, in all private runs together, before it is made."""
@@ -132,30 +168,38 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
         raise ConfigError(
             "this client takes part in private runs only: its node's config has participations"
         )
-    with closing(side.states(run)) as states, one_thread():
+    with closing(side.states(run)) as states, one_thread(), side.ledger() as ledger:
         objective, algo = side.objective[0], side.algorithm(N, K)
         theta0 = objective.theta0
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
         data = data_in(content, SERVER)
-        down = decode(data, Down, like=theta0)
-        if private:
+        job = Job(client, t, stage, exchange, decode(data, Down, like=theta0))
+        asked = hashlib.sha256(repr(envelope).encode() + data).hexdigest()
+        if ledger and (again := ledger.reply(run, asked)) is not None:
+            Up = exchanges(algo, stage, t)[exchange].Up
+            same = Done(job.key, decode(again, Up, like=theta0), 1, 0)
+            return Answer(run, client, t, exchange, 1, 0, lost=False), job, same
+        if private and not ledger:
             side.take_part(repr(envelope._replace(ack="")).encode() + data)
-        job = Job(client, t, stage, exchange, down)
         state = states.after(ack, first_state(algo, theta0, objective.own))
         if state is None:
             lost = Done(job.key, None, 0, 0)
             return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
+        if ledger and side.promise:
+            ledger.enter(run, asked, side.promise.of_job(job), side.promise.in_all)
         state, reply = do(algo, side.oracle_of, state, job)
         states.propose(ack, key_text(job.key), t, state)
-    n, drawn = (1, 0) if private else (reply.n, reply.drawn)
-    reply = reply._replace(up=cut(reply.up, clip) if clip else reply.up)
+        n, drawn = (1, 0) if private else (reply.n, reply.drawn)
+        reply = reply._replace(up=cut(reply.up, clip) if clip else reply.up)
+        if ledger:
+            ledger.keep(run, asked, encode(reply.up))
     return Answer(run, client, t, exchange, n, drawn, lost=False), job, reply
 
 
 def score(content: RecordDict, side: ClientSide) -> RecordDict:
     """The model's loss, and accuracy if there are classes, on this client's samples."""
-    if side.settings.epsilon or side.own_limit:
+    if side.promise is not None or side.settings.epsilon or side.own_limit:
         raise ConfigError("scores on this client's own data are not private", "do not ask for them")
     with one_thread():
         objective, data = side.objective

@@ -76,7 +76,10 @@ class Federation:
                 )
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
+        self._promise = self._plan.promise
         self._record = self._open(Path(settings.out), given.own.from_round)
+        if self._promise is not None:
+            self._record.note(privacy=self._promise.facts(deployed=True))
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         private = bool(settings.epsilon)
         self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
@@ -131,8 +134,9 @@ class Federation:
             self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
+        spent = self._promise and self._promise.after_rounds
         given = self, self.objective, self._record, self._evaluate, settings
-        run = Training(Parts(*given, self._private.start if self._private else None))
+        run = Training(Parts(*given, self._private.start if self._private else None, spent))
         run.readmit(set(numbers(own, "readmit")) & set(self._record.quarantined()))
         if without := numbers(own, "without"):
             run.leave_out(without)
@@ -160,7 +164,9 @@ class Federation:
         epochs = self._settings.local_epochs
         K = self._given.at(N).system_for(self.nodes.sizes(N)).K if epochs else 1
         algo = self._plan.algorithm(N, K)
-        return with_noise(algo, self._private.guarantee) if self._private else algo
+        if self._promise is not None:
+            return with_noise(algo, self._promise.noise_on_sum(algo.sys))
+        return with_noise(algo, self._private.guarantee.release.sigma) if self._private else algo
 
     def _facts(self, algo: Algorithm) -> dict[str, object]:
         """The facts that depend on how many clients there are."""

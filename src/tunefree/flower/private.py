@@ -10,6 +10,7 @@ from tunefree.privacy.clipping import FIRST
 from tunefree.privacy.coins import tossed
 from tunefree.privacy.ledger import Ledger
 from tunefree.privacy.promise import Guarantee
+from tunefree.privacy.records import RecordGuarantee
 from tunefree.privacy.release import Floats, NoisyMean, bound_of, deployed, key_of
 from tunefree.record import Record
 
@@ -73,6 +74,12 @@ class Private:
 def left_over(record: Record) -> dict[str, Any]:
     """What a run file says is spent, and what is left; for everybody, and for each client."""
     facts = record.facts()
+    if facts.privacy["unit"] == "record":  # each node has a ledger of its own
+        promise = RecordGuarantee.stored(facts.privacy)
+        done = record.last()
+        spent = promise.after_rounds(0 if done is None else done[0] + 1)
+        left = max(0.0, promise.epsilon - spent)
+        return {"epsilon": promise.epsilon, "delta": promise.delta, "spent": spent, "left": left}
     guarantee = Guarantee.stored(facts.privacy)
     ledger = Ledger(record.connection, guarantee.epsilon, guarantee.delta)
     spent, budget = ledger.spent(), guarantee.epsilon

@@ -23,6 +23,7 @@ from tunefree.models.targets import Loss, default_loss
 from tunefree.privacy.leaves import refuse
 from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.records import RecordGuarantee, deployed
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
@@ -98,6 +99,7 @@ class Plan(NamedTuple):
             raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
         if privacy := Privacy.of(settings):
             refuse(algo, settings, own.evaluate_on_clients)
+        if privacy and self.promise is None:
             in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
 
     def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
@@ -106,7 +108,7 @@ class Plan(NamedTuple):
         `before` is what its file says of it. A larger budget may be given than at the start.
         """
         privacy = Privacy.of(self.given.first())
-        if privacy is None:
+        if privacy is None or privacy.unit == "record":
             return None
         sys = self.smallest.sys
         if not before:
@@ -123,6 +125,11 @@ class Plan(NamedTuple):
             plan(promise, sizes, N, K, [S], [T])
         except ConfigError as error:
             log.warning("%s", error)
+
+    @property
+    def promise(self) -> RecordGuarantee | None:
+        """What the run promises for each record, if anything."""
+        return deployed(self.given.first(), self.smallest, self.objective.theta0)
 
     def open(self) -> Record:
         """The run file; a run that was started in it must be this one, except for its rounds."""
@@ -180,7 +187,8 @@ class Plan(NamedTuple):
             chosen |= {name: getattr(settings, name) for name in names}
             chosen |= {"coins": own.coins, "clients": own.clients}
         model = fingerprint(self.objective.initial.numpy())
-        return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model}
+        noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
+        return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}
 
 
 def has_started(path: Path) -> bool:

@@ -22,7 +22,8 @@ Our own; see the card. It is PolarFL with momentum on the server in place of the
      7  download x and the steps (h_{t-1} a_t λ_t / K) r_l of all tensors
 
 With local epochs client i makes K_i steps of (h_{t-1} a_t λ_t / K_i) r, as in PolarFL. Under
-privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S.
+privacy the mean of line 5 is the noisy sum over the expected number of clients, which is S. Where
+records are protected, with noise σ on sums over B of them, it is σ sqrt(S / K) / B in M.
 
 For studies: average `off` hands out x.
 
@@ -55,6 +56,7 @@ from tunefree.geometry import (
     directions,
     polar_directions,
     scaled,
+    tensor_weights,
     units,
 )
 from tunefree.methods.polarfl import Pace, PolarFL, travel
@@ -115,8 +117,7 @@ class PolarFLStateless(Method):
         return tuple(sqrt(prod(shape)) for shape in self.shapes or (tuple(theta0.shape),))
 
     def weights(self, theta0: Vec) -> Numbers:
-        roots = self.roots(theta0)
-        return tuple(sqrt(root / sum(roots)) or 1.0 for root in roots)  # 1 for an empty tensor
+        return tensor_weights(self.shapes or (tuple(theta0.shape),))
 
     def worth(self, theta0: Vec, most: float = inf) -> float:
         """M, counting at most so many local steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -16,7 +16,7 @@ from tunefree.errors import ConfigError
 Answer: TypeAlias = Any  # a tensor, a tuple or a dict of them, or an object with .logits
 
 
-def call(module: nn.Module, x: Inputs, **more: torch.Tensor | None) -> Answer:
+def call(module: Callable[..., Answer], x: Inputs, **more: torch.Tensor | None) -> Answer:
     """The module's answer: a tuple gives positional arguments, a dict keywords."""
     if isinstance(x, torch.Tensor):
         return module(x, **more)

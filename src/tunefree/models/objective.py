@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from tunefree.core import Vec
-from tunefree.data.samples import Inputs, Samples, each
+from tunefree.data.samples import Inputs, Samples, each, split
 from tunefree.errors import ConfigError
 from tunefree.geometry import units
 from tunefree.models.answers import (
@@ -37,6 +38,7 @@ from tunefree.models.targets import HALVES, InDeviations, Loss, OnOutputs, Weigh
 from tunefree.settings import BatchNorm, Kernels, Settings
 
 EVALUATION_BATCH = 200  # larger ones exceed the CPU caches
+AT_ONCE = 2**22  # numbers in the gradients of single samples that are computed together
 
 
 class Objective:
@@ -263,6 +265,66 @@ class Objective:
         if self._chain is not None:
             return self._chain.grad(theta, x, y)
         return self.loss_and_grad(theta, x, y, seed)[1]
+
+    def sample_grads(
+        self, theta: Vec, x: Inputs, y: torch.Tensor, seed: int
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        """∇F on each sample alone, some samples at a time: for every tensor a row per sample."""
+        self._set_training(True)
+        if self.stochastic:
+            torch.manual_seed(seed)
+        names = [name for name, p in self.module.named_parameters() if p.requires_grad]
+
+        def loss(parts: tuple[torch.Tensor, ...], x: Inputs, y: torch.Tensor) -> torch.Tensor:
+            values = zip(parts, self.shapes, self._dtypes, strict=True)
+            placed = {
+                name: part.view(shape).to(dtype)
+                for name, (part, shape, dtype) in zip(names, values, strict=True)
+            }
+
+            def module(*args: torch.Tensor, **kwargs: torch.Tensor) -> Answer:
+                return functional_call(self.module, placed, args, kwargs)
+
+            x, y = each(lambda x: x.unsqueeze(0), x), y.unsqueeze(0)
+            more = {"labels": y} if self._gives_labels else {}
+            return self.loss(call(module, x, **more), y)
+
+        size, parts = max(1, AT_ONCE // self.d), torch.split(theta, self._sizes)
+        alone = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
+        for some, targets in zip(split(x, size), torch.split(y, size), strict=True):
+            x = each(lambda x: x.to(self.device), some)
+            yield tuple(rows.flatten(1) for rows in alone(parts, x, targets.to(self.device)))
+
+    def check_alone(self, samples: Samples) -> None:
+        """Refuse a model for which single samples have no gradients, or wrong ones."""
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+                raise ConfigError(
+                    f"layer {name!r} ({type(layer).__name__}) uses statistics of a batch, in which "
+                    "every record is mixed with others and cannot be protected; use GroupNorm"
+                )
+        x, y = samples.batch(slice(0, 2))
+        try:
+            with torch.random.fork_rng(devices=[]):
+                rows = [torch.cat(r, 1) for r in self.sample_grads(self.theta0, x, y, seed=0)]
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError(
+                "the model cannot be differentiated for single records by torch.func.vmap "
+                f"({reason}); protect clients instead of records, or replace the layer that fails"
+            ) from error
+        if self.stochastic:
+            return
+        plain = Objective(self.module, self.loss, self.device, "plain", stochastic=False)
+        pairs = zip(split(x, 1), torch.split(y, 1), strict=True)
+        singly = torch.stack([plain.grad(plain.theta0, one, target, 0) for one, target in pairs])
+        if not torch.allclose(
+            torch.cat(rows), singly, rtol=1e-2, atol=1e-3 * float(singly.abs().max())
+        ):
+            raise ConfigError(
+                "the model's gradients for single records by torch.func.vmap are not those of "
+                "batches of one record; protect clients instead of records"
+            )
 
     def _entered(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)

@@ -20,7 +20,7 @@ from tunefree.plots.style import (
     new_figure,
     save_figure,
 )
-from tunefree.privacy.plan import Row
+from tunefree.privacy.plan import RecordRow, Row
 
 SHOWN_CLIENTS = 100
 
@@ -88,13 +88,16 @@ def row_of(x: torch.Tensor, chosen: list[int], columns: int) -> np.ndarray:
     return np.concatenate(list(np.pad(images, frame, constant_values=paper)), axis=1)
 
 
-def draw_plan(rows: Sequence[Row], path: Path, title: str) -> Path:
-    """A line for each number of clients per round; at 1 the noise is as long as the signal."""
+def draw_plan(rows: Sequence[Row] | Sequence[RecordRow], path: Path, title: str) -> Path:
+    """A line for each number of clients per round, or of records per batch; at 1 the noise is as
+    long as the signal."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
-    for style, (cohort, group) in enumerate(groupby(rows, key=lambda row: row.per_round)):
+    every: list[Row | RecordRow] = list(rows)
+    what = "per round" if isinstance(every[0], Row) else "per batch"
+    for style, (size, group) in enumerate(groupby(every, key=lambda row: row[0])):
         points = [(row.rounds, row.noise) for row in group]
-        axes.plot(*zip(*points, strict=True), label=f"{cohort:,} per round", **line_style(style))
+        axes.plot(*zip(*points, strict=True), label=f"{size:,} {what}", **line_style(style))
     axes.axhline(1, color="#3d4852", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -1,10 +1,10 @@
 """The accountant: from noise to epsilon and back; every epsilon is an upper bound.
 
 One release is a sum of vectors of norm at most 1 plus Gaussian noise of standard deviation sigma.
-Neighbours differ by one client's presence; the sum is divided by a number that is fixed in advance.
-Releases in which every client may take part need no package: n of them at sigma are exactly one at
-sigma / sqrt(n). Where a secret coin decides who takes part, dp-accounting convolves the
-distributions of the privacy loss (PLD).
+Neighbours differ by the presence of one client, or of one of its records; the sum is divided by a
+number that is fixed in advance. Releases in which every client may take part need no
+package: n of them at sigma are exactly one at sigma / sqrt(n). Where a secret coin decides who
+takes part, dp-accounting convolves the distributions of the privacy loss (PLD).
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return math.exp(first) - math.exp(min(first, epsilon + second))
 
 
-@lru_cache(maxsize=256)
 def sigma_for(
     budget: float, delta: float, rounds: int, q: float = 1.0, grid: float = GRID
 ) -> float:
@@ -90,13 +89,23 @@ def sigma_for(
     >>> round(sigma_for(1.0, 1e-5, rounds=1), 3), round(sigma_for(1.0, 1e-5, rounds=4), 3)
     (3.731, 7.461)
     """
-    once = least(lambda sigma: gaussian_delta(1 / sigma, budget) <= delta, 1.0)
-    most = math.sqrt(rounds) * once  # what it takes without coins
-    if q == 1:
-        return most
+    return scale_for(budget, delta, ((Gaussian(1.0, q), rounds),), grid)
 
-    def fits(sigma: float) -> bool:
-        return epsilon({Gaussian(sigma, q): rounds}, delta, grid) <= budget
+
+@lru_cache(maxsize=256)
+def scale_for(
+    budget: float, delta: float, kinds: tuple[tuple[Gaussian, int], ...], grid: float = GRID
+) -> float:
+    """The least factor on the noise of so many releases of each kind that does the same."""
+    once = least(lambda sigma: gaussian_delta(1 / sigma, budget) <= delta, 1.0)
+    most = math.sqrt(sum(n / r.sigma**2 for r, n in kinds)) * once  # what it takes without coins
+    if all(release.q == 1 for release, _ in kinds):
+        return most
+    q = max(release.q for release, _ in kinds)
+
+    def fits(scale: float) -> bool:
+        scaled = {release._replace(sigma=scale * release.sigma): n for release, n in kinds}
+        return epsilon(scaled, delta, grid) <= budget
 
     return least(fits, min(most, math.hypot(q * most, once / 2)), grid / 10)
 

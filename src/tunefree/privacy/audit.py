@@ -15,11 +15,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from tunefree.core import Reply, System, Vec
-from tunefree.privacy.accountant import epsilon
+from tunefree.core import Reply, System, Vec, stream
+from tunefree.data.samples import Samples
+from tunefree.models.objective import Objective
+from tunefree.privacy.accountant import Gaussian, epsilon
 from tunefree.privacy.coins import tossed
 from tunefree.privacy.promise import Guarantee
+from tunefree.privacy.records import PrivateOracle, RecordGuarantee
 from tunefree.privacy.release import NoisyMean, Sum, simulated
 
 DOUBT = 0.05  # the chance that the audit accuses a mechanism that keeps its promise
@@ -77,6 +81,37 @@ def ours(
             yield Seen(mean(t, Up, came, like).up.u)
 
     return run
+
+
+def of_records(promise: RecordGuarantee) -> Mechanism:
+    """Gradients of a client's oracle, one a round. The canary is the last of its records, and the
+    gradient of each is its target."""
+    objective = Objective(nn.Linear(1, 1, bias=False), times_target, stochastic=False)
+    n, theta = round(promise.records), torch.ones(1)
+
+    def run(others: float, canary: bool, seed: int) -> Iterator[Seen]:
+        y = torch.full((n,), others)
+        y[-1] = 1.0
+        samples, part = Samples(torch.ones(n, 1), y), np.arange(n - 1 + canary)
+        for t in range(promise.limit):
+            rng = stream(seed, "client", t)
+            F = PrivateOracle(objective, samples, part, rng, promise, promise.round[0])
+            yield Seen(F.grad(theta, F.draw()))
+
+    return run
+
+
+def times_target(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (outputs[:, 0] * y).mean()
+
+
+def audit_records(promise: RecordGuarantee, runs: int = 1000, seed: int = 0) -> list[Finding]:
+    """The same attack on the records of one client: they take the place of clients."""
+    n, T = round(promise.records), promise.limit
+    release = Gaussian(promise.sigma, promise.q)
+    as_clients = Guarantee(promise.epsilon, promise.delta, release, T)
+    sys = System(n, round(promise.batch), 1, T)
+    return audit(of_records(promise), sys, as_clients, runs, seed)
 
 
 def audit(

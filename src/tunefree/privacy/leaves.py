@@ -1,4 +1,4 @@
-"""The one list of what leaves a client, and what becomes of it under client-level privacy.
+"""The one list of what leaves a client, and what becomes of it under privacy.
 
 It is checked before anything starts: what is neither refused, nor made private, nor free of the
 client's data does not leave.
@@ -7,11 +7,16 @@ client's data does not leave.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from math import prod
+from typing import NamedTuple, get_args
+
+import torch
 
 from tunefree.core import Algorithm, about, unwrapped
 from tunefree.errors import ConfigError
-from tunefree.settings import Settings
+from tunefree.fleet.job import Stage
+from tunefree.privacy.calls import calls_of
+from tunefree.settings import Settings, Unit
 
 PRIVATE = {  # what, and how it is made private
     "uploads": "cut to a fixed norm; the server's method sees only their noisy mean, over a fixed "
@@ -28,6 +33,16 @@ PRIVATE = {  # what, and how it is made private
     "sizes of uploads": "not compared with what is usual, and nobody is put into quarantine: the "
     "bound limits what one client can do",
 }
+OF_RECORDS = {  # the same where each record is protected
+    "gradients": "every one that a method asks for is noisy before it sees it: on mini-batches, on "
+    "the same one at two points, over all records",
+    "which records are in a batch": "decided by a secret coin for each record and each batch",
+    "numbers of records": "a client says that it has one; sums are divided by a public number, and "
+    "so count a client as much as it has records",
+    "samples used": "the public batch size is counted for each gradient",
+    "training loss and counts of labels": "neither is computed or stored: scores are those of the "
+    "test set",
+}
 FREE = {  # what, and why it tells nothing about the client's data
     "sizes of messages": "the same for every client and round: they follow from d",
     "timing, failures and addresses": "of the device, not of its data; whoever watches the network "
@@ -43,12 +58,14 @@ class Refused(NamedTuple):
         reason: Why they are refused; `{title}` is the method.
         remedy: What to do instead.
         found: Whether it would leave a client, with this method and these settings.
+        unit: What is protected then, if it matters.
     """
 
     what: str
     reason: str
     remedy: str
     found: Callable[[Algorithm, Settings], bool]
+    unit: Unit | None = None
 
 
 def is_vector(kind: object) -> bool:
@@ -71,30 +88,35 @@ REFUSED = (
         "bound, and its server keeps their mean over all clients",
         AVERAGE,
         lambda method, _: bool(about(method).means),
+        "client",
     ),
     Refused(
         "more than a mean of uploads",
         "{title} does not declare that its server uses uploads through their mean only",
         AVERAGE,
         lambda method, _: about(method).weights != "mean",
+        "client",
     ),
     Refused(
         "numbers beside vectors",
         "clients of {title} upload single numbers beside vectors, which the noise does not cover",
         AVERAGE,
         lambda method, _: not all(map(is_vector, method.round()[0].Up.__annotations__.values())),
+        "client",
     ),
     Refused(
         "gradients of an opening",
         "{title} starts with a pass over all clients' gradients, which have no bound",
         "choose a method without an opening",
         lambda method, _: bool(method.opening()),
+        "client",
     ),
     Refused(
         "several uploads in a round",
         "{title} needs two uploads of a client in each round, and one is accounted for",
         "choose another method",
         lambda method, _: len(method.round()) > 1,
+        "client",
     ),
     Refused(
         "numbers of samples, as weights",
@@ -122,6 +144,7 @@ REFUSED = (
         "a robust rule compares single uploads, and only their noisy mean leaves the release",
         "set {robust} = none: the bound on every upload limits what one client can do",
         lambda _, given: given.robust != "none",
+        "client",
     ),
     Refused(
         "means and deviations of columns",
@@ -143,18 +166,34 @@ REFUSED = (
         lambda _, given: given.schedule == "buffered",
     ),
     Refused(
-        "records of a client, one by one",
-        "unit = 'record' is not available yet",
-        "protect clients: unit = 'client'",
-        lambda _, given: given.unit == "record",
+        "losses of batches",
+        "clients of {title} use the loss of a batch, which has no bound and gets no noise",
+        "choose a method that uses gradients only",
+        lambda method, _: loses(method),
+        "record",
+    ),
+    Refused(
+        "gradients that are cut or collected",
+        "the gradient of every record is bounded already, and each batch of a step costs privacy",
+        "omit {clip_gradients}, and raise {batch_size} instead of {accumulate}",
+        lambda _, given: given.accumulate > 1 or given.clip_gradients > 0,
+        "record",
     ),
 )
+
+
+def loses(method: Algorithm) -> bool:
+    """Whether a client's work uses losses."""
+    theta0 = torch.zeros(sum(map(prod, method.shapes or ((1,),))))
+    return any(c.losses for s in get_args(Stage) for c in calls_of(method, theta0, s))
 
 
 def refuse(algo: Algorithm, settings: Settings, evaluate_on_clients: bool = False) -> None:
     """Refuse a run from which something would leave that is not private."""
     method = unwrapped(algo)
     for each in REFUSED:
+        if each.unit not in (None, settings.unit):
+            continue
         if each.found(method, settings) or (each is SCORES and evaluate_on_clients):
             raise ConfigError(
                 f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tunefree.core import System
 from tunefree.errors import ConfigError
 from tunefree.privacy.accountant import ROUGH
+from tunefree.privacy.calls import Calls
+from tunefree.privacy.coins import turns
 from tunefree.privacy.promise import Privacy
+from tunefree.privacy.records import of_calls
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 1.0)  # of the clients, in a round
 ROUNDS = (50, 100, 200, 400)
@@ -39,6 +42,25 @@ class Row(NamedTuple):
     worth: float
     bits: int
     needed: int
+
+
+class RecordRow(NamedTuple):
+    """One batch size, one number of rounds, where records are protected.
+
+    Attributes:
+        batch_size: Records in a batch.
+        sigma: The noise's standard deviation, in units of the largest gradient.
+        noise: On a client's upload, the mean of K gradients, against the signal.
+        worth: Gradients without noise that all rounds of all clients are worth together.
+        bits: Sent by all clients over all rounds, in both directions.
+    """
+
+    batch_size: int
+    rounds: int
+    sigma: float
+    noise: float
+    worth: float
+    bits: int
 
 
 def dimension(sizes: Sequence[int]) -> float:
@@ -95,7 +117,43 @@ def plan(
     return rows
 
 
-def advised(rows: Sequence[Row]) -> Row:
+def plan_records(
+    privacy: Privacy,
+    sizes: Sequence[int],
+    sys: System,
+    records: int,
+    batches: Iterable[int] = (),
+    rounds: Iterable[int] = ROUNDS,
+) -> list[RecordRow]:
+    """The same for clients with so many records each; refused if it would be mostly noise."""
+    some = sorted(set(batches) or {max(1, round(share * records)) for share in SHARES})
+    if not all(1 <= B <= records for B in some):
+        raise ConfigError(f"a batch has from 1 to all {records} records", "change {batch_size}")
+    D, each = dimension(sizes), (Calls((1,) * sys.K),)
+    rows = []
+    for B in some:
+        for T in sorted(set(rounds)):
+            limit = turns(T, sys.N, sys.S)
+            sigma = of_calls(privacy, records, B, limit, each, grid=ROUGH).sigma
+            on_gradient = D * (sigma / B) ** 2
+            M = sys.S * sys.K / (1 + on_gradient)
+            alone = math.sqrt(on_gradient / sys.K)
+            rows.append(RecordRow(B, T, sigma, alone, T * M, 2 * 32 * sum(sizes) * sys.S * T))
+    if all(row.noise > math.sqrt(sys.S * row.rounds) for row in rows):
+        best = min(rows, key=lambda row: row.noise / math.sqrt(row.rounds))
+        raise ConfigError(
+            f"{records} records of a client cannot be hidden at epsilon = {privacy.epsilon:g}: at "
+            f"best the noise on its upload is {best.noise:.2g} times the signal, which {sys.S} "
+            f"clients and {best.rounds} rounds cannot average out",
+            "find clients with more records, or train a smaller model",
+        )
+    return rows
+
+
+R = TypeVar("R", Row, RecordRow)
+
+
+def advised(rows: Sequence[R]) -> R:
     """The row with the least traffic of those that buy nearly the most."""
     most = max(row.worth for row in rows)
     return min((row for row in rows if row.worth >= NEARLY * most), key=lambda row: row.bits)

@@ -34,9 +34,11 @@ class Privacy:
             follows the median norm, which is found out privately.
         participations: How often a client takes part at most. It is then no secret who takes part;
             without it, secret coins decide anew in every round, which costs less.
+        records: With records: how many a client has, a public number; by default the mean of all
+            clients in a simulation.
 
-    >>> Privacy(epsilon=8)
-    Privacy(epsilon=8.0, unit='client', delta=None, clip=None, participations=None)
+    >>> Privacy(epsilon=8, unit="record", delta=1e-6)
+    Privacy(epsilon=8.0, unit='record', delta=1e-06, clip=None, participations=None, records=None)
     """
 
     epsilon: float
@@ -44,6 +46,7 @@ class Privacy:
     delta: float | None = None
     clip: float | None = None
     participations: int | None = None
+    records: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in {"epsilon": self.epsilon, **self.as_settings()}.items():
@@ -51,6 +54,10 @@ class Privacy:
             if not number:
                 raise ConfigError("must be positive", setting=name, value=value)
             object.__setattr__(self, name, number)
+        if wrong := getattr(self, other := "clip" if self.unit == "record" else "records"):
+            raise ConfigError(
+                f"does not belong to {{unit}} = {self.unit}", "omit it", setting=other, value=wrong
+            )
 
     def delta_for(self, N: int) -> float:
         """The delta that was asked for, or the usual one.
@@ -96,14 +103,15 @@ class Privacy:
     def of(cls, settings: Settings) -> Privacy | None:
         """The promise in these settings, if there is one."""
         if not settings.epsilon:
-            for name in ("delta", "clip", "participations"):
-                if value := getattr(settings, name):
+            for name in ("unit", "delta", "clip", "participations", "records"):
+                if (value := getattr(settings, name)) != FIELDS[name].default:
                     raise ConfigError(
                         "belongs to privacy", "give {epsilon} too", setting=name, value=value
                     )
             return None
-        given = (settings.delta or None, settings.clip or None, settings.participations or None)
-        return cls(settings.epsilon, settings.unit, *given)
+        more = ("delta", "clip", "participations", "records")
+        given = {name: getattr(settings, name) or None for name in more}
+        return cls(settings.epsilon, settings.unit, **given)
 
     def as_settings(self) -> dict[str, Any]:
         """These values by the names of settings.

@@ -14,7 +14,8 @@ from tunefree.settings import FIELDS, BatchNorm, flat
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
 NOT_PRIVATE = {  # settings that version 0.2.0 did not have
-    name: FIELDS[name].default for name in ("epsilon", "unit", "delta", "clip", "participations")
+    name: FIELDS[name].default
+    for name in ("epsilon", "unit", "delta", "clip", "records", "participations")
 }
 AS_PUBLISHED = "as published"  # in place of a formula: a constant of the method's paper
 

@@ -26,7 +26,7 @@ PROMISE = {  # parts of a promise of privacy -> facts
     "unit": "unit",
     "neighbours": "adjacency",
     "who takes part": "sampling",
-    "noise on the sum, in largest uploads": "sigma",
+    "noise on the sum, in largest terms": "sigma",
     "accountant": "accountant",
     "trust": "trust",
     "not covered": "not_covered",

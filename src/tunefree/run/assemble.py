@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from tunefree.core import Algorithm, Server, System
+from tunefree.core import Algorithm, Server
 from tunefree.data.clients import federation_from
 from tunefree.data.loaders import check_loaders
 from tunefree.data.samples import Federation, check_federation
@@ -32,6 +32,8 @@ from tunefree.models.targets import Loss, task_of, weighted
 from tunefree.privacy.coins import Coins, Turns
 from tunefree.privacy.leaves import refuse
 from tunefree.privacy.promise import Guarantee, Privacy
+from tunefree.privacy.records import PrivateOracles, RecordGuarantee
+from tunefree.privacy.records import guarantee as record_guarantee
 from tunefree.privacy.release import in_simulation
 from tunefree.record import Facts, Record
 from tunefree.record.provenance import MODEL, changes, describe, identify
@@ -163,7 +165,10 @@ def assemble(
     check(settings.scheduling, algo)
     check_loaders(federation, settings.batch_size, algo.sys.K, settings.local_epochs)
     summed.refuse(algo, settings)
-    privacy, guarantee, private = Privacy.of(settings), None, None
+    privacy = Privacy.of(settings)
+    guarantee: Guarantee | RecordGuarantee | None = None
+    private, oracles, spent = None, None, None
+    before = None if earlier is None else Path(settings.out)
     if privacy is not None:
         refuse(algo, settings)
         if federation.held_out is not None:
@@ -173,10 +178,26 @@ def assemble(
                 setting="epsilon",
                 value=settings.epsilon,
             )
-        guarantee = promised(privacy, algo.sys, None if earlier is None else Path(settings.out))
-        algo = with_noise(algo, guarantee)
+    if privacy is not None and privacy.unit == "record":
+        objective.check_alone(federation.train)
+        records, theta0 = privacy.records or float(sizes.mean()), objective.theta0
+        guarantee = kept = (
+            record_guarantee(privacy, algo, theta0, records, settings.batch_size)
+            if before is None
+            else RecordGuarantee.stored(promise_in(before)).checked(algo.sys)
+        )
+        algo = with_noise(algo, kept.noise_on_sum(algo.sys))
+        oracles, spent = PrivateOracles(kept), lambda rounds: kept.after(rounds, algo.sys)
+        members: Everybody = Turns(algo, settings.seed)
+    elif privacy is not None:
+        guarantee = (
+            privacy.in_a(algo.sys)
+            if before is None
+            else Guarantee.stored(promise_in(before)).checked(algo.sys)
+        )
+        algo = with_noise(algo, guarantee.release.sigma)
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
-        members: Everybody = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
+        members = (Coins if guarantee.release.q < 1 else Turns)(algo, settings.seed)
     else:
         odds = settings.sampling, sizes.tolist()
         members = Everybody(algo, settings.seed, *odds, judges=not settings.secure)
@@ -187,10 +208,9 @@ def assemble(
 
     shared = None
     if earlier is not None:
-        before = registry.configure(earlier, earlier.system_for(sizes), objective.shapes, make)
-        before = before if guarantee is None else with_noise(before, guarantee)
-        registry.check_rounds(before, algo)
-        shared = identify(before, objective, federation, settings)
+        first = registry.configure(earlier, earlier.system_for(sizes), objective.shapes, make)
+        registry.check_rounds(first, algo)
+        shared = identify(first, objective, federation, settings)
         if functions.evaluate is None and federation.held_out is None:
             note_lost_measures(Path(settings.out))
     attack = attack_of(settings.attack, len(federation), settings.seed)
@@ -205,6 +225,7 @@ def assemble(
         settings.accumulate,
         settings.clip_gradients,
         federation.names,
+        oracles,
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(
@@ -228,22 +249,20 @@ def assemble(
     record = open_record(path, said, algo.sys.T, shared, server)
     where = fleet, settings.workers, settings.scheduling, settings.secure
     environment = Simulation(members, clients, *where)
-    return Parts(environment, objective, record, evaluator, settings, private)
+    return Parts(environment, objective, record, evaluator, settings, private, spent)
 
 
-def promised(privacy: Privacy, sys: System, path: Path | None) -> Guarantee:
-    """The noise that keeps the promise; of a run to be resumed, the noise it was started with."""
-    if path is None:
-        return privacy.in_a(sys)
+def promise_in(path: Path) -> Mapping[str, Any]:
+    """What a run to be resumed promised."""
     with closing(Record.open(path)) as record:
-        return Guarantee.stored(record.facts().privacy).checked(sys)
+        return record.facts().privacy
 
 
-def with_noise(algo: Algorithm, guarantee: Guarantee) -> Algorithm:
-    """The method, told how much noise its uploads get, if it can make use of that."""
+def with_noise(algo: Algorithm, sigma: float) -> Algorithm:
+    """The method, told how much noise is on the sum of uploads, if it can make use of that."""
     if "sigma" not in algo.__dataclass_fields__:
         return algo
-    return replace(algo, sigma=guarantee.release.sigma)  # type: ignore[call-arg]
+    return replace(algo, sigma=sigma)  # type: ignore[call-arg]
 
 
 def open_record(

@@ -68,6 +68,7 @@ class Parts(NamedTuple):
     evaluate: Callable[[Vec, OwnParts], Mapping[str, float]]
     settings: Settings
     private: Callable[[Mapping[str, float]], PrivateRelease] | None = None  # after the last row
+    spent: Callable[[int], float] | None = None  # the epsilon after so many rounds, if by clients
 
 
 class Training:
@@ -79,7 +80,7 @@ class Training:
 
     def __init__(self, parts: Parts) -> None:
         self._environment, self.objective, self.record, self._evaluate = parts[:4]
-        self._settings, self._private = parts.settings, parts.private
+        self._settings, self._private, self._spent = parts.settings, parts.private, parts.spent
         self.members = self._environment.members
         self.step = last_step(self.record, self.algo, self.objective.theta0)
         self._uncommitted: list[tuple[Line, Row]] = []
@@ -225,6 +226,7 @@ class Training:
             states, theta = fleet.states.new(), step.server.theta
             scores = dict(self._evaluate(theta, self._own_parts(states))) if due else {}
             scores |= release.scores(step.t + 1, due) if release else {}
+            scores |= {"epsilon": self._spent(step.t + 1)} if self._spent and due else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
             self.step, self._states = step, states

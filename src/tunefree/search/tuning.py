@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from tunefree.core import stream
+from tunefree.derive import named
 from tunefree.errors import ConfigError, FleetError
 from tunefree.methods import registry
 from tunefree.methods.own import about_of
 from tunefree.privacy.promise import Privacy
+from tunefree.privacy.records import guarantee
 from tunefree.record import Row
 from tunefree.search.batch import PlannedRun, Result, mark_of, plan, run_groups
 from tunefree.search.comparison import about_run, classes_of, with_seed
@@ -198,13 +200,24 @@ def tune(
     search = Search(settings, grid, folder, mark)
     runs = len(search.mixed(budget)) * len(seeds)
     promise = Privacy.of(settings)
-    epsilon = 0.0 if promise is None else promise.in_a(settings.system).of_runs(runs)
+    epsilon = 0.0 if promise is None else price(promise, settings, runs)
     extend = extend and promise is None
     search_all([search], seeds, budget=budget, pruning=pruning, extend=extend, workers=workers)
     found = search.result()
     if found is None:
         refuse_to_choose(settings.algorithm, list(search.trials.values()))
     return found._replace(epsilon=epsilon)
+
+
+def price(promise: Privacy, settings: Settings, runs: int) -> float:
+    """The epsilon of so many private runs, all counted."""
+    if promise.unit == "client":
+        return promise.in_a(settings.system).of_runs(runs)
+    _, objective, federation = named(settings)
+    sizes = federation.parts.sizes
+    algo = registry.configure(settings, settings.system_for(sizes), objective.shapes)
+    given = algo, objective.theta0, promise.records or float(sizes.mean()), settings.batch_size
+    return guarantee(promise, *given).of_runs(runs)
 
 
 def on_held_out(settings: Settings) -> Settings:
