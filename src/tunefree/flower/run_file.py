@@ -84,7 +84,7 @@ class Plan(NamedTuple):
         if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
             raise ConfigError(
                 "goes without scores on clients' data or noise, and with a roster",
-                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the file that the nodes have too",
+                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the nodes' file",
                 setting="secure",
                 value=True,
             )
