@@ -93,6 +93,10 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
 
 
 NEW = [
+    "local",
+    "batch_norm",
+    "clip_gradients",
+    "accumulate",
     "robust",
     "average",
     "attack",

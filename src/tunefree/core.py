@@ -297,12 +297,19 @@ class Method(ABC):
         """The download for a client of K_i steps, if it contains steps of 1 / K."""
         return down
 
+    def with_share(self, s: Server, client: int, before: Share, after: Share, N: int) -> Server:
+        """The server, which had N clients, once this client's share in its means has changed."""
+        names = self.about.means
+        changed = {c: (N * getattr(s, c) - before[c] + after[c]) / self.sys.N for c in names}
+        return s._replace(**changed)
+
     @property
     def tensors(self) -> Shapes:
         """The tensors whose initial norms are the units of its steps."""
         return None
 
 
+Share: TypeAlias = Mapping[str, Any]  # by how much a client raises N times each of the means
 Algorithm: TypeAlias = Method  # one that is bound to N, S, K and T
 M = TypeVar("M", bound=Method)
 
@@ -337,6 +344,33 @@ class Wrapper(Method):
 
     def for_steps(self, down: Message, K_i: int) -> Message:
         return self.inner.for_steps(down, K_i)
+
+    def with_share(self, s: Server, client: int, before: Share, after: Share, N: int) -> Server:
+        if "inner" not in s._fields:
+            return self.inner.with_share(s, client, before, after, N)
+        return s._replace(inner=self.inner.with_share(s.inner, client, before, after, N))
+
+
+def own(s: Server) -> Server:
+    """The method's own server, however it is played."""
+    return own(s.inner) if "inner" in s._fields else s
+
+
+def share(algo: Method, up: Callable[[Server, Replies], Server], theta0: Vec, r: Reply) -> Share:
+    """By how much a reply changes N times each of the means: as the server of one client's would.
+
+    `algo` and `up` are the method of one client and its aggregation. That is right if the means are
+    linear in the uploads, which `tunefree check` tests.
+    """
+    means = about(algo).means
+    s = own(up(algo.server(0 * theta0), [r])) if means else None
+    return {c: getattr(s, c) for c in means}
+
+
+def alone(algo: Method) -> Method:
+    """The method itself, for one client."""
+    method = unwrapped(algo)
+    return with_system(method, method.sys._replace(N=1, S=1))
 
 
 def bind(method: M, sys: System, shapes: Shapes = None) -> M:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import tunefree.models
+from tunefree.core import Vec
 from tunefree.data import partition, sources, user_data
 from tunefree.data.samples import Dataset, Federation, check_federation, held_out
 from tunefree.errors import ConfigError
@@ -20,9 +21,10 @@ from tunefree.methods import registry
 from tunefree.models import weights
 from tunefree.models.lora import with_adapters
 from tunefree.models.objective import Objective
+from tunefree.models.own import NOBODY, OwnParts
 from tunefree.models.scaling import standardised
 from tunefree.models.targets import default_loss
-from tunefree.record import Facts, Record
+from tunefree.record import BEST, SERVER, Facts, Record
 from tunefree.record.file import reads
 from tunefree.record.provenance import MODEL, fingerprint
 from tunefree.settings import Settings, load, read, restored
@@ -79,7 +81,16 @@ def named_data(chosen: Settings) -> tuple[Dataset, Federation]:
     test = dataset.test
     if chosen.validation:
         parts, test = held_out(dataset.train, parts, chosen.validation, chosen.seed)
-    federation = Federation(dataset.train, parts, test, dataset.classes, chosen.data)
+    names = dataset.clients if chosen.partition == "natural" else ()
+    federation = Federation(
+        dataset.train,
+        parts,
+        test,
+        dataset.classes,
+        chosen.data,
+        names=names if len(names) == len(parts) else (),
+        labels=dataset.names,
+    )
     return dataset, check_federation(federation)
 
 
@@ -104,7 +115,7 @@ def named_objective(chosen: Settings, dataset: Dataset) -> Objective:
         module = tunefree.models.seeded(
             lambda: with_adapters(module, chosen.lora), seed, "adapters"
         )
-    return Objective(module, default_loss(classes), usable(chosen.device), chosen.kernels)
+    return Objective.of(chosen, module, default_loss(classes), usable(chosen.device))
 
 
 def usable(device: str) -> torch.device:
@@ -146,12 +157,24 @@ def start_of(chosen: Settings) -> weights.State:
     return state
 
 
-def theta_of(record: Record) -> NDArray[Any]:
-    """The model trained so far, as one vector."""
-    vectors = record.vectors()
+def theta_of(record: Record, best: bool = False) -> NDArray[Any]:
+    """The model trained so far, or the best one that was evaluated, as one vector."""
+    vectors = record.vectors(BEST if best else SERVER)
     if "theta" not in vectors:
-        raise ConfigError(f"'{record.path}' contains no model yet: no step was committed")
+        what = "evaluated model" if best else "model yet: no step was committed"
+        raise ConfigError(f"'{record.path}' contains no {what}")
     return vectors["theta"]
+
+
+def own_parts(record: Record) -> OwnParts:
+    """The parts of the model that clients have for themselves; with BEST that of the best model."""
+    facts = record.facts()
+
+    def own_of(owner: int) -> Vec | None:
+        found = record.vectors(owner).get("own")
+        return None if found is None else torch.from_numpy(found)
+
+    return OwnParts(own_of, facts.system["N"]) if facts.local or facts.batch_norm else NOBODY
 
 
 @reads
@@ -182,11 +205,12 @@ def state_dict(record: Record) -> dict[str, NDArray[Any]]:
 def untrained(facts: Facts, record: Record) -> dict[str, NDArray[Any]]:
     """Frozen parameters and buffers of a named model, which is built again."""
     _, objective, _ = named(restored(facts.settings))
-    if fingerprint(objective.theta0.cpu().numpy()) != facts.identity.get(MODEL):
+    if fingerprint(objective.initial.cpu().numpy()) != facts.identity.get(MODEL):
         raise ConfigError(
             f"now builds another model than when '{record.path}' was started",
             "restore the model that it was started with",
             setting="model",
             value=facts.model,
         )
+    objective.put(own_parts(record).mean)
     return {name: each.cpu().numpy() for name, each in objective.module.state_dict().items()}

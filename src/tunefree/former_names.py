@@ -31,7 +31,15 @@ ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at 
     "system": {"local_epochs": 0, "sampling": "uniform", "attack": ""},
     "algorithm": {"decay": "none", "weighting": "uniform", "robust": "none", "average": "off"},
     "data": {"data_fingerprint": "", "standardise": False},
-    "model": {"start": "", "start_fingerprint": "", "lora": 0},
+    "model": {
+        "start": "",
+        "start_fingerprint": "",
+        "lora": 0,
+        "local": "",
+        "batch_norm": "refuse",
+        "clip_gradients": 0.0,
+        "accumulate": 1,
+    },
 }
 TABLE_OF = {"algorithm": "option", "data": "data_option", "model": "model_option"}
 

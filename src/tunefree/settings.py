@@ -38,6 +38,7 @@ Robust: TypeAlias = Literal[
     "none", "median", "trimmed-mean", "geometric-median", "krum", "centred-clipping"
 ]
 Sampling: TypeAlias = Literal["uniform", "examples"] | tuple[float, ...]
+BatchNorm: TypeAlias = Literal["refuse", "statistics", "local"]
 Opening: TypeAlias = Literal["gradients", "zero"]
 Unit: TypeAlias = Literal["client", "record"]
 ScheduleName: TypeAlias = Literal["synchronous", "buffered"]
@@ -149,8 +150,8 @@ class Settings:
     )
     robust: Robust = shared(
         "none",
-        "for methods that average: aggregate by median, trimmed-mean, geometric-median, krum or "
-        "centred-clipping",
+        "for methods that average or have control variates: aggregate by median, trimmed-mean, "
+        "geometric-median, krum or centred-clipping",
     )
     average: Average = shared(
         "off", "hand out the mean of the server's models in which late ones count more: off or on"
@@ -211,6 +212,20 @@ class Settings:
     lora: int = setting(
         0, "train and send only adapters of this rank beside frozen layers; 0 trains all weights", 0
     )
+    local: str = shared(
+        "", "parts of the model that stay with each client, by name, such as head, or head,embed.0"
+    )
+    batch_norm: BatchNorm = shared(
+        "refuse",
+        "layers in training that keep running statistics: refuse them, or let each client keep the "
+        "statistics, or local: these and the layers' weights",
+    )
+    clip_gradients: float = shared(
+        0.0, "the largest norm of a mini-batch's gradient, longer ones being cut; 0: no limit", 0
+    )
+    accumulate: int = shared(
+        1, "mini-batches of batch_size whose mean gradient makes one local step", 1
+    )
     model_option: Mapping[str, object] = field(default_factory=dict)
 
     schedule: ScheduleName = scheduled("name")
@@ -243,6 +258,8 @@ class Settings:
     out: str = shared("", "the run file; by default a new one in runs/")
 
     def __post_init__(self) -> None:
+        if isinstance(self.local, list | tuple):
+            object.__setattr__(self, "local", ",".join(map(str, self.local)))
         check_fields(self)
         if self.per_round > self.clients:
             raise ConfigError(
@@ -280,7 +297,8 @@ class Settings:
         """
         if self.local_steps is not None:
             return self.system
-        steps = [local_steps(int(n), self.batch_size, self.local_epochs) for n in sizes]
+        batch = self.batch_size * self.accumulate
+        steps = [local_steps(int(n), batch, self.local_epochs) for n in sizes]
         return self.system_of(max(1, round(sum(steps) / len(steps))))
 
     def system_of(self, K: int) -> System:
@@ -311,6 +329,8 @@ class Deployment:
     at_least: int = setting(1, "replies that a step needs", 1)
     roster: str = setting("", "with secure: the file of the clients and their public keys")
     readmit: str = setting("", "clients in quarantine to ask again, by number: 3 or 3,5")
+    without: str = setting("", "clients that are left out for good, by number: 3 or 3,5")
+    from_round: int = setting(-1, "go back to the end of this round first, once; -1: do not", -1)
     evaluate_on_clients: bool = setting(
         False, "also collect scores that clients compute on their own data"
     )
@@ -320,17 +340,21 @@ class Deployment:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not all(word.strip().isdigit() for word in self.readmit.split(",") if self.readmit):
-            raise ConfigError(
-                "is not a list of clients",
-                "give their numbers, such as 3 or 3,5",
-                setting="readmit",
-                value=self.readmit,
-            )
+        numbers(self, "readmit"), numbers(self, "without")
 
-    @property
-    def readmitted(self) -> list[int]:
-        return [int(word) for word in self.readmit.split(",") if word]
+
+def numbers(given: Deployment, name: str) -> list[int]:
+    """The clients in a setting such as `readmit`."""
+    value: str = getattr(given, name)
+    words = [word.strip() for word in value.split(",") if value]
+    if not all(map(str.isdigit, words)):
+        raise ConfigError(
+            "is not a list of clients",
+            "give their numbers, such as 3 or 3,5",
+            setting=name,
+            value=value,
+        )
+    return list(map(int, words))
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}

@@ -46,7 +46,7 @@ from tunefree.wire import from_spec
         ),
         (
             {"quux": 1},
-            "train has no argument 'quux'; choose from algorithm, attack, average, batch_size",
+            "train has no argument 'quux'; choose from accumulate, algorithm, attack, average",
         ),
         ({"algorithm": lambda _: None, "roundz": 1}, "'roundz'; did you mean 'rounds'?"),
         (
@@ -71,7 +71,7 @@ def test_what_it_refuses(given: dict[str, Any], sentence: str) -> None:
     [
         (tunefree.resume, {"round": 7}, "resume has no argument 'round'; did you mean 'rounds'?"),
         (tunefree.Run.resume, {"per_round": 3}, "resume has no argument 'per_round'; choose from"),
-        (tunefree.load, {"device": "cpu"}, "load has no argument 'device'; choose from model, pa"),
+        (tunefree.load, {"device": "cpu"}, "load has no argument 'device'; choose from best, cl"),
         (tunefree.partition.iid, {"client": 1}, "iid has no argument 'client'; did you mean 'cl"),
         (tunefree.spread, {"score": "x"}, "score = 'x' is not known; choose from loss"),
     ],

@@ -67,6 +67,10 @@ BAD: dict[str, tuple[nn.Module, list[Any], dict[str, Any], str]] = {
         model(), CLIENTS, {"loss": lambda out, y: f.cross_entropy(out, y).item()},
         r"the loss returned a float, not a tensor.*without .item\(\)",
     ),
+    "loss is detached": (
+        model(), CLIENTS, {"loss": lambda out, y: f.cross_entropy(out, y).detach()},
+        r"does not require grad.*compute the loss from the outputs without .detach\(\)",
+    ),
     "views in items": (
         Views(), [[([a, a], b) for a, b in zip(x, y, strict=True)] for x, y in CLIENTS], {},
         r"missing 1 required positional argument.*several inputs are a tuple, \(\(a, b\), y\)",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from tunefree.data.clients import federation_from
 from tunefree.data.partition import iid
@@ -148,7 +148,6 @@ BAD: list[tuple[Any, str]] = [
     ([GOOD, Items([])], "client 1 has no samples"),
     ([Items([X[0], X[1]])], "client 0, sample 0 is of type Tensor; a data set must give"),
     ([Items([(X[0], 1), (X[1, :2], 0)])], r"client 0, sample 1 has shape \(2,\) but sample 0 has"),
-    ([DataLoader(TensorDataset(X, Y))], "client 0 is a DataLoader.*give its .dataset"),
     ([Endless()], "client 0 is of type Endless"),
     ([7], "client 0 is of type int"),
     ([(X, 3)], "client 0 is one number where a list of samples is expected"),
@@ -166,7 +165,17 @@ BAD: list[tuple[Any, str]] = [
     ([(X * float("nan"), Y)], "client 0, sample 0 has a non-finite input"),
     ((X, Y), r"clients is one pair \(x, y\); give a list of clients, \[\(x, y\), ...\], or one"),
     ((X, X, Y), r"clients is 3 arrays; .*; a client of several inputs is \(\(a, b\), y\)"),
-    ({"a": GOOD}, r"clients is a dict.*give a list, list\(clients.values\(\)\)"),
+    ({"x": X, "y": Y}, "clients is one dict of arrays; give a list.* or a dict of clients by name"),
+    ({"train": GOOD, "test": GOOD}, "parts of one data set, train, test; give .data.'train'"),
+    ({"a": GOOD, "b": (X[:0], Y[:0])}, "client b has no samples"),
+    ({"a": GOOD, "b": (X * torch.nan, Y)}, "client b, sample 0 has a non-finite input"),
+    (
+        [(X, Y, -Y.float())],
+        "client 0 has weights of shape .6,. for 6 samples; give each sample one",
+    ),
+    ([(X, Y, torch.ones(5))], "client 0 has weights of shape .5,. for 6 samples"),
+    ([(X, ["a", "b", None, "a", "b", "a"])], "client 0, sample 2 has the label None and others"),
+    ([GOOD, (X, ["a"] * 6)], "client 0 has numbers as targets and others have words"),
     (TensorDataset(X, Y), "clients is one TensorDataset; give a list of clients"),
     ((GOOD, [[0, 1], [2, 3]]), r"lists of indices; .* tunefree.partition.Partition\(lists\)"),
     ([Broken()], r"client 0, sample 0 cannot be read: its data set failed with OSError: gone \(te"),

@@ -103,8 +103,8 @@ BAD: list[tuple[list[dict[str, Any]], str]] = [
         "client 0, column 'sex' contains str.*, not numbers; turn it",
     ),
     (
-        [patients(0) | {"label": ["ill"] * 30}],
-        "column 'label' contains str.*number the classes from 0",
+        [patients(0) | {"label": ["ill"] * 29 + [None]}],
+        "column 'label', sample 29 has the label .* and others have words; give every sample",
     ),
     (
         [patients(0), without("age")],

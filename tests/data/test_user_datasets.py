@@ -291,7 +291,10 @@ def test_several_inputs_from_items_and_from_columns() -> None:
 
 
 BAD: list[tuple[list[Any], str]] = [
-    ([Words("flat")], r"client 0, sample 0 is of type tuple; .*\(\(a, b\), y\) for a model with"),
+    (
+        [Words("flat")],
+        r"client 0, sample 0 has three parts, and the third is not a weight.*\(\(a, b\), y\) for a",
+    ),
     (
         [Words("by name"), Words("by position")],
         "client 1 has input 0, input 1 but client 0 has input 'input_ids', input 'attention_mask'",

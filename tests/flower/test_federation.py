@@ -37,6 +37,12 @@ from tunefree.schedule.exchange import Absence
 from tunefree.wire import encode
 
 METHODS = ("polarfl", "padamfed", "comparfrefl", "adamasfl")
+PLAYED: dict[str, dict[str, str]] = {  # one method within another
+    "averaged": {"algorithm": "padamfed", "average": "on"},
+    "averaged, compressed": {"algorithm": "comparfrefl", "average": "on"},
+    "robust": {"algorithm": "polarfl", "robust": "median"},
+    "robust, averaged": {"algorithm": "scaffold", "robust": "krum", "average": "on"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +96,9 @@ def of_clients(nodes: Nodes, run: Training, field: str = "c_i") -> list[np.ndarr
 def assert_means(nodes: Nodes, run: Training, N: int) -> None:
     server = run.record.vectors()
     assert int(server["N"]) == N == len(nodes.places)
-    np.testing.assert_allclose(server["c"], np.mean(of_clients(nodes, run), axis=0), atol=2e-6)
+    server |= {name.split(".")[-1]: vector for name, vector in server.items()}
+    c_i = of_clients(nodes, run)
+    np.testing.assert_allclose(server["c"], np.mean(c_i, axis=0), atol=2e-6)
     assert np.abs(server["c"]).max() > 1e-3
     if "known" in server:
         known = of_clients(nodes, run, "known")
@@ -510,6 +518,51 @@ def test_the_only_client_may_join_anew(opening: str, tmp_path: Path) -> None:
     assert_means(nodes, run, N=1)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_method_within_another_keeps_its_means(name: str, lost: bool, tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, **PLAYED[name]))
+    trained(nodes, 3)
+    run = federated(nodes)  # resumed
+    for row in run:
+        if row["t"] == 3 and lost:
+            shutil.rmtree(nodes.store(1001))
+        elif row["t"] == 3:
+            nodes.places[1007] = 7
+    if "robust" not in name:
+        return assert_means(nodes, run, N=3 + (not lost))
+    kept = {key.split(".")[-1]: value for key, value in run.record.vectors().items()}
+    np.testing.assert_allclose(kept["c_i"], of_clients(nodes, run), atol=2e-6)
+    assert len(kept["c_i"]) == 3 + (not lost)
+    assert kept["heard"].tolist() == [1.0] * len(kept["c_i"])
+
+
+def test_a_federation_goes_back_once_and_leaves_a_client_out(tmp_path: Path) -> None:
+    given = config(tmp_path, algorithm="polarfl", rounds=12)
+    whole, _ = trained(Nodes(tmp_path, range(3), given))
+    assert (whole.step and whole.step.t) == 11
+    back = {**given, "from_round": 8, "without": "1"}
+    run, rows = trained(Nodes(tmp_path, range(3), back), 10)
+    assert [row["t"] for row in rows] == [8, 9]
+    assert run.record.left_out() == [1]
+    run, rows = trained(Nodes(tmp_path, range(3), back))  # killed and started again
+    assert [row["t"] for row in rows] == [10, 11]
+    assert 1 not in [client for _, client, _ in absences(run)]
+    shares = [run.record.vectors(client)["c"] for client in range(3)]
+    assert not shares[1].any()
+    np.testing.assert_allclose(run.record.vectors()["c"], np.mean(shares, axis=0), atol=2e-6)
+    assert {each["client"] for each in status(Path(given["out"]))["evidence"]} == {0, 1, 2}
+
+
+def test_weights_do_not_follow_what_a_client_says_later(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, algorithm="fedavg", weighting="examples"))
+    run = federated(nodes)
+    fleet = run._environment.fleet  # type: ignore[attr-defined]
+    assert [fleet.nodes.trusted(1, n) for n in (5, 25, 10**9)] == [5, 25, 25]
+    fleet.nodes._sizes["partition 1"] = 10**9  # it said so at the start
+    assert fleet.nodes.trusted(1, 10**9) == 10 * 26
+
+
 def test_a_slow_new_client_joins_in_the_end(tmp_path: Path) -> None:
     """Its opening may take longer than several steps of a buffer."""
     nodes = Nodes(tmp_path, range(3), config(tmp_path, schedule="buffered", deadline=60.0))
@@ -698,3 +751,24 @@ def test_a_resumed_round_reports_its_own_seconds(
         assert "finished already" not in caplog.text
         app(cast("Any", nodes), cast("Any", context))
         assert "this run was finished already; raise rounds to continue it" in caplog.text
+
+
+def test_a_part_of_the_model_stays_with_each_client(tmp_path: Path) -> None:
+    more = {"local": "bias", "algorithm": "polarfl", "evaluate_on_clients": True}
+    nodes = Nodes(tmp_path, range(3), config(tmp_path, **more))
+    with pytest.raises(ConfigError, match="omit `test`, and set evaluate_on_clients"):
+        federation(nodes)
+    run = Federation(cast("Any", nodes), nodes.run_config, build_model).run()
+    rows = list(run)
+    assert run.theta.numel() == 18
+    torch.manual_seed(int(tunefree.core.stream(0, "model").integers(2**31)))
+    clients = [samples(place) for place in range(3)]
+    sizes: Any = {"rounds": 8, "local_steps": 1, "batch_size": 8, "progress": False}
+    simulated = tunefree.train(build_model(), clients, local=["bias"], **sizes)
+    assert run.theta_sha256 == simulated.theta_sha256
+    for client, own in enumerate(of_clients(nodes, run, "own")):
+        model: Any = simulated.model_of(client)
+        assert np.array_equal(own, model.bias.detach().numpy())
+    scores = [row["loss"] for row in simulated.client_scores()]
+    assert rows[-1]["train_loss"] == pytest.approx(np.mean(scores))
+    assert np.std(scores) > 1e-3

@@ -74,6 +74,7 @@ def test_status_shows_who_is_connected_and_the_round(
         assert "running, round 4 of 4, accuracy" in told
         assert "about 0 s left" in told
         assert "client 0, partition 0, node 1000: connected, accuracy" in told
+        assert ", 4 uploads, 0 refused or missing, length " in told
         assert "client 2, partition 2, node -: disconnected" in told
     assert main(["flower", "status", str(tmp_path)]) == 0
     told = capsys.readouterr().out

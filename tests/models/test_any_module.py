@@ -140,7 +140,7 @@ def normalised(layer: nn.Module) -> nn.Sequential:
 
 def test_batch_norm_is_refused_only_where_it_would_change_and_the_advice_works() -> None:
     model: Any = seeded(lambda: normalised(nn.BatchNorm2d(4)))
-    advice = r"use GroupNorm, or.*model.train\(\), then model.get_submodule\('1'\).eval\(\)"
+    advice = r"group_norm\(model\), or.*model.train\(\), then model.get_submodule\('1'\).eval\(\)"
     for mode in (True, False):
         with pytest.raises(ConfigError, match=f"layer '1' .*keeps running statistics.*{advice}"):
             fit(model.train(mode), images())

@@ -18,7 +18,7 @@ from tunefree.flower.transport import FASTER
 from tunefree.node import NEEDS, faster
 
 ROOT = Path(tunefree.core.__file__).parent
-PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
+PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
 USERS = {"cli/flower.py"}  # of `node/`
 SHOWN = {"_fields", "_field_defaults", "_replace", "_asdict"} | {
     "__name__",

@@ -79,9 +79,10 @@ def test_everything_is_there_and_nothing_is_fetched(page: Browser, address: str)
         "w0-sensitivity-eta",
         "w0-traffic",
         "w0-staleness",
+        "w0-clients",
         "w0-classes",
     ]
-    assert page.run("return document.querySelectorAll('figure .plot svg[aria-label]').length") == 5
+    assert page.run("return document.querySelectorAll('figure .plot svg[aria-label]').length") == 6
     assert page.run("return document.querySelectorAll('h1').length") == 1
     assert page.run("return document.querySelectorAll('table').length") >= 8
     assert page.run("return document.querySelectorAll('tbody tr > th[scope=row]').length") > 20

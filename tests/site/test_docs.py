@@ -107,6 +107,29 @@ def test_there_are_examples_of_models_and_data() -> None:
     assert len(EXAMPLES) >= 5
 
 
+RECIPES = dict(
+    re.findall(
+        r"^## (.+?)\n[^#]*?```python\n(.*?)```",
+        (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_runs_and_is_short(recipe: str) -> None:
+    code = RECIPES[recipe]
+    for package in re.findall(r"\b(lightning|transformers|datasets)\b", code.splitlines()[0]):
+        pytest.importorskip(package)
+    script(code)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 25
+
+
+def test_every_recipe_is_found() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert len(RECIPES) == page.count("```python") >= 15
+
+
 IN_HANDS = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 LIVE = {"torch.utils.tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 

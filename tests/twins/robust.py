@@ -18,7 +18,7 @@ def median(x: list[Array]) -> Array:
 
 def trimmed_mean(x: list[Array]) -> Array:
     n, out = len(x), []
-    f = max(1, n // 4)
+    f = max(1, n // 3)
     for j in range(len(x[0])):
         kept = sorted(float(x_i[j]) for x_i in x)[f : n - f]
         out.append(sum(kept) / len(kept))
@@ -35,7 +35,7 @@ def geometric_median(x: list[Array]) -> Array:
 
 def krum(x: list[Array]) -> Array:
     n = len(x)
-    f = max(1, n // 4)
+    f = max(1, n // 3)
     near = max(1, n - f - 2)
     gap = {(i, j): float(np.sum((x[i] - x[j]) ** 2)) for i, j in combinations(range(n), 2)}
     score = []

@@ -108,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def is_broken(stream: TextIO) -> bool:
     """Whether this stream is a pipe that nobody reads any more."""
+    if not hasattr(select, "poll"):
+        return True
     watch = select.poll()
     watch.register(stream.fileno(), 0)
     return any(event & select.POLLERR for _, event in watch.poll(0))

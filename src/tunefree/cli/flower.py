@@ -287,18 +287,25 @@ def status_lines(found: dict[str, Any]) -> Iterator[str]:
             "{delta:.2g}".format(**privacy)
         )
     left = privacy.get("participations_left", {})
+    evidence = {each["client"]: each for each in found.get("evidence", ())}
     for one in found["clients"]:
         number = "-" if one["client"] is None else one["client"]
         state = one["state"] + (f", {one['late']:.0f} s so far" if "late" in one else "")
         scored = "".join(f", {name} {value:.4f}" for name, value in one.get("scores", {}).items())
         if number in left:
             scored += f", {left[number]} participations left"
-        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}"
+        seen = evidence.get(one["client"], {})
+        sent = f", {seen['uploads']} uploads, {seen['absent']} refused or missing" if seen else ""
+        if seen.get("compared"):
+            sent += f", length {seen['length']:.2f}, agreement {seen['agreement']:.2f}"
+        yield f"  client {number}, {one['name']}, node {one['node'] or '-'}: {state}{scored}{sent}"
     yield from (f"  {problem}" for problem in found["problems"])
     for node, reason in found.get("refused", {}).items():
         yield f"  node {node} is refused: {reason}"
     for when, what in found["events"][-10:]:
         yield f"  {time.strftime('%H:%M:%S', time.localtime(when))} {what}"
+    for client, why in found.get("outliers", {}).items():
+        yield f"  client {client} stands apart: {why}"
     for client in found.get("quarantined", ()):
         yield f'  client {client} is in quarantine; to ask it again: readmit = "{client}"'
     for one in found.get("absent", ()):

@@ -23,6 +23,10 @@ def add_to(command: argparse.ArgumentParser) -> None:
     flags.add(command, "--resume RUN", resumed, Path)
     readmit = "with --resume: ask these clients again, which are in quarantine"
     flags.add(command, "--readmit CLIENT ...", readmit, int, [])
+    without = "with --resume: leave these clients out for good, with what the server remembers"
+    flags.add(command, "--without CLIENT ...", without, str, [])
+    back = "with --resume: go back to the end of this round first, and forget what came after it"
+    flags.add(command, "--from-round ROUND", back, int)
     command.set_defaults(act=run_command)
 
 
@@ -33,15 +37,18 @@ def run_command(args: argparse.Namespace) -> Answer | int:
     from tunefree.run.run import prepare, resume_command
     from tunefree.run.text import introduction
 
-    if args.resume is None and args.readmit:
-        raise ConfigError("--readmit needs --resume RUN: a new run has nobody in quarantine")
+    if args.resume is None and (args.readmit or args.without or args.from_round is not None):
+        raise ConfigError(
+            "--readmit, --without and --from-round need --resume RUN: a new run has not begun"
+        )
     if args.resume is None:
         run = prepare(derive.settings(args.file, flags.given_by(args)))
     else:
         given = flags.flags_given(args)
         refuse_settings(given, bool(args.set or args.file))
         fleet, workers = given.get("fleet", "auto"), given.get("workers", 0)
-        run = resume_command(args.resume, fleet, workers, given.get("rounds"), args.readmit)
+        more = args.readmit, args.without, args.from_round
+        run = resume_command(args.resume, fleet, workers, given.get("rounds"), *more)
     if args.format == "text":
         print(introduction(run))
         if run.step is not None:
@@ -82,7 +89,7 @@ def refuse_settings(given: dict[str, object], more: bool) -> None:
 
 def closing(run: Summary, theta_sha256: str) -> list[str]:
     """The result in a few lines, and what to type next."""
-    from tunefree.record.summary import BITS, in_quarantine, size
+    from tunefree.record.summary import BITS, on_clients, size
 
     facts, total, whole = run.facts, run.total, 32 * run.facts.parameters
     loss, train_loss, accuracy = map(run.last, ("loss", "train_loss", "accuracy"))
@@ -114,8 +121,7 @@ def closing(run: Summary, theta_sha256: str) -> list[str]:
         lines.append(f"  {absent} replies were missing or refused: see `tunefree show`")
     if facts.attack:
         lines.append(f"  {facts.attack_words}")
-    if run.quarantined:
-        lines.append(in_quarantine(run))
+    lines += on_clients(run)
     return [
         *lines,
         f"  drew {total('samples'):,} samples in {total('seconds'):.1f} s, "

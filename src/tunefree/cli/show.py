@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ BARS, LONG = 8, 40  # ranges of a score, and characters in the longest bar
 
 def add_to(command: argparse.ArgumentParser) -> None:
     flags.add(command, "RUN", "a run file, or the folder of a federation", Path)
-    flags.add(command, "--clients", "also show the model's scores on each client's samples")
+    also = "also show each client: what it sent, and the model's scores on its samples"
+    flags.add(command, "--clients", also)
     command.set_defaults(act=show_command)
 
 
@@ -33,8 +34,12 @@ def show_command(args: argparse.Namespace) -> Answer:
 
         args.run = find(args.run)
     with closing(Record.open(args.run)) as record:
-        shown, lines = overview(record), in_words(record.summary())
-    if args.clients:
+        run = record.summary()
+        shown, lines = overview(record), in_words(run)
+    if args.clients and run.clients:
+        shown["evidence"] = [each._asdict() for each in run.clients]
+        lines += [*words_on_uploads(run)]
+    if args.clients and (run.facts.by_name or not run.clients):
         from tunefree.run.evaluate import spread
         from tunefree.run.files import client_scores
 
@@ -66,7 +71,7 @@ def overview(record: Record) -> dict[str, Any]:
 
 
 def in_words(run: Summary) -> list[Line]:
-    from tunefree.record.summary import in_quarantine, size
+    from tunefree.record.summary import on_clients, size
 
     facts, total = run.facts, run.total
     lines = [
@@ -94,8 +99,7 @@ def in_words(run: Summary) -> list[Line]:
     lines += [f"  refused or missing, {n} times: {why}" for why, n in run.absences.items()]
     if facts.attack:
         lines.append(f"  {facts.attack_words}")
-    if run.quarantined:
-        lines.append(in_quarantine(run))
+    lines += on_clients(run)
     lines.append("  " + ", ".join(f"{name} {number}" for name, number in facts.versions.items()))
     if run.state == "interrupted":
         lines.append(f"next: {facts.how_to_resume(run.path)}")
@@ -104,6 +108,18 @@ def in_words(run: Summary) -> list[Line]:
 
 def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
     return ", ".join(f"{name} {row[name]:.4f}" for name in measures if name in row)
+
+
+def words_on_uploads(run: Summary) -> Iterator[Line]:
+    """What each client sent, those that stand apart first."""
+    yield "what each client sent: how many uploads, how late and how long, and whether they agree:"
+    head = ("client", "uploads", "refused or missing", "tau", "length", "agreement", "against")
+    cells = [
+        (*map(str, each[:3]), *(f"{x:.2f}" for x in (each.tau, *each[5:]) if x is not None))
+        for each in sorted(run.clients, key=lambda each: each.client not in run.outliers)
+    ]
+    blank = ("-",) * 3
+    yield from table(head, [(*row, *blank)[: len(head)] for row in cells], head)
 
 
 def words_on_clients(rows: Sequence[Row]) -> list[Line]:

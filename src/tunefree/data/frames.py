@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunefree.data.tensors import LABELS, tensor_of
+from tunefree.data.tensors import LABELS, WEIGHT, coded, tensor_of
 from tunefree.errors import ConfigError, unknown_name
 
 TARGET_FIX = "number the classes from 0, the same for all clients, for example with Series.map"
@@ -35,8 +35,8 @@ def is_names(target: Any) -> bool:
 
 def frame_pair(
     frame: Any, who: str, target: str | Sequence[str] = ()
-) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
-    """Features, targets and the features' names of a frame that has columns of targets."""
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...], tuple[str, ...]]:
+    """Features, targets, and the names of features and classes, of a frame with its targets."""
     names = [str(name) for name in frame.columns]
     if target:
         single = isinstance(target, str)
@@ -59,21 +59,37 @@ def frame_pair(
 
 def with_targets(
     frame: Any, who: str, targets: list[str], several: bool
-) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...], tuple[str, ...]]:
     """The frame with these columns as targets and all others as features."""
     names = [str(name) for name in frame.columns]
     for name in targets:
         if name not in names:
             raise unknown_name("column", name, names)
-    features = [name for name in names if name not in targets]
-    y = targets_of(frame, targets, who)
-    return features_of(frame, features, who), y if several else y[:, 0], tuple(features)
+    features = features_in(frame, targets)
+    y, classes = (
+        (targets_of(frame, targets, who), ())
+        if several
+        else target_of(column_of(frame, targets[0]), f"{who}, column {targets[0]!r}")
+    )
+    return features_of(frame, features, who), y, tuple(features), classes
+
+
+def features_in(frame: Any, targets: Sequence[str] = ()) -> list[str]:
+    """The columns that are neither targets nor weights."""
+    return [name for name in map(str, frame.columns) if name not in (*targets, WEIGHT)]
+
+
+def weights_in(frame: Any, who: str) -> torch.Tensor | None:
+    """The column of sample weights, if there is one."""
+    if WEIGHT not in map(str, frame.columns):
+        return None
+    return numbers(column_of(frame, WEIGHT), f"{who}, column {WEIGHT!r}")
 
 
 def targets_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
     """The columns of these names as targets, side by side."""
     return torch.stack(
-        [target_of(column_of(frame, name), f"{who}, column {name!r}") for name in names], dim=1
+        [numbers(column_of(frame, name), f"{who}, column {name!r}") for name in names], dim=1
     )
 
 
@@ -90,7 +106,12 @@ def features_of(frame: Any, names: Sequence[str], who: str) -> torch.Tensor:
     return torch.from_numpy(matrix).to(torch.get_default_dtype())
 
 
-def target_of(column: Any, who: str) -> torch.Tensor:
+def target_of(column: Any, who: str) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """A column of targets, and the names of the classes if they are words."""
+    return coded(column, who) or (numbers(column, who), ())
+
+
+def numbers(column: Any, who: str) -> torch.Tensor:
     return tensor_of(numbers_of(column, who, TARGET_FIX), who)
 
 

@@ -7,7 +7,7 @@ read, so that the same draw gives the same samples in every process and after ev
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,11 +16,14 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from tunefree.data.samples import Index, Inputs, Samples, Targets, identity, tensors_of
-from tunefree.data.tensors import item_parts, stack, stack_inputs, tensor_of
+from tunefree.core import Generator
+from tunefree.data.samples import Index, Inputs, Samples, Targets, beside, identity, tensors_of
+from tunefree.data.tensors import inputs_of, item_parts, stack, stack_inputs, tensor_of
 from tunefree.errors import ConfigError, failure_of
 
 TRIED = 32  # samples read several times to see whether they are random
+AT_ONCE = 200  # samples read for their targets
+FILL = -100  # beside targets of unequal length, which torch's losses ignore
 
 
 @contextmanager
@@ -52,27 +55,60 @@ class Items:
     data: Any  # __len__, and __getitem__ that gives (x, y) or a dict with a label
     who: str  # whose data it is, for error messages
     takes: tuple[str, ...] = ()  # the inputs that the model's forward names, if known
+    words: tuple[str, ...] = ()  # the names of the classes, if its targets are words
+    collate: Callable[[list[Any]], Any] | None = None  # makes a batch of items
 
     def __len__(self) -> int:
         return len(self.data)
 
     def read(self, index: Sequence[int] | Index) -> tuple[Inputs, torch.Tensor, bool]:
         """Inputs, targets, and whether the inputs were PIL images."""
+        if self.collate is not None:
+            return *self._collated(self.collate, index), False
         items = [self._parts(int(i)) for i in index]
-        x, pictures = stack_inputs([x for x, _ in items], self.who)
-        y, _ = stack([y for _, y in items], self.who)
+        x, pictures = stack_inputs([x for x, _, _ in items], self.who)
+        y, _ = stack([y for _, y, _ in items], self.who)
         return x, y if y.is_floating_point() else y.long(), pictures
 
-    def _parts(self, i: int) -> tuple[Any, Any]:
-        """Inputs and target of one sample."""
+    def _collated(
+        self, collate: Callable[[list[Any]], Any], index: Sequence[int] | Index
+    ) -> tuple[Inputs, torch.Tensor]:
+        items = [self._item(int(i)) for i in index]
         try:
-            item = self.data[i]
+            batch = collate(items)
+        except Exception as error:
+            raise ConfigError(
+                f"{self.who} has a collate_fn that failed with {failure_of(error)}"
+            ) from error
+        x, y, weight = item_parts(batch, f"{self.who}, a batch of its collate_fn", self.takes)
+        x = inputs_of(tuple(x) if isinstance(x, list) else x, self.who)
+        y = tensor_of(y, self.who)
+        if weight is not None or {len(part) for part in (y, *tensors_of(x).values())} != {
+            len(items)
+        }:
+            raise ConfigError(
+                f"{self.who} has a collate_fn that does not return inputs and one target for each "
+                "sample; return (x, y), each as long as the batch"
+            )
+        return x, y if y.is_floating_point() else y.long()
+
+    def _item(self, i: int) -> Any:
+        try:
+            return self.data[i]
         except Exception as error:
             raise ConfigError(
                 f"{self.who}, sample {i} cannot be read: its data set failed with "
                 f"{failure_of(error)}"
             ) from error
-        return item_parts(item, i, self.who, self.takes)
+
+    def _parts(self, i: int) -> tuple[Any, Any, Any]:
+        """Inputs, target and weight of one sample."""
+        x, y, weight = item_parts(self._item(i), f"{self.who}, sample {i}", self.takes)
+        if not self.words:
+            return x, y, weight
+        if y not in self.words:
+            raise ConfigError(f"{self.who}, sample {i} has the label {y!r} and others have words")
+        return x, self.words.index(y), weight
 
     def batch(self, index: Index) -> tuple[Inputs, torch.Tensor]:
         """A training batch, checked for non-finite numbers, as data in memory is in advance."""
@@ -106,19 +142,44 @@ class Items:
             x, y, _ = self.read(index)
         return (*tensors_of(x).values(), y)
 
-    def labels(self) -> torch.Tensor:
-        """All targets: those that the data set lists, if its items agree, or read one by one."""
-        listed = listed_labels(self.data)
+    @property
+    def weighted(self) -> bool:
+        """Whether its items have weights."""
+        return self.collate is None and self._first()[2] is not None
+
+    def _first(self) -> tuple[Any, Any, Any]:
+        with seeded_randomness(0):
+            return self._parts(0)
+
+    def named(self) -> Items:
+        """These items with the names of their classes, if their targets are words."""
+        if self.collate is not None or not isinstance(self._first()[1], str):
+            return self
+        with seeded_randomness(0):
+            found = {self._parts(i)[1] for i in range(len(self))}
+        return replace(self, words=tuple(sorted(str(w) for w in found if isinstance(w, str))))
+
+    def labels(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """All targets: those that the data set lists, if its items agree, or read one by one.
+
+        Beside them are the weights of the samples, if they have any.
+        """
+        if self.collate is not None:
+            cuts = np.split(np.arange(len(self)), range(AT_ONCE, len(self), AT_ONCE))
+            with seeded_randomness(0):
+                return padded([self.read(cut)[1] for cut in cuts]), None
+        listed = None if self.weighted or self.words else listed_labels(self.data)
         tried = self.tried()
         if listed is not None and len(listed) == len(self):
             y = tensor_of(listed, self.who)
             y = y if y.is_floating_point() else y.long()
             if equal((self._at_seed(0, tried)[-1],), (y[tried],)):
-                return y
+                return y, None
         with seeded_randomness(0):
-            targets = [self._parts(i)[1] for i in range(len(self))]
+            _, targets, weights = zip(*map(self._parts, range(len(self))), strict=True)
         y, _ = stack(targets, self.who)
-        return y if y.is_floating_point() else y.long()
+        given = stack(weights, f"{self.who}, weights")[0] if self.weighted else None
+        return y if y.is_floating_point() else y.long(), given
 
 
 @dataclass(frozen=True)
@@ -167,6 +228,20 @@ def listed_labels(data: Any) -> Any:
     return listed if isinstance(listed, torch.Tensor | np.ndarray | list | tuple) else None
 
 
+def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Targets one below the other, shorter ones filled."""
+    shapes = {tuple(part.shape[1:]) for part in parts}
+    if len({len(shape) for shape in shapes}) > 1 or len(shapes) == 1:
+        return torch.cat(list(parts))
+    longest = [max(sides) for sides in zip(*shapes, strict=True)]
+    whole = parts[0].new_full((sum(map(len, parts)), *longest), FILL)
+    start = 0
+    for part in parts:
+        whole[(slice(start, start + len(part)), *(slice(n) for n in part.shape[1:]))] = part
+        start += len(part)
+    return whole
+
+
 @dataclass(frozen=True)
 class LazySamples(Samples):
     """Samples of several data sets in sequence; `x` are their sources, `y` all targets."""
@@ -175,6 +250,7 @@ class LazySamples(Samples):
     starts: Index = field(default_factory=lambda: np.zeros(1, np.int64))  # of each, and the end
     varying: bool = True  # whether some differ at every reading
     targets: Targets = identity
+    orders: tuple[Callable[[int], Index] | None, ...] = ()  # of sources that a sampler draws from
 
     lazy: ClassVar[bool] = True
 
@@ -185,6 +261,9 @@ class LazySamples(Samples):
     def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)), dtype=np.int64)
+        if self.weights is not None:
+            x, y = replace(self, weights=None).batch(index, seed)
+            return x, beside(self.weights[index], y)
         source = np.searchsorted(self.starts, index, side="right") - 1
         with seeded_randomness(seed):
             if len(set(source.tolist())) == 1:
@@ -197,6 +276,14 @@ class LazySamples(Samples):
 
     def _read(self, source: int, index: Index) -> tuple[Inputs, torch.Tensor]:
         return self.x[source].batch(index - self.starts[source])
+
+    def order(self, part: Index, rng: Generator) -> Index:
+        source = int(np.searchsorted(self.starts, part[0], side="right") - 1)
+        order = self.orders[source] if self.orders else None
+        if order is None:
+            return rng.permutation(part)
+        start: int = self.starts[source]
+        return order(int(rng.integers(2**31))) + start
 
     def subset(self, index: Index) -> Samples:
         raise ConfigError(

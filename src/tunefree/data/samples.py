@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tunefree.core import stream
+from tunefree.core import Generator, stream
 from tunefree.errors import ConfigError
 
 Index: TypeAlias = NDArray[np.int64]
@@ -64,6 +64,7 @@ class Samples:
     x: Inputs
     y: torch.Tensor
     prepare: Callable[[Inputs], Inputs] = identity  # a raw batch -> network input
+    weights: torch.Tensor | None = None  # of samples; in batches, the targets' first column
 
     lazy: ClassVar[bool] = False  # read only when drawn
 
@@ -72,6 +73,9 @@ class Samples:
 
     def batch(self, index: Index | slice, seed: int = 0) -> tuple[Inputs, torch.Tensor]:
         """The samples at these indices, ready for the network; `seed` is for random ones."""
+        if self.weights is not None:
+            x, y = replace(self, weights=None).batch(index, seed)
+            return x, beside(self.weights[index], y)
         if isinstance(index, slice):
             return self.prepare(each(lambda x: x[index], self.x)), self.y[index]
         at = torch.from_numpy(index)  # index_select is ten times quicker than x[at] here
@@ -93,6 +97,10 @@ class Samples:
         """These samples with targets as the loss needs them."""
         return replace(self, y=targets(self.y))
 
+    def order(self, part: Index, rng: Generator) -> Index:
+        """The samples of a client in the order of its next pass."""
+        return rng.permutation(part)
+
     @property
     def random(self) -> bool:
         """Whether a sample may differ at the next reading."""
@@ -107,6 +115,11 @@ class Samples:
     def numbers(self) -> int:
         """How many numbers the raw inputs of one sample are."""
         return sum(tensor[0].numel() for tensor in tensors_of(self.x).values())
+
+
+def beside(weights: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Weights and targets as columns of one matrix, in which both are exact."""
+    return torch.cat([weights.double().unsqueeze(1), y.double().reshape(len(y), -1)], dim=1)
 
 
 class Partition:
@@ -167,6 +180,7 @@ class Dataset(NamedTuple):
     names: tuple[str, ...] = ()  # of the classes
     words: tuple[str, ...] = ()  # of a text's token ids; 0 pads
     groups: Index | None = None  # the natural client of each training sample
+    clients: tuple[str, ...] = ()  # the names of these clients, if they have any
 
 
 @dataclass(frozen=True)
@@ -196,28 +210,41 @@ class Federation:
     classes: int | None  # None: not a classification task
     name: str = "your data"
     unused: tuple[str, ...] = ()  # columns that are neither input nor target
+    names: tuple[str, ...] = ()  # of the clients, if they have any
+    labels: tuple[str, ...] = ()  # the names of the classes, if they have any
+    weights: tuple[torch.Tensor, torch.Tensor | None] | None = None  # of training, test samples
+    batch_size: int = 0  # of the DataLoaders given; 0 if there is none
+    columns: tuple[str, ...] = ()  # of frames, in the order of the inputs
+    held_out: Federation | None = None  # each client's own test set
 
     def __len__(self) -> int:
         return len(self.parts)
 
+    def called(self, client: int) -> Any:
+        """The client's name, or its number if clients have no names."""
+        return self.names[client] if self.names else client
+
 
 def check_federation(federation: Federation) -> Federation:
     """The federation given, after checking sizes, labels and finite numbers."""
-    check_sizes(federation.parts.sizes)
+    check_sizes(federation.parts.sizes, federation.names)
     if federation.test is not None:
         check_test_size(len(federation.test))
     for role, samples in (("training", federation.train), ("test", federation.test)):
         if samples is not None:
             check_samples(role, samples, federation)
+    if federation.held_out is not None:
+        check_samples("held-out", federation.held_out.train, federation.held_out)
     return federation
 
 
-def check_sizes(sizes: Sequence[int] | Index) -> None:
+def check_sizes(sizes: Sequence[int] | Index, names: Sequence[str] = ()) -> None:
     """Refuse no clients, and empty ones."""
     if not len(sizes):
         raise ConfigError("clients = [] has no client; give at least one")
     if 0 in sizes:
-        empty = int(np.argmin(sizes))
+        at = int(np.argmin(sizes))
+        empty = names[at] if names else at
         raise ConfigError(f"client {empty} has no samples; remove it or give it data")
 
 
@@ -237,7 +264,9 @@ def check_samples(role: str, samples: Samples, federation: Federation) -> None:
             return f"test sample {at}"
         place = int(np.flatnonzero(federation.parts.order == at)[0])
         client = int(np.searchsorted(federation.parts.starts, place, side="right") - 1)
-        return f"client {client}, sample {place - int(federation.parts.starts[client])}"
+        place -= int(federation.parts.starts[client])
+        kind = "held-out " * (role == "held-out")
+        return f"client {federation.called(client)}, {kind}sample {place}"
 
     for name, values in (*inputs.items(), ("target", y)):
         if len(values) != len(y):

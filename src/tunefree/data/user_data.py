@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from tunefree.core import stream
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Dataset, Federation, Index, Partition, Samples, tensors_of
 from tunefree.errors import ConfigError, failure_of, no_argument, unknown
 from tunefree.importing import import_name
@@ -35,6 +35,7 @@ class Table(NamedTuple):
     y: NDArray[Any]
     names: tuple[str, ...]  # of the classes; empty for a regression
     groups: Index | None
+    clients: tuple[str, ...] = ()  # the names of the groups
 
 
 def is_own(name: str) -> bool:
@@ -128,8 +129,8 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
     data, test = given, None
     if isinstance(given, tuple) and len(given) == 2 and not is_one(given):
         data, test = given
-    several = isinstance(data, list) or (is_one(data) and isinstance(data[1], Partition))
-    federation = federation_from(data if several else [data], test)
+    several = isinstance(data, list | dict) or (is_one(data) and isinstance(data[1], Partition))
+    federation = apart(federation_from(data if several else [data], test), words=True)
     groups = owners(federation) if several else None
     train = federation.train
     if groups is not None and (groups < 0).any():  # a partition may exclude samples
@@ -140,7 +141,9 @@ def dataset_of(name: str, given: Any, share: float) -> Dataset:
         test, train = train.subset(aside), train.subset(left)
         groups = None if groups is None else groups[left]
     train, test = (with_columns(samples) for samples in (train, test))
-    return Dataset(name, train, test, classes_in(train, test), MODEL, groups=groups)
+    classes = classes_in(train, test)
+    names, clients = federation.labels, federation.names
+    return Dataset(name, train, test, classes, MODEL, names, groups=groups, clients=clients)
 
 
 def is_one(data: Any) -> bool:
@@ -227,7 +230,9 @@ def from_table(name: str, share: float, options: dict[str, Any]) -> Dataset:
     )
     groups = None if table.groups is None else table.groups[left]
     classes = len(table.names) or None
-    return Dataset(name, train, test, classes, MODEL, table.names, groups=groups)
+    return Dataset(
+        name, train, test, classes, MODEL, table.names, groups=groups, clients=table.clients
+    )
 
 
 @lru_cache(maxsize=1)
@@ -281,8 +286,10 @@ def read_table(
         )
     lines, *texts = zip(*cells, strict=True)
     y, names = targets(name, target, texts[0], lines, task)
-    groups = np.unique(texts[1], return_inverse=True)[1].astype(np.int64) if texts[1:] else None
-    return Table(x, y, names, groups)
+    if not texts[1:]:
+        return Table(x, y, names, None)
+    clients, groups = np.unique(texts[1], return_inverse=True)
+    return Table(x, y, names, groups.astype(np.int64), tuple(clients.tolist()))
 
 
 def header(name: str) -> tuple[list[str], str]:

@@ -9,7 +9,6 @@ import io
 import mmap
 import os
 import pickle
-import sys
 import tempfile
 from typing import Any, NamedTuple
 
@@ -36,7 +35,7 @@ class Arena:
 
     @classmethod
     def create(cls) -> Arena:
-        if sys.platform == "linux":
+        if hasattr(os, "memfd_create"):
             fd = os.memfd_create("tunefree")
         else:
             with tempfile.TemporaryFile() as file:

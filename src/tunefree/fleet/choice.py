@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 
 from tunefree.core import Algorithm, System
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Fleet, Job
 from tunefree.fleet.pool import Pool, cores
+from tunefree.fleet.process import lacking
 from tunefree.fleet.serial import Serial
 from tunefree.fleet.states import States
 from tunefree.fleet.work import DataClients
@@ -26,7 +28,14 @@ def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
     """The fleet to use; `auto` is the faster of serial and pool."""
     device = clients.objective.device
     if name == "auto":
-        return "pool" if pool_pays(clients, sys) else "serial"
+        name = "pool" if pool_pays(clients, sys) else "serial"
+    if name == "pool" and (why := lacking()):
+        warnings.warn(
+            f"{why}, so there is no pool of workers: clients are trained one after the other, with "
+            "the same results",
+            stacklevel=2,
+        )
+        return "serial"
     if name == "ray":
         ray_fleet()
     if name != "serial" and device.type != "cpu":

@@ -120,7 +120,7 @@ class Pool:
 
 def cores() -> int:
     """The processors that this process may use."""
-    if sys.platform == "linux":
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

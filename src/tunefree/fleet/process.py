@@ -11,6 +11,11 @@ from multiprocessing import Pipe
 from typing import Any
 
 
+def lacking() -> str:
+    """What this system lacks for worker processes; empty if it has all."""
+    return "" if hasattr(os, "fork") else "processes here cannot inherit open files"
+
+
 class WorkerProcess:
     """Runs a module as a command whose arguments are the descriptors of the pipe and others."""
 

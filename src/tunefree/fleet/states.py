@@ -72,8 +72,9 @@ class States:
 
 
 def size(state: Client) -> int:
-    """The bytes of a state's vectors."""
-    return sum(v.numel() * v.element_size() for v in state if isinstance(v, Tensor))
+    """The bytes of a state's vectors, and of those of a state within it."""
+    vectors = (v.nbytes for v in state if isinstance(v, Tensor))
+    return sum(vectors) + sum(size(v) for v in state if isinstance(v, tuple))
 
 
 def arrays(state: Server | Client) -> dict[str, NDArray[Any]]:

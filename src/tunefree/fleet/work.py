@@ -14,6 +14,7 @@ from tunefree.fleet.attack import Attack
 from tunefree.fleet.job import Done, Job, exchanges
 from tunefree.models.objective import Objective
 from tunefree.models.oracle import DataOracle
+from tunefree.models.own import Kept, first_state
 
 MAP_THRESHOLD, TRIM_THRESHOLD = (-3, 2**25), (-1, 2**31 - 1)  # glibc's numbers, largest values
 
@@ -29,11 +30,19 @@ class DataClients:
     seed: int
     epochs: int = 0  # of local work per round; 0 means the algorithm's K steps
     attack: Attack | None = None  # what some clients send in place of an honest upload
+    accumulate: int = 1  # mini-batches of a local step
+    clip: float = 0.0  # the largest norm of its gradient; 0 is no limit
+    names: tuple[str, ...] = ()  # of the clients, if they have any
 
     def __call__(self, job: Job) -> DataOracle:
         rng = stream(self.seed, "client", *job.key)
         part = self.parts[job.client]
-        return DataOracle(self.objective, self.samples, part, self.batch_size, rng, self.epochs)
+        given = self.objective, self.samples, part, self.batch_size, rng, self.epochs
+        return DataOracle(*given, self.accumulate, self.clip)
+
+    def first_state(self, algo: Algorithm) -> Client:
+        """The state that a client starts with."""
+        return first_state(algo, self.objective.theta0, self.objective.own)
 
 
 def do(
@@ -42,12 +51,20 @@ def do(
     """The client's new state and its reply."""
     oracle = oracle_of(job)
     K = getattr(oracle, "steps", 0) or algo.sys.K
+    kept, own = state, getattr(oracle, "own", None)
+    if own is not None:
+        own.put(kept.own, kept.jobs, K)
+        state = kept.method
     exchange = exchanges(of_client(algo, K), job.stage, job.t)[job.exchange]
     down = job.down if algo.sys.K == K else algo.for_steps(job.down, K)
     try:
         state, up = exchange.work(state, down, oracle)
     except Exception as error:
-        raise FleetError(f"client {job.client} failed in {job}: {error}") from error
+        names = getattr(oracle_of, "names", ())
+        who = names[job.client] if names else job.client
+        raise FleetError(f"client {who} failed in {job}: {error}") from error
+    if own is not None:
+        state = Kept(state, own.taken(), kept.jobs + 1)
     if attack := getattr(oracle_of, "attack", None):
         up = attack(job, up)
     return state, Done(job.key, up, oracle.n, getattr(oracle, "drawn", 0))

@@ -13,7 +13,7 @@ import torch
 from flwr.app import Context, MetricRecord, RecordDict
 
 from tunefree.core import Algorithm, OpeningDown, stream
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Done, Job, Stage, exchanges
@@ -25,7 +25,8 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
-from tunefree.models.oracle import DataOracle
+from tunefree.models.oracle import DataOracle, refuse_single_samples
+from tunefree.models.own import first_state
 from tunefree.models.targets import Loss, task_of
 from tunefree.privacy.clipping import cut
 from tunefree.privacy.leaves import refuse
@@ -58,7 +59,8 @@ class ClientSide:
     @cached_property
     def data(self) -> Federation:
         """This client's samples as a federation of one; its classes, if it has labels."""
-        return federation_from([self.load_data(self.context)], takes=inputs_of(self.module))
+        data = [self.load_data(self.context)]
+        return apart(federation_from(data, takes=inputs_of(self.module)))
 
     @cached_property
     def module(self) -> torch.nn.Module:
@@ -71,8 +73,9 @@ class ClientSide:
         module = self.module
         task = task_of(module, self.data.train, self.loss)
         data = task.of(self.data)
-        objective = Objective(module, task.loss, "cpu", self.settings.kernels)
+        objective = Objective.of(self.settings, module, task.loss)
         objective.check(data.train)
+        refuse_single_samples(objective, [len(data.train)], self.settings.batch_size)
         return objective, data
 
     @cached_property
@@ -84,8 +87,8 @@ class ClientSide:
     def oracle_of(self, job: Job) -> DataOracle:
         (objective, data), settings = self.objective, self.settings
         rng = stream(settings.seed, "client", *job.key)
-        batch_size, epochs = settings.batch_size, settings.local_epochs
-        return DataOracle(objective, data.train, data.parts[0], batch_size, rng, epochs)
+        given = data.train, data.parts[0], settings.batch_size, rng, settings.local_epochs
+        return DataOracle(objective, *given, settings.accumulate, settings.clip_gradients)
 
     @property
     def own_limit(self) -> int:
@@ -130,7 +133,8 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
             "this client takes part in private runs only: its node's config has participations"
         )
     with closing(side.states(run)) as states, one_thread():
-        theta0, algo = side.objective[0].theta0, side.algorithm(N, K)
+        objective, algo = side.objective[0], side.algorithm(N, K)
+        theta0 = objective.theta0
         stage: Stage = "opening" if stage_name == "opening" else "round"
         Down = exchanges(algo, stage, t)[exchange].Down
         data = data_in(content, SERVER)
@@ -138,7 +142,7 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
         if private:
             side.take_part(repr(envelope._replace(ack="")).encode() + data)
         job = Job(client, t, stage, exchange, down)
-        state = states.after(ack, algo.client(theta0))
+        state = states.after(ack, first_state(algo, theta0, objective.own))
         if state is None:
             lost = Done(job.key, None, 0, 0)
             return Answer(run, client, t, exchange, 0, 0, lost=True), job, lost
@@ -156,5 +160,11 @@ def score(content: RecordDict, side: ClientSide) -> RecordDict:
     with one_thread():
         objective, data = side.objective
         theta = decode(data_in(content, SERVER), OpeningDown, like=objective.theta0).theta
+        if objective.own is not None:
+            asked: Envelope = unpack(content, Envelope, SERVER)
+            first = first_state(side.algorithm(asked.N, asked.K), objective.theta0, objective.own)
+            with closing(side.states(asked.run)) as states:
+                kept = states.after(asked.ack, first)
+            objective.put(None if kept is None else kept.own)
         scores = scores_on(objective, theta, data.train.batches(EVALUATION_BATCH), data.classes)
     return RecordDict({"scores": MetricRecord(dict(scores))})

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from tunefree.methods.own import Maker
     from tunefree.models.targets import Loss
 
-BY_SIZE = {"local_epochs", "sampling"}  # keys of the run config that may need a client's size
+BY_SIZE = {
+    "local_epochs",
+    "sampling",
+    "weighting",
+}  # keys of the run config that may need a client's size
 
 
 def client_app(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
 from tunefree.core import Algorithm, Vec
-from tunefree.data.clients import federation_from
+from tunefree.data.clients import apart, federation_from
 from tunefree.data.samples import Samples
-from tunefree.errors import FleetError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored
 from tunefree.flower.grid import GridFleet
@@ -19,7 +20,7 @@ from tunefree.flower.ledger import Ledger
 from tunefree.flower.membership import Members
 from tunefree.flower.nodes import Nodes
 from tunefree.flower.private import Private
-from tunefree.flower.run_file import Plan
+from tunefree.flower.run_file import Plan, has_started
 from tunefree.flower.settings import Builder, settings_from
 from tunefree.flower.transport import Transport
 from tunefree.methods import registry
@@ -27,13 +28,16 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
+from tunefree.models.own import OwnParts
 from tunefree.models.targets import LearningTask, Loss, default_loss, task_of
+from tunefree.record import Record
 from tunefree.record.provenance import describe
 from tunefree.run.assemble import with_noise
-from tunefree.run.engine import Parts, Training
+from tunefree.run.engine import Parts, Training, ready_to_go_back
 from tunefree.run.evaluate import scores_on
 from tunefree.schedule.exchange import Release, Step
 from tunefree.schedule.simulate import play
+from tunefree.settings import numbers
 
 
 class Federation:
@@ -58,16 +62,21 @@ class Federation:
         task = LearningTask(loss or default_loss(0))  # not used if the server evaluates nothing
         self._test: Samples | None = None
         if test is not None:
-            samples = federation_from([test], takes=inputs_of(module)).train
+            samples = apart(federation_from([test], takes=inputs_of(module))).train
             task = task_of(module, samples, loss)
             self._test = samples.with_targets(task.targets)
         self._classes = task.classes
-        self.objective = Objective(module, task.loss, "cpu", settings.kernels)
+        self.objective = Objective.of(settings, module, task.loss)
         if self._test is not None:
             self.objective.check(self._test)
+            if self.objective.own is not None:
+                raise ConfigError(
+                    "the server has no test for a model of which parts stay with the clients",
+                    "omit `test`, and set evaluate_on_clients = true: clients score their own",
+                )
         self._plan = Plan(given, self.objective, make)
         self._plan.refuse_impossible()
-        self._record = self._plan.open()
+        self._record = self._open(Path(settings.out), given.own.from_round)
         facts, transport, theta0 = self._record.facts(), Transport(grid), self.objective.theta0
         private = bool(settings.epsilon)
         self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
@@ -88,6 +97,29 @@ class Federation:
             by_epochs,
             self._private,
         )
+        self.fleet.own = self.objective.own is not None
+
+    def _open(self, path: Path, back: int) -> Record:
+        """The run file, gone back if its run config says so, but not again at every start."""
+        there = has_started(path)
+        with closing(Record.open(path)) if there else nullcontext() as reader:
+            before = reader.facts().from_round if reader else -1
+        goes = there and back not in (before, -1)
+        if goes and self._settings.secure:
+            raise ConfigError(
+                "is not possible with secure sums: nodes take part in each round once",
+                "start a new run",
+                setting="from_round",
+                value=back,
+            )
+        if goes:
+            ready_to_go_back(path, back)
+        record = self._plan.open()
+        if goes:
+            record.go_back(back - 1)
+        if back != before:
+            record.note(from_round=back)
+        return record
 
     def run(self) -> Training:
         """Wait for the clients; returns the run, ready to start or to continue."""
@@ -106,10 +138,11 @@ class Federation:
             self._plan.note_noise(self._private.guarantee)
         self.members = Members(fleet, settings, own.wait, self._facts)
         self._record.note(**self.members.facts())
-        waiting = sorted(set(own.readmitted) & set(self._record.quarantined()))
         given = self, self.objective, self._record, self._evaluate, settings
         run = Training(Parts(*given, self._private.start if self._private else None))
-        run.readmit(waiting)
+        run.readmit(set(numbers(own, "readmit")) & set(self._record.quarantined()))
+        if without := numbers(own, "without"):
+            run.leave_out(without)
         return run
 
     def start(self, stored: Stored) -> Fleet:
@@ -141,7 +174,7 @@ class Federation:
         now = self._given.at(algo.sys.N).asdict()
         return {**describe(algo, self.objective).as_dict(), "settings": now}
 
-    def _evaluate(self, theta: Vec) -> dict[str, float]:
+    def _evaluate(self, theta: Vec, own: OwnParts) -> dict[str, float]:
         scores: dict[str, float] = {}
         if self._test is not None:
             batches = self._test.batches(EVALUATION_BATCH)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
 
@@ -64,6 +64,7 @@ class GridFleet:
         self._transport, self._theta0, self._run = transport, theta0, run
         self._deadline, self._at_least = deployment.deadline, deployment.at_least
         self._by_epochs = by_epochs
+        self.own = False  # whether clients have parts of the model for themselves
         self._flying: dict[str, Flying] = {}
         self._took: dict[int, float] = {}  # seconds of the last job, by client
         self.begun: tuple[int, Sequence[int]] | None = None  # a secure sum: step, partition-ids
@@ -196,7 +197,7 @@ class GridFleet:
         except WireError as error:
             return failed(job, str(error))
         n, drawn = (1, 0) if self.private else (answer.n, answer.drawn)
-        return Done(job.key, up, n, drawn)
+        return Done(job.key, up, self.nodes.trusted(job.client, n), drawn)
 
     def ask(
         self,
@@ -238,13 +239,24 @@ class GridFleet:
 
     def scores(self, theta: Vec) -> dict[str, float]:
         """Loss and accuracy on clients' own samples: the mean over clients, the worst, the best."""
-        question = dict.fromkeys(self.nodes.connected(), pack(None, encode(OpeningDown(theta))))
+        data, clients = encode(OpeningDown(theta)), self.nodes.connected()
+        if self.own:  # the envelope says which of its states counts
+            jobs = (Job(client, 0, "round", 0, None) for client in clients)
+            question = {job.client: pack(self.envelope(job), data) for job in jobs}
+        else:
+            question = dict.fromkeys(clients, pack(None, data))
         answers = self.ask(question, MessageType.EVALUATE)[0].items()
-        self.by_client = {c: dict(cast("Any", a["scores"])) for c, a in answers if "scores" in a}
+        self.by_client = {c: told(a["scores"]) for c, a in answers if "scores" in a}
         return spread(self.by_client)
 
     def close(self) -> None:
         """Nothing to stop: the connection is Flower's."""
+
+
+def told(scores: Any) -> dict[str, float]:
+    """The scores that a client may report; it could add anything."""
+    found = {name: scores.get(name) for name in ("accuracy", "loss")}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def failed(job: Job, why: str) -> Done:

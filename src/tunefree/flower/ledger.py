@@ -3,9 +3,7 @@ of each in its means.
 
 Some fields of a server are the mean of a field over all N clients (`About.means`); uploads only
 change them by increments. So that the mean stays correct when a client joins late or returns
-without its state, the ledger stores each client's share: the sum of what was accepted from it,
-found by running the algorithm with that client alone, as a federation of one. That is right if the
-means are linear in the uploads, which `tunefree check` tests.
+without its state, the ledger stores each client's share: the sum of what was accepted from it.
 """
 
 from __future__ import annotations
@@ -17,12 +15,23 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefree.core import Algorithm, Reply, Server, Vec, Vectors, about, with_system
+from tunefree.core import (
+    Algorithm,
+    Reply,
+    Server,
+    Share,
+    Vec,
+    Vectors,
+    about,
+    alone,
+    own,
+    share,
+)
 from tunefree.fleet.job import Done, Job, Key, exchanges
 from tunefree.fleet.states import field as restored
-from tunefree.record import SERVER
+from tunefree.record import ACK, SERVER
 
-ACK, COUNT = "ack", "N"  # fields besides the shares: of a client, and of the server
+COUNT = "N"  # a field of the server, besides its own
 BuildFor: TypeAlias = Callable[[int], Algorithm]  # the algorithm for N clients
 
 
@@ -76,16 +85,12 @@ class Ledger:
         self.N = max(N, client + 1)
         self.lost.discard(client)
         fresh = shares(algo, self._theta0, job, done) if job and done else {}
-        changed: dict[str, Vec | float] = {}
-        entry: dict[str, NDArray[Any]] = {ACK: np.array(job.key if job else (), dtype=np.int64)}
-        for field in about(algo).means:
-            c = getattr(server, field)
-            old = restored(c, field, before) if field in before else 0 * c
-            new = fresh.get(field, 0 * c)
-            changed[field] = (N * c - old + new) / self.N
-            entry[field] = np.asarray(new)
-        self._new[client] = entry
-        return server._replace(**changed)
+        none = {c: 0 * getattr(own(server), c) for c in about(algo).means}
+        old = {c: restored(zero, c, before) if c in before else zero for c, zero in none.items()}
+        new = {c: fresh.get(c, zero) for c, zero in none.items()}
+        ack = np.array(job.key if job else (), dtype=np.int64)
+        self._new[client] = {ACK: ack, **{c: np.asarray(value) for c, value in new.items()}}
+        return self.algo.with_share(server, client, old, new, N)
 
     def new(self) -> dict[int, Vectors]:
         return {**self._new, SERVER: {COUNT: np.array(self.N)}}
@@ -98,12 +103,7 @@ class Ledger:
         self._new.clear()
 
 
-def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> dict[str, Vec | float]:
+def shares(algo: Algorithm, theta0: Vec, job: Job, done: Done) -> Share:
     """By how much this reply changes N times each mean."""
-    means = about(algo).means
-    if not means:
-        return {}
-    one = with_system(algo, algo.sys._replace(N=1, S=1))
-    reply = Reply(job.client, done.n, 0, done.up)
-    server = exchanges(one, job.stage, job.t)[job.exchange].up(one.server(0 * theta0), [reply])
-    return {field: getattr(server, field) for field in means}
+    one, reply = alone(algo), Reply(job.client, done.n, 0, done.up)
+    return share(one, exchanges(one, job.stage, job.t)[job.exchange].up, theta0, reply)

@@ -17,6 +17,7 @@ from tunefree.flower.nodes import place_of
 from tunefree.flower.pace import Pace
 from tunefree.flower.private import Private
 from tunefree.schedule.clock import Buffer
+from tunefree.schedule.evidence import forgotten, noted
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
@@ -63,7 +64,8 @@ class Members:
             return self._private_cohort(t, self._fleet.private)
         if (begun := self._fleet.begun) is not None and begun[0] == t:
             return [i for i, name in enumerate(self._nodes.names) if place_of(name) in begun[1]]
-        there, odds = set(self.idle(self.gauge.out(t))), self.odds
+        out, odds = self.gauge.out(t), self.odds
+        there = set(self.idle(out))
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
         chosen = [client for client in drawn if client not in self._joining]
         spare = mixed(
@@ -72,7 +74,7 @@ class Members:
         for client in [each for each in chosen if each not in there]:
             if spare:
                 chosen[chosen.index(client)] = spare.pop(-1 if odds is None else 0)
-        return sorted(chosen)
+        return sorted(set(chosen) - out)
 
     def _private_cohort(self, t: int, private: Private) -> list[int]:
         end, pace = time.monotonic() + self._wait, Pace(longest=1.0)
@@ -138,6 +140,9 @@ class Members:
                 traffic.append(sent(0, "up", [done.up]))
                 samples += done.drawn
             server = self._ledger.enter(server, client, job, done)
+            self.gauge.vectors = forgotten(self.gauge.vectors, client)
+            if job is not None and done is not None and self.gauge.judges:
+                self.gauge.vectors = noted(self.gauge.vectors, self.algo, [(job, done)])
         return step._replace(
             server=server, traffic=add_up(traffic), samples=samples, absent=merge(absent)
         )
@@ -147,11 +152,12 @@ class Members:
             return {}
         self._noted = counts
         now = {"names": list(self._nodes.names), **self._describe(self.algo)}
-        if self._settings.local_epochs or self._settings.sampling != "uniform":
+        given = self._settings
+        if given.local_epochs or (given.sampling, given.weighting) != ("uniform", "uniform"):
             now["sizes"] = self._nodes.sizes(len(self._nodes.names))
         return now
 
-    def silence(self, step: Step, steps: int) -> Exception:
+    def silence(self, step: Step, steps: int, called: Callable[[int], str]) -> Exception:
         reasons: dict[str, list[int]] = {}
         for _, client, why in step.absent:
             reasons.setdefault(why, []).append(client)

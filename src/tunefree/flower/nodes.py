@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Any
 
 from flwr.app import ConfigRecord, MessageType, RecordDict
@@ -18,6 +19,7 @@ from tunefree.flower.transport import Sent, Transport
 
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 NO_PLACE = "a private run counts by partition-id how often a client takes part; give it one"
+TIMES = 10  # the median number of samples
 AGAIN = 60.0  # seconds before a node that has not answered is asked again which client it is
 
 
@@ -104,10 +106,18 @@ class Nodes:
         missing = [name for name in self.names[:N] if name not in self._sizes]
         if missing:
             raise FleetError(
-                f"{missing[0]} did not report how many samples it has, which local_epochs and "
-                "sampling = 'examples' need; install this version of tunefree on its machine too"
+                f"{missing[0]} did not report how many samples it has, which local_epochs, and "
+                "sampling or weighting by examples, need; install this version of tunefree on its "
+                "machine too"
             )
         return [self._sizes[name] for name in self.names[:N]]
+
+    def trusted(self, client: int, n: int) -> int:
+        """A client's samples as weights count them: no more than it said when it connected, and no
+        more than TIMES the median of what all said.
+        """
+        said = self._sizes.setdefault(self.names[client], n)
+        return min(n, said, TIMES * median_low(self._sizes.values()))
 
     def gather(self, least: int, wait: float) -> None:
         """Wait until so many clients are connected, and give them numbers if none has one."""

@@ -68,6 +68,8 @@ def server_app(
             for row in run:
                 log.info("%s", progress(run, row, row["seconds"] - before))
                 before = row["seconds"]
+                for sentence in run.news():
+                    log.warning("%s", sentence)
             log.info("run file %s, theta %s", run.record.path, run.theta_sha256)
 
     return app

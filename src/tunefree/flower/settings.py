@@ -53,7 +53,10 @@ class RunConfig(NamedTuple):
     def by_size(self) -> bool:
         """Whether the server must know how many samples each client has."""
         settings = self.first()
-        by_size = bool(settings.local_epochs) or settings.sampling == "examples"
+        by_size = bool(settings.local_epochs) or "examples" in (
+            settings.sampling,
+            settings.weighting,
+        )
         return by_size and not settings.epsilon
 
     @property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefree.errors import ConfigError, TunefreeError
 from tunefree.record import Record, is_locked, size
+from tunefree.record.evidence import outliers
 
 if TYPE_CHECKING:
     from tunefree.flower.federation import Federation
@@ -189,7 +190,7 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
     """The last rounds in a run file; `state` is its live page's."""
     with closing(Record.open(run_file)) as record:
         facts, rows, absent = record.facts(), record.history(), record.absences()
-        out = record.quarantined()
+        out, evidence = record.quarantined(), record.clients()
         run_state = "running" if state in ALIVE else record.state
         private = {}
         if facts.privacy:
@@ -209,6 +210,8 @@ def progress(run_file: Path, state: str) -> dict[str, Any]:
         "absent": missed,
         "quarantined": out,
         **private,
+        "outliers": outliers(evidence),
+        "evidence": [each._asdict() for each in evidence],
     }
     if not rows:
         return found

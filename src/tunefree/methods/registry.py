@@ -250,13 +250,17 @@ def cannot(
     if key == "weighting" and not said.weights:
         remedy = "omit it, or sample clients by their examples: {sampling}=examples"
         return f"cannot weight clients: {no_mean(said, 'weights')}", remedy
-    if key == "robust" and (said.weights != "mean" or weighting != "uniform"):
-        weighted = said.weights == "mean"
-        why = "its clients are weighted" if weighted else no_mean(said, "another centre")
-        averaging = [n for n, c in REGISTRY.items() if about_of(c).weights == "mean"]
-        remedy = f"omit it, or choose from {', '.join(averaging)} without {{weighting}}"
+    if key == "robust" and not (can_be_robust(said) and weighting == "uniform"):
+        can = can_be_robust(said)
+        why = "its clients are weighted" if can else no_mean(said, "another centre")
+        named = ", ".join(n for n, c in REGISTRY.items() if can_be_robust(about_of(c)))
+        remedy = f"omit it, or choose from {named} without {{weighting}}"
         return f"cannot aggregate so: {why}", remedy
     return None
+
+
+def can_be_robust(said: About) -> bool:
+    return said.weights == "mean" or bool(said.means)
 
 
 def no_mean(said: About, other: str) -> str:

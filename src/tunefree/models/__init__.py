@@ -13,9 +13,10 @@ from torch import nn
 from tunefree.core import stream
 from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import named
+from tunefree.models.norm import group_norm
 from tunefree.models.objective import Objective
 
-__all__ = ["Objective", "build"]
+__all__ = ["Objective", "build", "group_norm"]
 
 
 def logistic(input_shape: tuple[int, ...], classes: int | None) -> nn.Module:

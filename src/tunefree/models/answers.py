@@ -128,6 +128,8 @@ def cannot_take(module: nn.Module, x: Inputs, y: torch.Tensor, error: Exception)
         sentence += f"; give inputs of the model's type, x.to({weights.pop()})"
     if isinstance(error, TypeError) and "positional argument" in reason:
         sentence += "; several inputs are a tuple, ((a, b), y), or a dict by name"
+    if "does not require grad" in reason:
+        sentence += "; compute the loss from the outputs without .detach() and torch.no_grad()"
     if any(tensor.is_complex() for tensor in tensors.values()):
         sentence += "; give real numbers, torch.view_as_real(x)"
     elif tensors and not floats and "type" in reason:

@@ -107,8 +107,7 @@ def standardised(objective: Objective, federation: Federation) -> Objective:
     scaling = {name: sums.moments for name, sums in total.items()}
     scaled = Standardised(module, scaling).to(objective.device)
     loss = InDeviations(loss, *scaled.moments(TARGETS)) if numbers else loss
-    kernels = "plain" if objective.kernels == "batch-minor" else objective.kernels
-    return Objective(scaled, loss, objective.device, kernels)
+    return objective.within(scaled, loss)
 
 
 def of_numbers(loss: Loss) -> bool:
@@ -149,6 +148,8 @@ def note_scale(objective: Objective, federation: Federation) -> None:
     """Warn of inputs and targets that are far from 1, from a look at some of them."""
     n = len(federation.train)
     places = np.unique(np.linspace(0, n - 1, min(n, LOOKED_AT)).astype(np.int64))
+    if federation.train.lazy:  # a collate_fn may give each client's batches another shape
+        places = federation.parts[0][:LOOKED_AT]
     sums = sums_of([federation.train.batch(places)], of_numbers(objective.loss))
     for name, each in sums.items():
         for column, (mean, deviation) in enumerate(zip(*each.moments, strict=True)):

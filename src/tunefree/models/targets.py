@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import nn
@@ -34,20 +34,20 @@ Loss: TypeAlias = Callable[[Answer, torch.Tensor], torch.Tensor]  # the model's 
 
 TRIED = 16  # samples
 OF_LABELS = (functional.cross_entropy, functional.nll_loss, nn.CrossEntropyLoss, nn.NLLLoss)
+OF_LOGITS = (functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss)
+OF_PROBABILITIES = (functional.binary_cross_entropy, nn.BCELoss)
 BY_ELEMENT = (
+    *OF_LOGITS,
+    *OF_PROBABILITIES,
     functional.mse_loss,
     functional.l1_loss,
     functional.smooth_l1_loss,
     functional.huber_loss,
-    functional.binary_cross_entropy,
-    functional.binary_cross_entropy_with_logits,
     functional.poisson_nll_loss,
     nn.MSELoss,
     nn.L1Loss,
     nn.SmoothL1Loss,
     nn.HuberLoss,
-    nn.BCELoss,
-    nn.BCEWithLogitsLoss,
     nn.PoissonNLLLoss,
 )
 HALVES = (torch.float16, torch.bfloat16)
@@ -68,6 +68,7 @@ class LearningTask(NamedTuple):
             train=federation.train.with_targets(self.targets),
             test=None if test is None else test.with_targets(self.targets),
             classes=self.classes,
+            held_out=None if federation.held_out is None else self.of(federation.held_out),
         )
 
 
@@ -129,6 +130,73 @@ class OnOutputs:
         outputs = outputs_of(answer)
         outputs = outputs if outputs.dim() == self.axes else outputs.unsqueeze(0)
         return self.loss(outputs.float() if outputs.dtype in HALVES else outputs, y)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """One of torch's losses with a weight for each sample, the first column of the targets.
+
+    In training it is divided by the number of samples, as a client's weights have mean 1;
+    `overall`, for what is reported, by the sum of the weights.
+    """
+
+    each: Loss  # of each sample
+    shape: tuple[int, ...]  # of one sample's targets
+    dtype: torch.dtype
+    overall: bool = False
+
+    def __call__(self, answer: Answer, given: torch.Tensor) -> torch.Tensor:
+        losses = self.each(answer, self.targets(given)).reshape(len(given), -1).mean(dim=1)
+        w = given[:, 0].to(losses.dtype)
+        return (w * losses).sum() / (w.sum() if self.overall else len(w))
+
+    def targets(self, given: torch.Tensor) -> torch.Tensor:
+        return given[:, 1:].reshape(len(given), *self.shape).to(self.dtype)
+
+
+def weighted(loss: Loss, federation: Federation) -> tuple[Loss, Federation]:
+    """The loss with the samples' weights, and the federation whose batches have them."""
+    if federation.weights is None:
+        return loss, federation
+    y = federation.train.y
+    return Weighted(of_each(loss), shape_of(y), y.dtype), with_weights(federation)
+
+
+def with_weights(federation: Federation) -> Federation:
+    """The federation whose batches have the weights of their samples, 1 where none are given."""
+    train, test, held_out = federation.train, federation.test, federation.held_out
+    mine, theirs = federation.weights or (torch.ones(len(train)), None)
+    if test is not None:
+        test = replace(test, weights=torch.ones(len(test)) if theirs is None else theirs)
+    held_out = None if held_out is None else with_weights(held_out)
+    return replace(federation, train=replace(train, weights=mine), test=test, held_out=held_out)
+
+
+def of_each(loss: Loss) -> Loss:
+    """The loss of every sample, not their mean."""
+    if isinstance(loss, OnOutputs):
+        return replace(loss, loss=of_each(loss.loss))
+    if isinstance(loss, InDeviations):
+        return replace(loss, given=of_each(loss.given))
+    bound, each = bound_in(loss), cast("Any", loss)
+    means = bound.get("reduction", "mean") == "mean" and bound.get("weight") is None
+    if not means or not is_one_of(loss, OF_LABELS + BY_ELEMENT):
+        raise ConfigError(
+            "the samples have weights, which need one of torch's losses with reduction='mean' and "
+            "without class weights; pass such a loss, or omit the weights"
+        )
+    if not isinstance(loss, nn.Module):
+        return partial(each, reduction="none")
+    each = cast("Any", copy_of(loss))
+    each.reduction = "none"
+    return cast("Loss", each)
+
+
+def bound_in(loss: Loss) -> dict[str, Any]:
+    """The arguments that one of torch's losses was made with."""
+    if isinstance(loss, nn.Module):
+        return {**vars(loss), **dict(loss.named_buffers())}
+    return dict(loss.keywords) if isinstance(loss, partial) else {}
 
 
 @dataclass(frozen=True)
@@ -357,9 +425,10 @@ def share_of(loss: Loss, y: torch.Tensor) -> float | None:
     Cross-entropy counts class weights, and no labels that it ignores. A model's own loss counts as
     a mean over samples.
     """
+    if isinstance(loss, Weighted):
+        return float(y[:, 0].sum())
     loss = loss.loss if isinstance(loss, OnOutputs) else loss
-    bound = loss.keywords if isinstance(loss, partial) else getattr(loss, "__dict__", {})
-    bound = {**bound, **dict(loss.named_buffers())} if isinstance(loss, nn.Module) else bound
+    bound = bound_in(loss)
     known = loss is loss_of_model or is_one_of(loss, OF_LABELS + BY_ELEMENT)
     if not known or bound.get("reduction", "mean") != "mean":
         return None
@@ -368,6 +437,19 @@ def share_of(loss: Loss, y: torch.Tensor) -> float | None:
     counted = y[y != bound.get("ignore_index", -100)]
     weight = bound.get("weight")
     return counted.numel() if weight is None else float(weight[counted].sum())
+
+
+def right_of(loss: Loss, outputs: torch.Tensor, y: torch.Tensor) -> int | None:
+    """How many answers are right, if the loss is binary cross-entropy for one output."""
+    loss = loss.each if isinstance(loss, Weighted) else loss
+    single = outputs.shape == y.shape and outputs[:1].numel() == 1
+    if not single or not bool(((y == 0) | (y == 1)).all()):
+        return None
+    loss = loss.loss if isinstance(loss, OnOutputs) else loss
+    for known, middle in ((OF_LOGITS, 0.0), (OF_PROBABILITIES, 0.5)):
+        if is_one_of(loss, known):
+            return int(((outputs > middle) == (y > 0.5)).sum())
+    return None
 
 
 def is_one_of(loss: Loss, known: tuple[object, ...]) -> bool:

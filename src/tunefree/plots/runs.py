@@ -67,6 +67,8 @@ def sheets(content: Content) -> Iterator[Sheet]:
             yield traffic(f"{start}traffic", workload["traffic"])
         if workload["staleness"]:
             yield staleness(f"{start}staleness", workload["staleness"])
+        if workload["clients"]:
+            yield pulls(f"{start}clients", workload["clients"])
         if workload["picture"]:
             yield classes(f"{start}classes", workload["picture"])
 
@@ -184,14 +186,34 @@ def staleness(name: str, rows: Sequence[Content]) -> Sheet:
     return Sheet(name, 0.8 + 1.5 * len(rows), draw, table)
 
 
+def pulls(name: str, rows: Sequence[Content]) -> Sheet:
+    def draw(figure: Figure) -> None:
+        axes = labelled_axes(
+            figure, "agreement with the others, cosine", "length, in medians", "Who pulls where"
+        )
+        for row in rows:
+            _, agreement, length, _ = zip(*row["clients"], strict=True)
+            colour = COLOURS[row["style"] % len(COLOURS)]
+            axes.scatter(agreement, length, s=14, color=colour, label=row["label"])
+            for client, x, y, why in row["clients"]:
+                if why:
+                    axes.annotate(str(client), (x, y), (4, 2), textcoords="offset points")
+        axes.set(xlim=(-1, 1), yscale="log")
+        add_legend(figure, axes)
+
+    table: Table = [("method", "client", "agreement", "length", "stands apart")]
+    table += [(row["label"], *each) for row in rows for each in row["clients"]]
+    return Sheet(name, 4.0, draw, table)
+
+
 def classes(name: str, picture: Content) -> Sheet:
     counts = np.asarray(picture["counts"])
 
     def draw(figure: Figure) -> None:
         draw_counts(figure, counts, picture["clients"])
 
-    table: Table = [("client", *(f"class {k}" for k in range(counts.shape[1])))]
-    table += [(client, *row) for client, row in enumerate(counts)]
+    table: Table = [("client", *picture["classes"])]
+    table += [(client, *row) for client, row in zip(picture["names"], counts, strict=True)]
     return Sheet(name, min(8.0, 2.4 + 0.2 * counts.shape[1]), draw, table)
 
 

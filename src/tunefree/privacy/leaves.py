@@ -130,6 +130,13 @@ REFUSED = (
         lambda _, given: given.standardise,
     ),
     Refused(
+        "parts of the model that stay with clients",
+        "the model that is scored and handed out has the mean of the parts that clients keep, "
+        "which is not private",
+        "omit {local} and {batch_norm}",
+        lambda _, given: bool(given.local) or given.batch_norm != "refuse",
+    ),
+    Refused(
         "when a buffered client answers",
         "in the buffered schedule a client's speed decides how often it is in a step",
         "set {schedule} = synchronous",

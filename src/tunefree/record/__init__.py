@@ -1,6 +1,8 @@
 """A run is one SQLite file."""
 
 from tunefree.record.facts import Facts as Facts
+from tunefree.record.file import ACK as ACK
+from tunefree.record.file import BEST as BEST
 from tunefree.record.file import GAUGE as GAUGE
 from tunefree.record.file import SERVER as SERVER
 from tunefree.record.file import Record as Record

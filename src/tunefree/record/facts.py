@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from tunefree.errors import ConfigError
 from tunefree.former_names import renamed
-from tunefree.settings import FIELDS, flat
+from tunefree.settings import FIELDS, BatchNorm, flat
 
 V = TypeVar("V")
 Door: TypeAlias = Literal["command", "train", "flower"]
@@ -66,8 +67,11 @@ class Facts:
     label_counts: Sequence[Sequence[int]] = field(default_factory=list)  # of the first clients
     unused: Sequence[str] = field(default_factory=list)  # columns: neither input nor target
     writer: Mapping[str, object] = field(default_factory=dict)  # the process that writes the file
-    names: Sequence[str] = field(default_factory=list)  # of the clients of a deployment, by number
+    names: Sequence[str] = field(default_factory=list)  # of the clients, by number, if any
+    classes_named: Sequence[str] = field(default_factory=list)  # what their labels are called
+    weighted: bool = False  # whether samples have weights
     sizes: Sequence[int] = field(default_factory=list)  # their samples, if needed
+    from_round: int = -1  # where a deployment was last told to go back to
     federation: str = ""  # the deployment it belongs to
     label: str = ""  # a name chosen by the user, or the method as it was typed
     role: str = "method"  # or sweep, or trial
@@ -86,6 +90,8 @@ class Facts:
     model = Stored("")
     start = Stored("")  # the file whose weights it started from
     lora = Stored(0)  # the rank of its adapters; 0 is none
+    local = Stored("")  # parts of the model that stay with each client
+    accumulate = Stored(1)  # mini-batches of a step
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Facts:
@@ -129,6 +135,12 @@ class Facts:
         }
 
     @property
+    def batch_norm(self) -> BatchNorm | None:
+        """What of batch norm stays with each client; None if nothing does."""
+        chosen = self.settings.get("batch_norm", "refuse")
+        return None if chosen == "refuse" else chosen
+
+    @property
     def by_name(self) -> bool:
         """Whether the settings name its model and data, so that the file alone is enough."""
         return self.door == "command"
@@ -136,6 +148,19 @@ class Facts:
     @property
     def deployed(self) -> bool:
         return self.door == "flower"
+
+    def called(self, client: int) -> str:
+        """The client's name, or its number if it has none; nodes are called by their numbers."""
+        named = client < len(self.names) and not self.deployed
+        return self.names[client] if named else str(client)
+
+    def number(self, client: int | str) -> int:
+        """The number of the client called so."""
+        every = [self.called(number) for number in range(self.system["N"])]
+        if str(client) not in every:
+            known = ", ".join(self.names) if self.names else f"0 to {len(every) - 1}"
+            raise ConfigError(f"there is no client {client}", f"give {known}")
+        return every.index(str(client))
 
     @property
     def seed(self) -> int | None:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError, TunefreeError
 from tunefree.record import store
+from tunefree.record.evidence import Evidence, compared, outliers
 from tunefree.record.facts import Facts
 from tunefree.record.lock import (
     acquire_lock,
@@ -43,13 +44,16 @@ from tunefree.record.summary import Line, Row, Rows, Summary
 P = ParamSpec("P")
 R = TypeVar("R")
 VERSION = 2
-SERVER, GAUGE = -1, -2  # owners of vectors, the gauge of uploads the second; clients by number
+SERVER, GAUGE, BEST = -1, -2, -3  # owners of vectors: gauge of uploads, best model; clients from 0
 QUARANTINE = "quarantine"  # of the gauge: (client, after which step, until which or -1)
+LEFT = "left"  # of the gauge: clients that are left out
+ACK = "ack"  # of a deployed client: the key of its last accepted reply
 PAGE = 16_384  # bytes; large pages for long vectors
 LEAST_LOG = 1_000  # pages in the write-ahead log before a checkpoint, SQLite's default
 PATIENCE = 5_000  # milliseconds to wait for a reader, Python's default
 COMMITS_IN_LOG = 4  # or so many commits, if they are larger: moving each at once costs double
 SHARE = 0.05  # of a run's time that commits may take, unless commit_every is given
+LAST, ROOM = 10, 2**28  # checkpoints that stay beside the early ones, if so many bytes hold them
 MOST_LOG = 2**28 // PAGE  # pages; an opening writes the states of all clients
 
 # The connections of runs that are being written, kept alive: Python 3.13 may close one that is
@@ -83,12 +87,21 @@ CREATE TABLE absent (        -- clients whose reply was missing or refused, and 
     t INTEGER NOT NULL, exchange INTEGER NOT NULL, client INTEGER NOT NULL, reason TEXT NOT NULL,
     PRIMARY KEY (t, exchange, client)
 ) WITHOUT ROWID;
-CREATE TABLE held (          -- downloads that clients of a buffered run still work on
+CREATE TABLE held (          -- downloads that clients of a buffered run work on at a checkpoint
     t INTEGER PRIMARY KEY, message BLOB NOT NULL
 );
 """
-SCHEMA = TABLES + store.SCHEMA
+CHECKPOINTS = """
+CREATE TABLE IF NOT EXISTS checkpoint (  -- steps that the run can go back to
+    t INTEGER PRIMARY KEY, held TEXT NOT NULL  -- a list of the downloads
+);
+"""
+SCHEMA = TABLES + CHECKPOINTS + store.SCHEMA
 NOTE = "INSERT OR REPLACE INTO run VALUES (?, ?)"
+OF_CLIENTS = "SELECT client, COUNT(*), AVG(tau) FROM reply WHERE t >= 0 GROUP BY client"
+NO_LONGER_HELD = """
+DELETE FROM held WHERE t NOT IN (SELECT value FROM checkpoint, json_each(checkpoint.held))
+"""
 REPLIES = "SELECT t, COUNT(*), AVG(tau), MAX(tau) FROM reply GROUP BY t"
 TRAFFIC = "SELECT t, direction, SUM(bits), SUM(value_bits) FROM traffic GROUP BY t, direction"
 
@@ -184,6 +197,7 @@ class Record:
         WRITING.add(self._connection)
         self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
         use_wal(self._connection)
+        self._connection.execute(CHECKPOINTS)  # a file of an earlier version has none
 
     def close(self) -> None:
         self.release()
@@ -237,6 +251,9 @@ class Record:
                 self.uploads(),
                 Counter(reason for *_, reason in self.absences()),
                 self.quarantined(),
+                clients := self.clients(),
+                outliers(clients),
+                self.left_out(),
             )
 
     def theta_sha256(self) -> str:
@@ -297,10 +314,43 @@ class Record:
                 self._write(line)
             for owner, vectors in states.items():
                 self._store.put(owner, last, vectors)
-            gone = [(t,) for (t,) in db.execute("SELECT t FROM held") if t not in in_flight]
-            db.executemany("DELETE FROM held WHERE t = ?", gone)
             db.executemany("INSERT INTO held VALUES (?, ?)", new.items())
+            written = [last, json.dumps(sorted(in_flight))]
+            db.execute("INSERT OR REPLACE INTO checkpoint VALUES (?, ?)", written)
+            self._thin(sum(v.nbytes for each in states.values() for v in each.values()))
         self._took = time.perf_counter() - self._started
+
+    def _thin(self, size: int) -> None:
+        """Forget the checkpoints that need not stay, if the last one has this many bytes.
+
+        The last ten stay and those after rounds 1, 2, 4, 8, ...; of large ones only the last.
+        """
+        db, room = self._connection, min(LAST, ROOM // max(1, size)) if self.path else 1
+        kept = [t for (t,) in db.execute("SELECT t FROM checkpoint ORDER BY t")]
+        early = [t for t in kept if is_early(t)] if room == LAST else []
+        for t in sorted(set(kept[: -max(1, room)]) - set(early)):
+            place = kept.index(t)
+            before = kept[place - 1] if place else -2
+            self._store.forget(before, t, kept[place + 1])
+            kept.remove(t)
+            db.execute("DELETE FROM checkpoint WHERE t = ?", (t,))
+        db.execute(NO_LONGER_HELD)
+
+    def checkpoints(self) -> list[int]:
+        """The steps that the run can go back to."""
+        tables = "SELECT 1 FROM sqlite_master WHERE name = 'checkpoint'"
+        if not self.connection.execute(tables).fetchone():
+            return []
+        return [t for (t,) in self.connection.execute("SELECT t FROM checkpoint ORDER BY t")]
+
+    def go_back(self, t: int) -> None:
+        """Forget everything after this checkpoint."""
+        self.settle()
+        with self._store.transaction():
+            for table in ("step", "reply", "score", "traffic", "absent", "vector", "checkpoint"):
+                self.connection.execute(f"DELETE FROM {table} WHERE t > ?", (t,))
+            self.connection.execute(NO_LONGER_HELD)
+            self.connection.execute(NOTE, ("state", json.dumps("interrupted")))
 
     def _lengthen_log(self, size: int) -> None:
         pages = min(MOST_LOG, COMMITS_IN_LOG * size // PAGE)
@@ -340,9 +390,33 @@ class Record:
         return sorted(client for client, _, until in rows if until < 0)
 
     @reads
+    def left_out(self) -> list[int]:
+        """The clients that are left out for good, in order."""
+        return [int(client) for client in self.vectors(GAUGE).get(LEFT, ())]
+
+    @reads
+    def clients(self) -> list[Evidence]:
+        """What is known about each client that was asked, in order."""
+        ask = self.connection.execute
+        used = {c: rest for c, *rest in ask(OF_CLIENTS)}
+        absent: dict[int, int] = dict(ask("SELECT client, COUNT(*) FROM absent GROUP BY client"))
+        seen = compared(self.vectors(GAUGE))
+        found = []
+        for client in sorted(used.keys() | absent.keys()):
+            uploads, tau = used.get(client, (0, 0.0))
+            one = seen.get(client, Evidence(client, 0, 0, 0.0))
+            found.append(one._replace(uploads=uploads, absent=absent.get(client, 0), tau=tau))
+        return found
+
+    @reads
     def in_flight(self) -> dict[int, bytes]:
         """The encoded downloads that clients still work on, by step."""
-        return dict(self.connection.execute("SELECT t, message FROM held"))
+        held = dict(self.connection.execute("SELECT t, message FROM held"))
+        if not (steps := self.checkpoints()):
+            return held
+        now = "SELECT held FROM checkpoint WHERE t = ?"
+        (listed,) = self.connection.execute(now, steps[-1:]).fetchone()
+        return {t: held[t] for t in json.loads(listed)}
 
     @reads
     def last(self) -> tuple[int, float] | None:
@@ -405,6 +479,15 @@ def summarise(path: Path) -> Summary:
     """The run so far in a file, which may be growing; refuses other files."""
     with closing(Record.open(path)) as record:
         return record.summary()
+
+
+def is_early(t: int) -> bool:
+    """Whether step t is the last of 1, 2, 4, 8, ... rounds.
+
+    >>> [t for t in range(-1, 20) if is_early(t)]
+    [0, 1, 3, 7, 15]
+    """
+    return t >= 0 and (t + 1) & t == 0
 
 
 def json_rows(facts: Mapping[str, object]) -> list[tuple[str, str]]:

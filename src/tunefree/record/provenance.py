@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import platform
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
@@ -73,7 +74,7 @@ def identify(
         "steps": step_sizes(algo),
         "algorithm": settings.algorithm if known else as_data(algo),
         "kernels": objective.kernels,
-        MODEL: fingerprint(objective.theta0.cpu().numpy()),
+        MODEL: fingerprint(objective.initial.cpu().numpy()),
         "frozen part": identify_frozen(objective),
         **identify_data(federation),
     }
@@ -147,13 +148,17 @@ def numbers_of(value: object, depth: int = 4) -> str:
 
 def identify_frozen(objective: Objective) -> str:
     """The part of the model that is not trained, if there is any."""
-    frozen = [name for name, _, place in tensors_of(objective) if place < 0]
+    own = () if objective.own is None else objective.own.names
+    frozen = [n for n, _, place in tensors_of(objective) if place < 0 and n not in own]
     state = objective.module.state_dict()
     return weights.fingerprint({n: state[n] for n in frozen}) if frozen else ""
 
 
 def check_frozen(facts: Facts, objective: Objective, path: Path) -> None:
-    """Refuse a module whose untrained part differs from the one that the run was given."""
+    """Refuse a module whose untrained part differs from the one that the run was given.
+
+    Other layers are only warned of, as a later torch may describe the same ones differently.
+    """
     there, here = facts.identity.get("frozen part", ""), identify_frozen(objective)
     if facts.identity and there != here:
         raise ConfigError(
@@ -161,14 +166,23 @@ def check_frozen(facts: Facts, objective: Objective, path: Path) -> None:
             f"and buffers) was {there or 'empty'}, and now it is {here or 'empty'}; give the model "
             "as it was given to the run, with the same frozen weights"
         )
+    before, now = facts.identity.get("model"), text_or_mark(layers_of(objective.module))
+    if before not in (None, now):
+        warnings.warn(
+            f"the model that '{path}' trained was {before}, and this one is {now}: its predictions "
+            "may differ",
+            stacklevel=3,
+        )
 
 
 def identify_data(federation: Federation) -> dict[str, str]:
     """The partition, its sizes, the labels, and some inputs."""
     sizes, order = federation.parts.sizes, federation.parts.order[:LOOKED_AT]
-    test = federation.test
+    test, weights = federation.test, federation.weights
     return {
-        "clients' data": fingerprint(sizes) + fingerprint(labels_of(federation.train)),
+        "clients' data": fingerprint(sizes)
+        + fingerprint(labels_of(federation.train))
+        + ("" if weights is None else fingerprint(weights[0].numpy())),
         "inputs": fingerprint(order) + inputs_mark(federation.train),
         "test set": "none" if test is None else fingerprint(labels_of(test)) + inputs_mark(test),
     }
@@ -211,6 +225,9 @@ def describe(algo: Algorithm, objective: Objective, federation: Federation | Non
         versions=versions(),
         unused=[] if federation is None else list(federation.unused),
         label_counts=[] if federation is None else label_counts(federation),
+        names=[] if federation is None else list(federation.names),
+        classes_named=[] if federation is None else list(federation.labels),
+        weighted=federation is not None and federation.weights is not None,
     )
 
 
@@ -220,9 +237,8 @@ def tensors_of(objective: Objective) -> list[tuple[str, list[int], int]]:
     One that is not trained has place -1: it is only in the model. Tied tensors share a place.
     """
     state, places, start = objective.module.state_dict(keep_vars=True), dict[int, int](), 0
-    for p in objective.module.parameters():
-        if p.requires_grad:
-            places[id(p)], start = start, start + p.numel()
+    for p in objective.shared:
+        places[id(p)], start = start, start + p.numel()
     return [(name, list(t.shape), places.get(id(t), -1)) for name, t in state.items()]
 
 

@@ -1,6 +1,8 @@
 """Named vectors in SQLite: raw bytes with type, shape and crc32, never pickles.
 
 A run file stores its server's and clients' states in such a table; a deployed client its own.
+Each vector is stored with the step after which it is what it is. A run file has the last one and
+those that its checkpoints need: at a checkpoint the last one until then counts.
 """
 
 from __future__ import annotations
@@ -23,14 +25,22 @@ SCHEMA = """
 CREATE TABLE vector (
     owner INTEGER NOT NULL, field TEXT NOT NULL, t INTEGER NOT NULL,
     type TEXT NOT NULL, shape TEXT NOT NULL, crc32 INTEGER NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (owner, field)
+    PRIMARY KEY (owner, field, t)
 );
+CREATE INDEX vector_t ON vector (t);
 """
-PUT = """
-INSERT INTO vector VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, field) DO UPDATE SET
-    t = excluded.t, type = excluded.type, shape = excluded.shape, crc32 = excluded.crc32,
-    data = excluded.data
-"""  # in place; INSERT OR REPLACE would delete the row and insert it elsewhere
+PUT = "INSERT OR REPLACE INTO vector VALUES (?, ?, ?, ?, ?, ?, ?)"
+GET = """
+SELECT field, type, shape, crc32, data FROM vector AS v WHERE owner = ? AND t = (
+    SELECT MAX(t) FROM vector WHERE owner = v.owner AND field = v.field
+)
+"""
+FORGET = """
+DELETE FROM vector WHERE t > :before AND t <= :gone AND EXISTS (
+    SELECT 1 FROM vector AS later WHERE later.owner = vector.owner AND later.field = vector.field
+    AND later.t > vector.t AND later.t <= :after
+)
+"""  # what only a checkpoint that goes needs, between those that stay
 
 
 class Store:
@@ -66,16 +76,18 @@ class Store:
             self.db.execute("ROLLBACK")
 
     def put(self, owner: int, t: int, vectors: Vectors) -> None:
-        """Replace fields of an owner; belongs inside a transaction."""
+        """The fields of an owner as of step t; belongs inside a transaction."""
         self.db.executemany(
             PUT, ((owner, field, t, *pack(vector)) for field, vector in vectors.items())
         )
 
+    def forget(self, before: int, gone: int, after: int) -> None:
+        """Delete what no checkpoint needs once one is gone, the next ones being as given."""
+        self.db.execute(FORGET, {"before": before, "gone": gone, "after": after})
+
     def get(self, owner: int) -> dict[str, NDArray[Any]]:
         """The owner's vectors by field; empty if there are none."""
-        rows = self.db.execute(
-            "SELECT field, type, shape, crc32, data FROM vector WHERE owner = ?", (owner,)
-        )
+        rows = self.db.execute(GET, (owner,))
         return {field: unpack(self._name, field, *rest) for field, *rest in rows}
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tunefree.record.evidence import Evidence
 from tunefree.record.facts import Facts
 
 Row: TypeAlias = dict[str, float]
@@ -94,7 +95,10 @@ class Summary:
     staleness: Mapping[int, int] = field(default_factory=dict)  # number of replies of each
     uploads: Mapping[int, int] = field(default_factory=dict)  # of each client that took part
     absences: Mapping[str, int] = field(default_factory=dict)  # how often for each reason
-    quarantined: Sequence[int] = ()  # clients that are not asked, as their uploads were too large
+    quarantined: Sequence[int] = ()  # clients that are not asked, as their uploads were refused
+    clients: Sequence[Evidence] = ()  # what is known about each
+    outliers: Mapping[int, str] = field(default_factory=dict)  # and who stands apart
+    left_out: Sequence[int] = ()
 
     @property
     def state(self) -> str:
@@ -181,7 +185,11 @@ class Summary:
             "staleness": self.staleness,
             "uploads": sorted(self.uploads.values()),
             "absent": sum(self.absences.values()),
-            "quarantined": list(self.quarantined),
+            "quarantined": [facts.called(client) for client in self.quarantined]
+            if facts.names
+            else list(self.quarantined),
+            "outliers": dict(self.outliers),
+            "left_out": list(self.left_out),
         }
 
 
@@ -191,10 +199,17 @@ def own_measures(rows: Sequence[Mapping[str, float]]) -> list[str]:
     return [name for name in names if name not in TAKEN]
 
 
-def in_quarantine(run: Summary) -> str:
-    """Who is in quarantine, and how they are readmitted."""
-    who, again = " ".join(map(str, run.quarantined)), run.facts.how_to_readmit(run.path)
-    return f"  not asked, as 3 uploads in a row were too large: client {who}; to ask again: {again}"
+def on_clients(run: Summary) -> list[str]:
+    """Who stands apart, who is left out and who is in quarantine, and how they are readmitted."""
+    called = run.facts.called
+    lines = [f"  client {called(one)} stands apart: {why}" for one, why in run.outliers.items()]
+    if run.left_out:
+        lines.append(f"  left out: client {' '.join(map(called, run.left_out))}")
+    if not run.quarantined:
+        return lines
+    who, again = " ".join(map(called, run.quarantined)), run.facts.how_to_readmit(run.path)
+    why = "not asked, as 3 uploads in a row were refused"
+    return [*lines, f"  {why}: client {who}; to ask again: {again}"]
 
 
 def size(bits: float) -> str:

@@ -73,6 +73,7 @@ def workload(name: str, title: str, runs: Sequence[Summary]) -> Content:
         "bill": tuning_bill(methods, of_role(runs, "trial")),
         "traffic": [line for i, method in enumerate(methods) if (line := traffic(i, method))],
         "staleness": [line for i, method in enumerate(methods) if (line := staleness(i, method))],
+        "clients": [line for i, method in enumerate(methods) if (line := pulls(i, method))],
         "absences": absences(methods),
         "picture": picture(runs),
     }
@@ -110,8 +111,11 @@ def picture(runs: Sequence[Summary]) -> Content:
     """Samples by client and class, from the first run that recorded them."""
     for run in runs:
         if counts := run.facts.label_counts:
+            classes = run.facts.classes_named or range(len(counts[0]))
             return {
                 "counts": counts[:PICTURE_CLIENTS],
+                "names": [*map(run.facts.called, range(len(counts[:PICTURE_CLIENTS])))],
+                "classes": [f"class {each}" for each in classes],
                 "clients": run.facts.system.get("N", len(counts)),
                 "seed": run.facts.seed,
             }
@@ -206,6 +210,17 @@ def staleness(style: int, method: Method) -> Content:
         "mean": sum(tau * count for tau, count in counts.items()) / replies,
         "worst": worst,
     }
+
+
+def pulls(style: int, method: Method) -> Content:
+    """Agreement and length of each client in the first run; empty if none could be compared."""
+    run = method.runs[0]
+    rows = [
+        [each.client, each.agreement, each.length, run.outliers.get(each.client, "")]
+        for each in run.clients
+        if each.compared
+    ]
+    return {"label": method.label, "style": style, "clients": rows} if rows else {}
 
 
 def absences(methods: Sequence[Method]) -> list[Content]:

@@ -422,6 +422,24 @@ function workload(w, number) {
       }),
     );
   }
+  if (w.clients.length) {
+    blocks.push(
+      figure({
+        id: `${id}-clients`,
+        title: "Who pulls where",
+        number: number(),
+        mark: w.clients,
+        caption: [
+          "Every client of the first run of each method: the mean cosine of what it has sent with what the others have, and its length. Right of 0 it agrees. Those that stand apart have their number.",
+        ],
+        draw: plot => pulls(plot, w.clients, `Agreement and length by client: ${plural(w.clients.length, "method")}`),
+        rows: () => [
+          ["method", "client", "agreement", "length", "stands apart"],
+          ...w.clients.flatMap(row => row.clients.map(each => [row.label, ...each])),
+        ],
+      }),
+    );
+  }
   if (w.absences.length) {
     blocks.push(
       table(
@@ -434,7 +452,7 @@ function workload(w, number) {
     );
   }
   if (w.picture.counts) {
-    const {counts, clients, seed} = w.picture,
+    const {counts, clients, seed, names, classes} = w.picture,
       more = clients > counts.length ? `, the first ${counts.length} of ${clients}` : "";
     blocks.push(
       figure({
@@ -450,8 +468,10 @@ function workload(w, number) {
             plot,
             counts,
             `Samples by client and class: ${counts.length} clients, ${counts[0].length} classes`,
+            names,
+            classes,
           ),
-        rows: () => [["client", ...counts[0].map((_, k) => `class ${k}`)], ...counts.map((row, i) => [i, ...row])],
+        rows: () => [["client", ...classes], ...counts.map((row, i) => [names[i], ...row])],
       }),
     );
   }

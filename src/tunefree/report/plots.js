@@ -414,6 +414,42 @@ function trafficBars(plot, rows, alt) {
   picture.querySelectorAll(".name").forEach(name => fit(name, width));
 }
 
+// rows: {label, style, clients: [[client, agreement, length, why]]}; those that stand apart are named
+function pulls(plot, rows, alt) {
+  const width = Math.max(280, plot.clientWidth || 720),
+    height = 360,
+    all = rows.flatMap(row => row.clients);
+  const picture = s("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": alt});
+  const X = scale([], false, 56, width - 14, 0, [-1, 1]),
+    Y = scale([...all.map(each => each[2]), 0.5, 2], true, height - 44, 14, 0.05);
+  for (const v of ticks(Y.low, Y.high, true, 6)) {
+    picture.append(
+      s("path", {class: "grid", d: `M56,${Y(v)}H${width - 14}`}),
+      s("text", {class: "soft", x: 48, y: Y(v) + 4, "text-anchor": "end"}, si(v)),
+    );
+  }
+  for (const v of [-1, -0.5, 0, 0.5, 1])
+    picture.append(s("text", {class: "soft", x: X(v), y: height - 26, "text-anchor": "middle"}, String(v)));
+  picture.append(
+    s("path", {class: "axis", d: `M56,${height - 44}H${width - 14}M${X(0)},14V${height - 44}`}),
+    s("text", {x: width / 2, y: height - 8, "text-anchor": "middle"}, "agreement with the others, cosine"),
+    s(
+      "text",
+      {transform: `translate(13,${height / 2}) rotate(-90)`, "text-anchor": "middle"},
+      "length, in medians, log scale",
+    ),
+  );
+  for (const {label, style, clients} of rows) {
+    for (const [client, agreement, length, why] of clients) {
+      const dot = mark(style, X(agreement), Y(length));
+      dot.append(s("title", {}, `${label}, client ${client}${why ? `: ${why}` : ""}`));
+      picture.append(dot);
+      if (why) picture.append(s("text", {class: "name", x: X(agreement) + 7, y: Y(length) + 4}, String(client)));
+    }
+  }
+  plot.replaceChildren(picture);
+}
+
 function stalenessBars(plot, rows, alt) {
   const width = Math.max(280, plot.clientWidth || 720),
     left = 46,
@@ -480,7 +516,7 @@ function stalenessBars(plot, rows, alt) {
   picture.querySelectorAll(".name").forEach(name => fit(name, room));
 }
 
-function classPicture(plot, counts, alt) {
+function classPicture(plot, counts, alt, names, labels) {
   const width = Math.max(280, plot.clientWidth || 720),
     left = 46,
     top = 62,
@@ -503,7 +539,7 @@ function classPicture(plot, counts, alt) {
       s(
         "rect",
         {x: left + i * across + across * 0.1, width: across * 0.8, y: top - 6 - tall, height: tall, class: "bar"},
-        s("title", {}, `client ${i}: ${sizes[i]} samples`),
+        s("title", {}, `client ${names[i]}: ${sizes[i]} samples`),
       ),
     );
     row.forEach(
@@ -520,7 +556,7 @@ function classPicture(plot, counts, alt) {
               height: high - 0.6,
               "fill-opacity": shade(count),
             },
-            s("title", {}, `client ${i}: ${count} of class ${k}`),
+            s("title", {}, `client ${names[i]}: ${count} of ${labels[k]}`),
           ),
         ),
     );

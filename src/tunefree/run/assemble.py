@@ -14,6 +14,7 @@ from torch import nn
 
 from tunefree.core import Algorithm, Server, System
 from tunefree.data.clients import federation_from
+from tunefree.data.loaders import check_loaders
 from tunefree.data.samples import Federation, check_federation
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
@@ -25,8 +26,9 @@ from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models.answers import inputs_of
 from tunefree.models.objective import Objective
+from tunefree.models.oracle import refuse_single_samples
 from tunefree.models.scaling import note_scale, standardised
-from tunefree.models.targets import Loss, task_of
+from tunefree.models.targets import Loss, task_of, weighted
 from tunefree.privacy.coins import Coins, Turns
 from tunefree.privacy.leaves import refuse
 from tunefree.privacy.promise import Guarantee, Privacy
@@ -82,8 +84,10 @@ def of_model(
         )
     task = task_of(model, federation.train, functions.loss)
     federation = check_federation(task.of(federation))
-    objective = Objective(model, task.loss, usable(settings.device), settings.kernels)
+    objective = Objective.of(settings, model, task.loss, usable(settings.device))
     objective = standardised(objective, federation) if settings.standardise else objective
+    loss, federation = weighted(objective.loss, federation)
+    objective = objective if loss is objective.loss else objective.with_loss(loss)
     facts = {"door": "train", **facts}
     return assemble(settings, objective, federation, functions, facts, earlier)
 
@@ -95,6 +99,7 @@ def of_file(
     test: Any = None,
     functions: Functions = NO_FUNCTIONS,
     rounds: int | None = None,
+    client_test: Any = None,
     **where: Any,
 ) -> Parts:
     """The run in a file, to be continued on this fleet, perhaps to other rounds.
@@ -121,12 +126,21 @@ def of_file(
             f"the algorithm of '{path}' was your own, which is not stored in it; give it "
             "again: tunefree.resume(path, model, clients, algorithm=...)"
         )
-    federation = federation_from(clients, test, takes=inputs_of(model))
+    federation = federation_from(clients, test, takes=inputs_of(model), client_test=client_test)
     if len(federation) != earlier.clients:
         raise ConfigError(
             f"'{path}' was started with {earlier.clients} clients, and now there are "
             f"{len(federation)}; give the ones it was started with"
         )
+    for what, then, given in (
+        ("clients", facts.names, federation.names),
+        ("classes", facts.classes_named, federation.labels),
+    ):
+        if list(then) != list(given):
+            raise ConfigError(
+                f"'{path}' was started with {what} called {', '.join(then) or 'nothing'}, and now "
+                f"they are called {', '.join(given) or 'nothing'}; give those names, in that order"
+            )
     return of_model(now, model, federation, functions, earlier=earlier)
 
 
@@ -147,10 +161,18 @@ def assemble(
     algo = registry.configure(settings, settings.system_for(sizes), objective.shapes, make)
     registry.note_no_momentum(algo)
     check(settings.scheduling, algo)
+    check_loaders(federation, settings.batch_size, algo.sys.K, settings.local_epochs)
     summed.refuse(algo, settings)
     privacy, guarantee, private = Privacy.of(settings), None, None
     if privacy is not None:
         refuse(algo, settings)
+        if federation.held_out is not None:
+            raise ConfigError(
+                "cannot be promised: scores on clients' held-out data are not private",
+                "omit client_test, and evaluate on a public test set",
+                setting="epsilon",
+                value=settings.epsilon,
+            )
         guarantee = promised(privacy, algo.sys, None if earlier is None else Path(settings.out))
         algo = with_noise(algo, guarantee)
         private = in_simulation(guarantee, algo, settings.seed, settings.clip or None)
@@ -159,6 +181,7 @@ def assemble(
         odds = settings.sampling, sizes.tolist()
         members = Everybody(algo, settings.seed, *odds, judges=not settings.secure)
     objective.check(federation.train)
+    refuse_single_samples(objective, sizes.tolist(), settings.batch_size, federation.names)
     if not settings.standardise and privacy is None:
         note_scale(objective, federation)
 
@@ -168,7 +191,7 @@ def assemble(
         before = before if guarantee is None else with_noise(before, guarantee)
         registry.check_rounds(before, algo)
         shared = identify(before, objective, federation, settings)
-        if functions.evaluate is None:
+        if functions.evaluate is None and federation.held_out is None:
             note_lost_measures(Path(settings.out))
     attack = attack_of(settings.attack, len(federation), settings.seed)
     clients = DataClients(
@@ -179,6 +202,9 @@ def assemble(
         settings.seed,
         settings.local_epochs,
         attack,
+        settings.accumulate,
+        settings.clip_gradients,
+        federation.names,
     )
     fleet = choice.choose(settings.fleet, clients, algo.sys)
     evaluator = Evaluator(
@@ -275,13 +301,13 @@ def check_resumable(path: Path, T: int, earlier: Mapping[str, str], server: Serv
 
 
 def note_lost_measures(path: Path) -> None:
-    """Warn that measures of a user's function, which no file contains, end here."""
+    """Warn that measures of a user's function or held-out data, which no file has, end here."""
     with closing(Record.open(path)) as record:
         own = own_measures(record.history())
     if own:
         warnings.warn(
             f"'{path}' has the measures {', '.join(own)} of a function that is not stored in it; "
-            "they end here, unless you give it again: evaluate=...",
+            "they end here, unless you give it again: evaluate=..., or client_test=...",
             stacklevel=2,
         )
 

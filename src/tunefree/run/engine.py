@@ -7,24 +7,32 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from tunefree.core import Algorithm, Server, Vec, Vectors
+from tunefree.core import Algorithm, Server, Vec, Vectors, about, own
 from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
-from tunefree.fleet.states import Stored, arrays, restore
+from tunefree.fleet.states import Stored, arrays, field, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.record import GAUGE, SERVER, Line, Record, Row, Rows, this_process
+from tunefree.models.own import NOBODY, OwnParts
+from tunefree.record import ACK, BEST, GAUGE, SERVER, Line, Record, Row, Rows, this_process
+from tunefree.record.evidence import compared, outliers
+from tunefree.record.file import is_early
 from tunefree.schedule.exchange import Release, Step
-from tunefree.schedule.gauge import readmitted
+from tunefree.schedule.gauge import left, readmitted, without
 from tunefree.schedule.membership import Membership
 from tunefree.settings import Settings
 from tunefree.wire import decode, encode
 
+JUDGES = ("accuracy", "client_accuracy", "loss", "client_loss", "train_loss")  # of the best model
 SILENT_STEPS = 3  # steps in a row without a usable reply, after which the run ends
 
 
@@ -57,7 +65,7 @@ class Parts(NamedTuple):
     environment: Environment
     objective: Objective
     record: Record
-    evaluate: Callable[[Vec], Mapping[str, float]]
+    evaluate: Callable[[Vec, OwnParts], Mapping[str, float]]
     settings: Settings
     private: Callable[[Mapping[str, float]], PrivateRelease] | None = None  # after the last row
 
@@ -78,6 +86,9 @@ class Training:
         self._states: Mapping[int, Vectors] = {}  # by owner, after the last complete step
         self._left_states: dict[int, Vectors] = {}  # of a run without a file
         self._gauge: Vectors = {}  # after the last complete step
+        self._named: set[int] = set()  # clients that stand apart
+        self._best: dict[str, NDArray[Any]] = self.record.vectors(BEST)
+        self._better = False  # than the one in the file
         self._committed: Server | None = None  # unchanged fields are not written again
         self._open: weakref.ref[Generator[Row, None, None]] | None = None
         self.record.release()
@@ -105,8 +116,7 @@ class Training:
         self.members.gauge.restore(self.record.vectors(GAUGE))
         end = {"state": "interrupted"}
         try:
-            stored = self.record.vectors if self.record.path else self._state_of
-            fleet = self._environment.start(stored)
+            fleet = self._environment.start(self._stored)
             yield from self._rows(fleet)
             self.record.settle()
             end = {"state": "done"}
@@ -129,17 +139,66 @@ class Training:
             self._states = {}
             self.record.release()
 
-    def readmit(self, clients: Collection[int]) -> None:
+    def readmit(self, who: Collection[int | str]) -> None:
         """Ask these clients again, which are in quarantine; belongs between two loops."""
-        if wrong := sorted(set(clients) - set(self.record.quarantined())):
-            now = ", ".join(map(str, self.record.quarantined())) or "nobody"
+        called = self.record.facts().called
+        out = {called(client): client for client in self.record.quarantined()}
+        if wrong := sorted({str(each) for each in who} - out.keys()):
+            now = ", ".join(out) or "nobody"
             raise ConfigError(
                 f"client {wrong[0]} is not in quarantine", f"in quarantine now: {now}"
             )
+        clients = [out[str(each)] for each in who]
         t = -1 if self.step is None else self.step.t
         self.record.acquire()
         self.record.replace(GAUGE, readmitted(self.record.vectors(GAUGE), clients, t))
         self.record.release()
+
+    def news(self) -> list[str]:
+        """A sentence for each client that stands apart and was not named before."""
+        apart = outliers(compared(self._gauge).values())
+        new = {client: why for client, why in apart.items() if client not in self._named}
+        self._named |= new.keys()
+        called = self.record.facts().called
+        return [f"client {called(client)} stands apart: {why}" for client, why in new.items()]
+
+    def go_back(self, rounds: int) -> None:
+        """Forget everything after so many rounds; belongs between two loops."""
+        self.record.acquire()
+        refuse_going_back(self.record, rounds)
+        self.record.go_back(rounds - 1)
+        self.record.release()
+        self.step = last_step(self.record, self.algo, self.objective.theta0)
+        self._best = self.record.vectors(BEST)
+
+    def leave_out(self, who: Collection[int | str]) -> None:
+        """Ask these clients no more, and take their shares out of the server's means; belongs
+        between two loops. They count as clients that have sent nothing.
+        """
+        algo, gauge = self.algo, self.record.vectors(GAUGE)
+        called = self.record.facts().called
+        known = {called(client): client for client in range(algo.sys.N if self.step else 0)}
+        if wrong := [str(each) for each in who if str(each) not in known]:
+            raise ConfigError(
+                f"there is no client {wrong[0]} to be left out",
+                f"there are {listed(known)}" if known else "start the run first",
+            )
+        clients = {known[str(each)] for each in who}
+        server, deployed = self.step and self.step.server, self.record.facts().deployed
+        means = about(algo).means  # a deployed server stores its clients' shares, not their states
+        zero = {c: 0 * getattr(own(server), c) for c in means}
+        nothing = {ACK: np.array((), np.int64)} | {c: np.asarray(v) for c, v in zero.items()}
+        first = nothing if deployed else arrays(algo.client(self.objective.theta0))
+        self.record.acquire()
+        for client in sorted(clients - left(gauge)):
+            has = self.record.vectors(client) or first
+            share = {c: field(zero[c], c if deployed else means[c], has) for c in means}
+            server = algo.with_share(server, client, share, zero, algo.sys.N)
+            self.record.replace(client, first)
+        self.record.replace(SERVER, arrays(server))
+        self.record.replace(GAUGE, without(gauge, clients))
+        self.record.release()
+        self.step = last_step(self.record, algo, self.objective.theta0)
 
     def _rows(self, fleet: Fleet) -> Iterator[Row]:
         history, theta0 = self.history, self.objective.theta0
@@ -157,14 +216,16 @@ class Training:
             empty = release is not None and not step.absent  # nobody's coin fell
             silent = 0 if step.clients or step.t < 0 or empty else silent + 1
             if silent == SILENT_STEPS:
-                raise self.members.silence(step, silent)
+                raise self.members.silence(step, silent, self.record.facts().called)
             refuse_non_finite("theta", float(step.server.theta.sum()), step.t)
             due = (step.t + 1) % self._settings.eval_every == 0 or step.t + 1 == self.algo.sys.T
-            scores = dict(self._evaluate(step.server.theta)) if due else {}
+            states, theta = fleet.states.new(), step.server.theta
+            scores = dict(self._evaluate(theta, self._own_parts(states))) if due else {}
             scores |= release.scores(step.t + 1, due) if release else {}
             for name, value in scores.items():
                 refuse_non_finite(name, value, step.t)
-            self.step, self._states = step, fleet.states.new()
+            self.step, self._states = step, states
+            self._judge(step.t, scores)
             self._gauge = dict(self.members.gauge.vectors)
             line = line_of(step, seconds, scores)
             row = rows.add(line)
@@ -176,10 +237,36 @@ class Training:
     def _commit_is_due(self, t: int) -> bool:
         if every := self._settings.commit_every:
             return (t + 1) % every == 0
-        return self.record.path is None or self.record.costs_little()
+        return self.record.path is None or is_early(t) or self.record.costs_little()
 
-    def _state_of(self, client: int) -> Vectors:
-        return self._left_states.get(client, {})
+    def _stored(self, owner: int) -> Vectors:
+        return self.record.vectors(owner) if self.record.path else self._left_states.get(owner, {})
+
+    def _own_parts(self, states: Mapping[int, Vectors]) -> OwnParts:
+        """The parts of the model that clients have for themselves."""
+        if self.objective.own is None:
+            return NOBODY
+
+        def own_of(client: int) -> Vec | None:
+            found = (states.get(client) or self._stored(client)).get("own")
+            return None if found is None else torch.from_numpy(found).to(self.objective.theta0)
+
+        return OwnParts(own_of, self.algo.sys.N)
+
+    def _judge(self, t: int, scores: Mapping[str, float]) -> None:
+        """Remember this model if none before had a better score."""
+        name = next((each for each in JUDGES if each in scores), "")
+        if not name:
+            return
+        value = -scores[name] if "loss" in name else scores[name]
+        if not self._best or value > self._best["value"]:
+            vectors = {"theta": self.theta}
+            if self.objective.own is not None:
+                mean = self.own.mean
+                vectors["own"] = self.objective.own.first if mean is None else mean
+            self._best = {name: vector.cpu().numpy() for name, vector in vectors.items()}
+            self._best |= {"value": np.array(value), "round": np.array(t + 1)}
+            self._better = True
 
     def _commit(self, fleet: Fleet | None) -> None:
         """Checkpoint: the steps since the last one, and the states after the last of them."""
@@ -202,9 +289,11 @@ class Training:
         }
         server, self._committed = {**vectors, **own.get(SERVER, {})}, now
         in_flight = self.step.in_flight
+        best = {BEST: self._best} if self._better else {}
+        self._better = False
         self.record.commit(
             lines,
-            states={**own, SERVER: server, GAUGE: self._gauge},
+            states={**own, **best, SERVER: server, GAUGE: self._gauge},
             in_flight=in_flight,
             new={t: encode(down) for t, down in in_flight.items() if t >= lines[0].t},
         )
@@ -224,8 +313,34 @@ class Training:
 
     @property
     def model(self) -> nn.Module:
-        """The model trained so far."""
-        return self.objective.module_at(self.theta)
+        """The model trained so far, with the mean of clients' own parts if they have any."""
+        return self._module(self.theta, self.own.mean)
+
+    def model_of(self, client: int | str) -> nn.Module:
+        """The model trained so far, with this client's own part if it has one."""
+        return self._module(self.theta, self._own_of(client))
+
+    @property
+    def best(self) -> nn.Module:
+        """The evaluated model with the best score: accuracy, or else loss, on the test set; without
+        one on clients' held-out data, or else the training loss.
+        """
+        if not self._best:
+            raise ConfigError("no model was evaluated yet", "train first")
+        found = {name: torch.from_numpy(v).to(self.theta) for name, v in self._best.items()}
+        return self._module(found["theta"], found.get("own"))
+
+    @property
+    def own(self) -> OwnParts:
+        """The parts of the model that clients have for themselves, after the last step."""
+        return self._own_parts(self._states)
+
+    def _own_of(self, client: int | str) -> Vec | None:
+        return self.own(self.record.facts().number(client))
+
+    def _module(self, theta: Vec, own: Vec | None) -> nn.Module:
+        self.objective.put(own)
+        return self.objective.module_at(theta)
 
     @property
     def history(self) -> list[Row]:
@@ -246,6 +361,38 @@ def refuse_non_finite(name: str, value: float, t: int) -> None:
                 "the loss, the initial model and the scale of the data"
             )
         raise WireError(f"`{name}` is not finite at t = {t}: training has diverged")
+
+
+def ready_to_go_back(path: Path, rounds: int) -> None:
+    """Refuse what cannot go back; a diverged run may be resumed if it does."""
+    with closing(Record.open(path)) as reader:
+        refuse_going_back(reader, rounds)
+        state = reader.state
+    if state == "diverged":
+        Record.resume(path, state="interrupted").close()
+
+
+def refuse_going_back(record: Record, rounds: int) -> None:
+    """Refuse to go back to where there is no checkpoint, or where privacy was spent since."""
+    if record.facts().privacy:
+        raise ConfigError(
+            "a private run cannot go back: what its later rounds have told stays told, and spent",
+            "continue it, or start a new run and add up the two budgets",
+        )
+    there = [t + 1 for t in record.checkpoints()]
+    if rounds not in there:
+        raise ConfigError(
+            "is no checkpoint of this run",
+            f"it can go back to the end of round {', '.join(map(str, there)) or 'none'}",
+            setting="from_round",
+            value=rounds,
+        )
+
+
+def listed(names: Collection[str]) -> str:
+    """The first few of many names, and the last."""
+    some = list(names)
+    return ", ".join(some if len(some) < 8 else [*some[:5], f"..., {some[-1]}"])
 
 
 def silent_steps(history: list[Row], may_be_empty: bool = False) -> int:

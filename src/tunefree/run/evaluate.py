@@ -7,6 +7,7 @@ import numbers
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import starmap
 from typing import TypeAlias
 
 import numpy as np
@@ -16,10 +17,11 @@ from torch import nn
 from tunefree.core import Vec, mean, norm, stream
 from tunefree.data.samples import Federation, Index, Inputs
 from tunefree.errors import ConfigError, WireError, refuses_unknown, unknown_name
-from tunefree.models.answers import Answer, outputs_of, tensors_in, together
+from tunefree.models.answers import Answer, tensors_in, together
 from tunefree.models.objective import EVALUATION_BATCH, Objective, one_thread
 from tunefree.models.oracle import DataOracle
-from tunefree.models.targets import share_of
+from tunefree.models.own import NOBODY, OwnParts
+from tunefree.models.targets import any_outputs, right_of, share_of
 from tunefree.record.summary import TAKEN, Row
 
 Measure: TypeAlias = Callable[[nn.Module], Mapping[str, float]]  # a user's own scores of a model
@@ -45,40 +47,52 @@ class Evaluator:
 
         Nothing is computed on the clients' samples if it is `private`.
         """
-        self._objective, self._federation, self._grad_norm = objective, federation, grad_norm
+        self._objective, self.federation, self._grad_norm = objective, federation, grad_norm
         self._own = own
         self._looked_at = {} if private else training_sample(federation, seed)
+        objective.put(None)
         self._measured(objective.theta0)
 
-    def __call__(self, theta: Vec) -> dict[str, float]:
-        """`accuracy` and `loss` on the test set, `train_loss` = mean over clients of f_i."""
+    def __call__(self, theta: Vec, own: OwnParts = NOBODY) -> dict[str, float]:
+        """`accuracy` and `loss` on the test set, `train_loss` = mean over clients of f_i.
+
+        A client's samples are scored with its own part of the model, if it has one, and the test
+        set with the mean of these parts. `client_accuracy` and `client_loss` are the means over
+        clients on their held-out data, if there are any.
+        """
         small = self._objective.kernels == "batch-minor"
+        self._objective.put(own.mean)
+        measured = self._measured(theta)
         with one_thread() if small else nullcontext():
-            scores = self._scores(theta)
-        return scores | self._measured(theta)
+            return self._scores(theta, own) | measured
 
-    def clients(self, theta: Vec) -> list[Row]:
+    def clients(self, theta: Vec, own: OwnParts = NOBODY) -> list[Row]:
         """The scores on each client's own training samples."""
-        return client_scores(self._objective, theta, self._federation)
+        return client_scores(self._objective, theta, self.federation, own)
 
-    def _scores(self, theta: Vec) -> dict[str, float]:
-        objective, federation = self._objective, self._federation
+    def _scores(self, theta: Vec, own: OwnParts) -> dict[str, float]:
+        objective, federation = self._objective, self.federation
         scores: dict[str, float] = {}
         if federation.test is not None:
             batches = federation.test.batches(EVALUATION_BATCH)
             scores = scores_on(objective, theta, batches, federation.classes)
-        losses = [self._loss(theta, index) for index in self._looked_at.values()]
+        if (held_out := federation.held_out) is not None:
+            scores |= summary(client_scores(objective, theta, held_out, own))
+        losses = [
+            self._loss(theta, index, own(client)) for client, index in self._looked_at.items()
+        ]
         wrong = [c for c, f in zip(self._looked_at, losses, strict=True) if not math.isfinite(f)]
         if 0 < len(wrong) < len(losses):
             others = f", and those of {len(wrong) - 1} other clients" if wrong[1:] else ""
             raise WireError(
-                f"the loss of client {wrong[0]} is not finite{others}, while that of the rest is: "
+                f"the loss of client {federation.called(wrong[0])} is not finite{others}, while "
+                "that of the rest is: "
                 "look at its samples, and at what model and loss do with them"
             )
         if losses:
             scores["train_loss"] = float(np.mean(losses))
         if self._grad_norm:
-            scores["grad_norm"] = float(norm(self._gradient(theta)))
+            scores["grad_norm"] = float(norm(self._gradient(theta, own)))
         return scores
 
     def _measured(self, theta: Vec) -> dict[str, float]:
@@ -94,18 +108,20 @@ class Evaluator:
         found = own_scores(returned)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def _loss(self, theta: Vec, index: Index) -> float:
-        batches = batches_of(self._federation, index)
+    def _loss(self, theta: Vec, index: Index, own: Vec | None) -> float:
+        self._objective.put(own)
+        batches = batches_of(self.federation, index)
         return scores_on(self._objective, theta, batches, classes=None)["loss"]
 
-    def _gradient(self, theta: Vec) -> Vec:
+    def _gradient(self, theta: Vec, own: OwnParts) -> Vec:
         """∇f = mean over all clients of ∇f_i, each over all of its samples."""
-        rng = stream(0, "gradient norm")
-        train = self._federation.train
-        return mean(
-            DataOracle(self._objective, train, part, 1, rng).full_grad(theta)
-            for part in self._federation.parts
-        )
+        rng, objective, train = stream(0, "gradient norm"), self._objective, self.federation.train
+
+        def gradient(client: int, part: Index) -> Vec:
+            objective.put(own(client))
+            return DataOracle(objective, train, part, EVALUATION_BATCH, rng).full_grad(theta)
+
+        return mean(starmap(gradient, enumerate(self.federation.parts)))
 
 
 def name_of(function: Measure) -> str:
@@ -136,13 +152,16 @@ def batches_of(federation: Federation, index: Index) -> Iterable[tuple[torch.Ten
     return (federation.train.batch(cut) for cut in cuts)
 
 
-def client_scores(objective: Objective, theta: Vec, federation: Federation) -> list[Row]:
+def client_scores(
+    objective: Objective, theta: Vec, federation: Federation, own: OwnParts = NOBODY
+) -> list[Row]:
     """A row for each client: its number of samples and the model's scores on them."""
     rows = []
     for client, part in enumerate(federation.parts):
+        objective.put(own(client))
         batches = batches_of(federation, part)
         scores = scores_on(objective, theta, batches, federation.classes)
-        rows.append({"client": client, "n": len(part), **scores})
+        rows.append({"client": federation.called(client), "n": len(part), **scores})
     return rows
 
 
@@ -155,7 +174,7 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
         score: The name of the score.
 
     >>> spread([{"client": 0, "accuracy": 0.5}, {"client": 1, "accuracy": 1.0}])
-    {'mean': 0.75, 'std': 0.25, 'worst': 0.5, 'worst_client': 0, 'best': 1.0, 'best_client': 1}
+    {'mean': 0.75, 'std': 0.25, 'worst_tenth': 0.5, 'worst': 0.5, 'worst_client': 0, ...
     """
     if not rows:
         raise ConfigError("spread was given no rows; give those of Run.client_scores()")
@@ -164,10 +183,23 @@ def spread(rows: Sequence[Row], score: str = "") -> dict[str, float]:
         raise unknown_name("score", score, rows[0].keys() - {"client", "n"})
     by_value = sorted(rows, key=lambda row: row[score], reverse="loss" in score)
     values = [row[score] for row in rows]
-    summary = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    tenth = [row[score] for row in by_value[: -(-len(rows) // 10)]]
+    found = {"mean": float(np.mean(values)), "std": float(np.std(values))}
+    found["worst_tenth"] = float(np.mean(tenth))
     for which, row in (("worst", by_value[0]), ("best", by_value[-1])):
-        summary |= {which: row[score], f"{which}_client": row["client"]}
-    return summary
+        found |= {which: row[score], f"{which}_client": row["client"]}
+    return found
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float]:
+    """What a row of the history says of clients' scores on their held-out data."""
+    found = {}
+    for score in ("accuracy", "loss"):
+        if all(score in row for row in rows):
+            how = spread(rows, score)
+            found[f"client_{score}"] = how["mean"]
+            found[f"client_{score}_worst_tenth"] = how["worst_tenth"]
+    return found
 
 
 def training_sample(federation: Federation, seed: int) -> dict[int, Index]:
@@ -186,15 +218,17 @@ def scores_on(
     batches: Iterable[tuple[Inputs, torch.Tensor]],
     classes: int | None,
 ) -> dict[str, float]:
-    """The loss of all samples at once, and accuracy if there are classes."""
-    loss, weight, right, n, size = 0.0, 0.0, 0, 0, 0
+    """The loss of all samples at once, and accuracy if there are classes, also two as 0 and 1."""
+    loss, weight, n, size = 0.0, 0.0, 0, 0
+    right: int | None = 0  # None: there are no classes
     held: list[tuple[Answer, torch.Tensor]] = []  # for a loss that is no mean over samples
     for x, given in batches:
         y = given.to(objective.device)
         answer = objective.answer(theta, x, y)
         n += len(y)
-        if classes is not None:
-            right += int((outputs_of(answer).argmax(dim=-1) == y).sum())
+        if right is not None:
+            now = right_in(objective, answer, objective.targets(y), classes)
+            right = None if now is None else right + now
         share = share_of(objective.reported, y)
         if share is None:
             held.append((answer, y))
@@ -213,7 +247,19 @@ def scores_on(
         part, share = of_all(objective, held)
         loss, weight = loss + part * share, weight + share
     scores = {"loss": loss / weight if weight else math.nan}
-    return scores if classes is None else {"accuracy": right / n} | scores
+    return scores if right is None else {"accuracy": right / n} | scores
+
+
+def right_in(
+    objective: Objective, answer: Answer, y: torch.Tensor, classes: int | None
+) -> int | None:
+    """How many answers are right; None if they are no classes."""
+    outputs = any_outputs(answer)
+    if outputs is None:
+        return None
+    if classes is not None:
+        return int((outputs.argmax(dim=-1) == y).sum())
+    return right_of(objective.reported, outputs, y)
 
 
 def of_all(objective: Objective, held: Sequence[tuple[Answer, torch.Tensor]]) -> tuple[float, int]:

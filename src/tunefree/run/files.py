@@ -8,24 +8,36 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tunefree.derive import named, theta_of
+from tunefree.derive import named, own_parts, theta_of
 from tunefree.errors import ConfigError, refuses_unknown
-from tunefree.models.objective import Objective
+from tunefree.models.answers import check_module, device_of
+from tunefree.models.objective import Objective, names_in
 from tunefree.models.scaling import Standardised
-from tunefree.record import Record, Row
+from tunefree.record import BEST, Record, Row
 from tunefree.record.provenance import check_frozen
 from tunefree.run import evaluate
 from tunefree.settings import restored
 
 
 @refuses_unknown
-def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
+def load(
+    path: str | Path,
+    model: nn.Module | None = None,
+    *,
+    best: bool = False,
+    client: int | str | None = None,
+) -> nn.Module:
     """A copy of the model with the parameters of a run file, as last committed, ready to use.
+
+    Parts that stay with clients are the mean of theirs, and those of a deployment, whose file does
+    not have them, are as in the model given.
 
     Args:
         path: The run file.
         model: The module that the run was given, as the file contains only what was trained. Not
             needed for a run of the command line.
+        best: The evaluated model with the best score, in place of the last one.
+        client: With the parts of the model that this client has for itself.
 
     >>> from tempfile import TemporaryDirectory
     >>> from tunefree import train
@@ -37,17 +49,22 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     Linear(in_features=4, out_features=3, bias=True)
     """
     with closing(Record.open(Path(path))) as record:
-        facts, theta = record.facts(), torch.from_numpy(theta_of(record))
+        facts, theta = record.facts(), torch.from_numpy(theta_of(record, best))
+        parts, number = own_parts(record), None if client is None else facts.number(client)
+        own = parts(BEST) if best else parts.mean if number is None else parts(number)
     if model is None:
         if not facts.by_name:
             raise ConfigError(
                 f"'{path}' does not contain the module; give the one it has trained: "
                 "tunefree.load(path, model)"
             )
-        model = named(restored(facts.settings))[1].module
-    elif facts.scaling:
-        model = Standardised(model, facts.scaling)
-    objective = Objective(model, device=next(model.parameters()).device, kernels="plain")
+        objective = named(restored(facts.settings))[1]
+    else:
+        check_module(model)
+        kept, loss = (names_in(facts.local), facts.batch_norm or "refuse"), nn.functional.mse_loss
+        objective = Objective(model, loss, device_of(model), "plain", True, *kept)
+        if facts.scaling:
+            objective = objective.within(Standardised(model, facts.scaling), loss)
     here = [list(shape) for shape in objective.shapes]
     trained = {place: list(shape) for _, shape, place in facts.tensors if place >= 0}
     there = [trained[place] for place in sorted(trained)]
@@ -58,6 +75,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
             "model that was trained"
         )
     check_frozen(facts, objective, Path(path))
+    objective.put(None if own is None else own.to(objective.theta0))
     return objective.module_at(theta.to(objective.theta0))
 
 
@@ -70,6 +88,6 @@ def client_scores(path: Path) -> list[Row]:
                 f"'{path}' does not contain its clients' data; in Python: "
                 "tunefree.Run.resume(path, model, clients).client_scores()"
             )
-        theta = torch.from_numpy(theta_of(record))
-    _, objective, federation = named(restored(facts.settings))
-    return evaluate.client_scores(objective, theta.to(objective.theta0), federation)
+        theta, own = torch.from_numpy(theta_of(record)), own_parts(record)
+        _, objective, federation = named(restored(facts.settings))
+        return evaluate.client_scores(objective, theta.to(objective.theta0), federation, own)

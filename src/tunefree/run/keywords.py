@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tunefree.core import Method
+from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError, no_argument
 from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.own import Maker, about_of, options_in, title_of
@@ -22,6 +23,7 @@ from tunefree.settings import (
     FIELDS,
     PRIVATE,
     Average,
+    BatchNorm,
     Decay,
     FleetName,
     Kernels,
@@ -35,7 +37,7 @@ from tunefree.settings import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-NO_SETTINGS = ("evaluate", "loss", "name", "progress", "privacy")
+NO_SETTINGS = ("client_test", "evaluate", "loss", "name", "progress", "privacy")
 OPTIONS = {name for maker in REGISTRY.values() for name in options_in(maker)}
 ELSEWHERE = ("lr", "learning_rate", "eta_l")  # what other libraries call a client's step size
 
@@ -50,6 +52,10 @@ class Shared(TypedDict, total=False):
     sampling: Sampling | Sequence[float]
     batch_size: int
     standardise: bool
+    local: str | Sequence[str]
+    batch_norm: BatchNorm
+    clip_gradients: float
+    accumulate: int
     compressor: str
     decay: Decay
     weighting: Weighting
@@ -75,6 +81,7 @@ class Keywords(Shared, total=False):
     """Those of a single run."""
 
     algorithm: str | Maker
+    client_test: Any | None
     seed: int | None
     name: str
     out: str | Path | None
@@ -87,8 +94,11 @@ class Again(TypedDict, total=False):
     algorithm: Maker | None
     loss: Loss | None
     evaluate: Measure | None
+    client_test: Any | None
     rounds: int | None
-    readmit: Sequence[int]
+    readmit: Sequence[int | str]
+    without: Sequence[int | str]
+    from_round: int | None
     fleet: FleetName
     workers: int
     progress: bool
@@ -119,8 +129,11 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def settings_of(given: Mapping[str, Any], clients: int) -> Settings:
-    """The settings of a user's own model and so many clients, with these keywords."""
+def settings_of(given: Mapping[str, Any], federation: Federation) -> Settings:
+    """The settings of a user's own model and clients, with these keywords."""
+    clients = len(federation)
+    if federation.batch_size:  # of DataLoaders
+        given = {"batch_size": federation.batch_size, **given}
     usual = Settings.algorithm if given.get("privacy") is None else PRIVATE
     method = spelled(given.get("algorithm", usual)) or {"algorithm": ""}
     return load(None, {**named(given), "clients": clients, "data": "", "partition": "", **method})
@@ -193,7 +206,11 @@ def usual(key: str, hint: str) -> object:
     """The default of a keyword; None where it may be, but a seed is drawn only when asked."""
     if "None" in hint and key != "seed":
         return None
-    return FIELDS[key].default if key in FIELDS else {"progress": True, "readmit": ()}.get(key, "")
+    return (
+        FIELDS[key].default
+        if key in FIELDS
+        else {"progress": True, "readmit": (), "without": ()}.get(key, "")
+    )
 
 
 def not_taken(

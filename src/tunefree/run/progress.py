@@ -64,6 +64,8 @@ def show_progress(run: Training) -> Iterator[Row]:
         first: Row | None = None
         for row in run:
             print_absent(row, console)
+            for news in run.news():
+                say(console, f"round {int(row['t']) + 1}: {news}")
             scores, done = sentence(row), int(row["t"]) + 1
             if scores and not is_live(console):
                 say(console, f"round {done}/{T}  {scores}")

@@ -9,15 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
+import torch
 from torch import nn
 
 from tunefree.data.clients import federation_from
+from tunefree.errors import ConfigError
 from tunefree.methods.own import Maker
 from tunefree.models.answers import inputs_of
 from tunefree.record import Row
 from tunefree.run.assemble import Functions, of_file, of_model, of_settings
-from tunefree.run.engine import Parts, Training
+from tunefree.run.engine import Parts, Training, ready_to_go_back
 from tunefree.run.evaluate import Evaluator
+from tunefree.run.inference import personalised, predict
 from tunefree.run.keywords import Again, Keywords, check, settings_of, shows
 from tunefree.run.progress import Stop, show_progress
 from tunefree.run.text import introduction, one_line, progress_of, state_of
@@ -79,11 +82,18 @@ class Run(Training):
         algorithm, loss = settings.get("algorithm"), settings.get("loss")
         functions = Functions(algorithm, loss, settings.get("evaluate"))
         where = {key: settings.get(key, FIELDS[key].default) for key in ("fleet", "workers")}
-        rounds = settings.get("rounds")
-        parts = of_file(Path(path), model, clients, test, functions, rounds, **where)
+        rounds, back = settings.get("rounds"), settings.get("from_round")
+        if back is not None:
+            ready_to_go_back(Path(path), back)
+        held_out = settings.get("client_test")
+        parts = of_file(Path(path), model, clients, test, functions, rounds, held_out, **where)
         run = AssembledRun(parts, settings.get("progress", True))
+        if back is not None:
+            run.go_back(back)
         if readmit := settings.get("readmit"):
             run.readmit(readmit)
+        if leave := settings.get("without"):
+            run.leave_out(leave)
         return run
 
     def finish(self) -> Run:
@@ -109,8 +119,47 @@ class Run(Training):
 
     def client_scores(self) -> list[Row]:
         """The model's scores on each client's own training data; see `tunefree.spread`."""
+        return self._here.clients(self.theta, self.own)
+
+    def predict(self, x: Any, client: int | str | None = None) -> torch.Tensor:
+        """The trained model's outputs for these inputs, in evaluation mode, on the cpu.
+
+        Args:
+            x: Inputs in the form that those of `clients` have: a tensor, an array, a frame, or
+                several of them in a tuple or a dict. Frames may have further columns.
+            client: Predict with this client's own part of the model, if it has one.
+        """
+        self.objective.put(self.own.mean if client is None else self._own_of(client))
+        return predict(self.objective, self.theta, self._here.federation, x)
+
+    def personalise(self, steps: int = 20, eta: float | None = None) -> list[Row]:
+        """Each client's scores on its own held-out data before and after so many own steps.
+
+        The trained model is a start for everyone; nothing is changed in the run.
+
+        Args:
+            steps: Mini-batch steps on the client's training data.
+            eta: The step size of SGD; without one, steps are multiples of each tensor's initial
+                norm that shrink to zero.
+
+        >>> import torch
+        >>> clients = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+        >>> run = train(nn.Linear(4, 3), clients, client_test=clients, rounds=5, progress=False)
+        >>> sorted(run.personalise()[0])
+        ['accuracy_after', 'accuracy_before', 'client', 'loss_after', 'loss_before', 'n']
+        """
+        if self._settings.epsilon:
+            raise ConfigError(
+                "scores on clients' held-out data are not private, and this run promises privacy",
+                "evaluate on a public test set",
+            )
+        given = self.objective, self._here.federation, self.theta, self.own
+        return personalised(*given, self._settings.batch_size, self._settings.seed, steps, eta)
+
+    @property
+    def _here(self) -> Evaluator:
         assert isinstance(self._evaluate, Evaluator)  # the clients' data are here
-        return self._evaluate.clients(self.theta)
+        return self._evaluate
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -129,10 +178,11 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     check(train, given)
     if given.get("seed", 0) is None:
         given = {**given, "seed": secrets.randbits(31)}
-    federation = federation_from(clients, test, takes=inputs_of(model))
-    settings = settings_of(given, len(federation))
-    own = None if settings.algorithm else cast("Maker", given["algorithm"])
-    functions = Functions(own, given.get("loss"), given.get("evaluate"))
+    own = given.get("client_test")
+    federation = federation_from(clients, test, takes=inputs_of(model), client_test=own)
+    settings = settings_of(given, federation)
+    make = None if settings.algorithm else cast("Maker", given["algorithm"])
+    functions = Functions(make, given.get("loss"), given.get("evaluate"))
     facts = {"label": str(given.get("name", ""))}
     return of_model(settings, model, federation, functions, facts)
 
@@ -143,7 +193,8 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
 
     Args:
         model: Any module; it is copied and left as it is.
-        clients: A sequence of (x, y) pairs or data sets, or one data set and a partition.
+        clients: A sequence of (x, y) pairs, (x, y, weights), data sets or DataLoaders, or a dict of
+            them by name, or one data set and a partition.
         test: Held-out samples for the scores, in the same form as one client's.
         algorithm: One of `tunefree.methods`, such as `FedAvg(eta=0.1)`, or its name; your own, or
             `package.module:Name`; or a function of the system constants that makes one.
@@ -154,12 +205,20 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
         sampling: "uniform"; "examples" samples clients with more data more often; or a sequence
             with a weight for each client.
         batch_size: Samples per mini-batch.
+        client_test: Each client's own held-out data, scored with the model at evaluations: a list
+            in the order and form of the clients.
         standardise: Whether inputs and real targets are scaled to mean 0 and deviation 1.
+        local: Parts of the model that stay with each client, by the names of parameters or of
+            modules: ["head"].
+        batch_norm: For models with batch norm: "statistics" leaves them with each client, "local"
+            (FedBN) its layers' weights too; otherwise such a model is refused.
+        clip_gradients: The largest norm of a mini-batch's gradient; 0 is no limit.
+        accumulate: Mini-batches whose mean gradient makes one local step.
         compressor: For methods that compress: "sign", "rotated:2", "top:0.05", ...
         decay: For tuned methods: "none", or "linear" to 0 at the last round.
         weighting: For methods that average: "uniform", or "examples" weights clients by samples.
-        robust: For methods that average: "median", "trimmed-mean", "geometric-median", "krum" or
-            "centred-clipping" in place of the mean of uploads.
+        robust: For methods that average or have control variates: "median", "trimmed-mean",
+            "geometric-median", "krum" or "centred-clipping" in place of the mean of uploads.
         average: "on" hands out the mean of the server's models in which late ones count more.
         explicit_steps: Allow other step sizes for a tuning-free method, to study their effect.
         seed: The same seed gives the same bits; None draws one, which the run stores.
@@ -213,9 +272,14 @@ def resume(
         algorithm: The method, class or function, if it was your own.
         loss: The function, if a loss was given.
         evaluate: The function, if there are measures of your own.
+        client_test: The clients' held-out data, if they are to be scored from now on.
         rounds: A new T, also for a finished run: as if started with it, if no step of its
             method depends on T.
         readmit: Clients in quarantine that are asked again from now on.
+        without: Clients that are left out for good: not asked, and without a share in what the
+            server remembers.
+        from_round: Go back to the end of this round first; what came after it is forgotten. A run
+            has such checkpoints after rounds 1, 2, 4, 8, ... and of its last ten commits.
         fleet: Where clients run now; may differ from before.
         workers: Processes of the pool; 0 is one per core.
         progress: Whether progress is shown.
@@ -243,7 +307,17 @@ def resume_command(
     fleet: FleetName = "auto",
     workers: int = 0,
     rounds: int | None = None,
-    readmit: Sequence[int] = (),
+    readmit: Sequence[int | str] = (),
+    without: Sequence[int | str] = (),
+    from_round: int | None = None,
 ) -> Run:
     """A run of the command line as stored in its file, ready to continue, perhaps to another T."""
-    return Run.resume(path, fleet=fleet, workers=workers, rounds=rounds, readmit=readmit)
+    return Run.resume(
+        path,
+        fleet=fleet,
+        workers=workers,
+        rounds=rounds,
+        readmit=readmit,
+        without=without,
+        from_round=from_round,
+    )

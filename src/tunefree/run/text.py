@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tunefree.core import about, unwrapped
 from tunefree.geometry import units
 from tunefree.methods.polarfl_stateless import PolarFLStateless
@@ -50,10 +52,16 @@ def introduction(run: Training) -> str:
     data = f"data {facts.data}, {facts.partition}" if facts.data else "data of your own"
     model = facts.model_words if facts.model else "of your own"
     lines += [
-        f"  {data}, batches of {facts.batch_size}",
+        f"  {data}, batches of {facts.batch_size}"
+        + f" x {facts.accumulate}, accumulated" * (facts.accumulate > 1),
         f"  model {model}, d = {d:,} parameters; a round sends {down} down and "
         f"{' or '.join(ups)} up",
     ]
+    if (own := run.objective.own) is not None:
+        lines.append(
+            f"  stays with each client: {own.first.numel():,} numbers ({shortened(own.names)}); "
+            "the test set is scored with their mean, clients' data with each client's own"
+        )
     if facts.scaling:
         names = ", ".join(facts.scaling)
         lines.append(f"  standardised by the clients' sums: {names}; the model has original units")
@@ -61,6 +69,12 @@ def introduction(run: Training) -> str:
         lines.append(f"  losses are the model's own, means over batches of {EVALUATION_BATCH}")
     if hasattr(run.objective.module, "training_step"):
         lines.append("  not used: the model's training_step and optimiser; forward and loss are")
+    if facts.weighted:
+        lines.append("  samples have weights, with mean 1 for every client")
+    if any(name != str(k) for k, name in enumerate(facts.classes_named)):
+        lines.append(
+            f"  classes 0 to {len(facts.classes_named) - 1}: {shortened(facts.classes_named)}"
+        )
     if facts.unused:
         lines.append(f"  not used: {', '.join(facts.unused)} (neither input nor target)")
     if facts.attack:
@@ -68,6 +82,12 @@ def introduction(run: Training) -> str:
     if run.record.path:
         lines.append(f"  run file {run.record.path}")
     return "\n".join(lines)
+
+
+def shortened(names: Sequence[str], most: int = 4) -> str:
+    """The first of these names, and how many there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def privacy_words(facts: Facts) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from tunefree.core import Algorithm, Exchange, Message, Reply, Server, Vec, about
 from tunefree.fleet.job import Done, Fleet, Job, Stage, exchanges
+from tunefree.schedule.evidence import noted
 from tunefree.schedule.gauge import Gauge
 from tunefree.wire.message import bits, fault, value_bits
 
@@ -110,18 +111,20 @@ def use(
     """
     used: list[tuple[Job, Done]] = []
     absent: list[Absence] = []
+    wrong: list[tuple[Job, str]] = []  # uploads that came and cannot be used, and why
     for job, reply in answers(jobs, done):
         if reason := refusal(algo, exchange, reply, server):
             absent.append(Absence(job.exchange, job.client, reason))
+            wrong += [] if reply.fault else [(job, reason)]
         else:
             used.append((job, reply))
-    if release is None and (large := gauge.judge(algo, used)):
-        absent += [
-            Absence(job.exchange, job.client, large[job.client])
-            for job, _ in used
-            if job.client in large
-        ]
-        used = [(job, reply) for job, reply in used if job.client not in large]
+    if release is None:
+        why = gauge.judge(algo, used, wrong)
+        absent = [each._replace(reason=why.pop(each.client, each.reason)) for each in absent]
+        absent += [Absence(jobs[0].exchange, client, reason) for client, reason in why.items()]
+        used = [(job, reply) for job, reply in used if job.client not in why]
+        if gauge.judges:
+            gauge.vectors = noted(gauge.vectors, algo, used)
     replies = [Reply(job.client, reply.n, t - job.t, reply.up) for job, reply in used]
     if release is not None:
         asked = [job.client for job in jobs]

@@ -8,7 +8,8 @@ be thousands of times the median. Three more rules:
 
     the first   before ten were accepted, the median is over them and the round's own; three are
                 needed
-    all at once if three quarters of at least four uploads jump, it is the method that jumps
+    all at once if three quarters of at least four uploads jump, it is the method that jumps; if
+                no upload can be used, it is too
     nothing     a norm of zero says nothing and is left out
 
 A method whose honest uploads grow by leaps, or are a few numbers drawn anew, says so
@@ -35,8 +36,9 @@ Came: TypeAlias = Sequence[tuple[Job, Done]]
 
 TIMES = 30  # what is usual
 LAST, FIRST, FEWEST, MANY = 50, 10, 3, 4  # uploads, as explained above
-IN_A_ROW = 3  # refused uploads after which a client is quarantined
+IN_A_ROW = 3  # refused uploads, for whatever reason, after which a client is quarantined
 STRIKES, OUT = "strikes", "quarantine"  # (client, refused in a row); (client, after, until)
+LEFT = "left"  # clients that are left out for good
 
 
 class Gauge:
@@ -44,7 +46,7 @@ class Gauge:
 
     def __init__(self, judges: bool = True) -> None:
         """It `judges` nothing where only sums of uploads are known."""
-        self._judges = judges
+        self.judges = judges
         self.vectors: dict[str, NDArray[Any]] = {}  # arrays are replaced, never changed
 
     def restore(self, vectors: Vectors) -> None:
@@ -53,16 +55,22 @@ class Gauge:
     def out(self, t: int) -> set[int]:
         """The clients that are not asked in step t."""
         rows = self.vectors.get(OUT, np.empty((0, 3), np.int64)).tolist()
-        return {client for client, after, until in rows if after < t and (until < 0 or t <= until)}
+        now = {client for client, after, until in rows if after < t and (until < 0 or t <= until)}
+        return now | left(self.vectors)
 
-    def judge(self, algo: Algorithm, came: Came) -> dict[int, str]:
-        """Why uploads to one exchange are too large, by client; remembers the sizes of others."""
-        why: dict[int, str] = {}
-        if not (self._judges and about(algo).steady):
-            return why
+    def judge(
+        self, algo: Algorithm, came: Came, wrong: Sequence[tuple[Job, str]] = ()
+    ) -> dict[int, str]:
+        """Why uploads to one exchange are refused, by client: too large, or `wrong` anyway.
+
+        It remembers the sizes of the others.
+        """
+        if not (came and self.judges):  # if all are wrong, it is the method
+            return {}
+        why = {job.client: reason for job, reason in wrong}
         bounds, shapes = about(algo).bounds, unwrapped(algo).shapes
         measured: list[tuple[str, Norms]] = []
-        for name, value in came[0][1].up._asdict().items() if came else ():
+        for name, value in came[0][1].up._asdict().items() if about(algo).steady else ():
             if name in bounds or not isinstance(value, torch.Tensor | Compressed):
                 continue
             rows = [lengths(getattr(done.up, name), shapes) for _, done in came]
@@ -76,7 +84,7 @@ class Gauge:
         good = [job.client not in why for job, _ in came]
         for where, norms in measured:
             self._remember(where, norms[good])
-        self._count(why, [job.client for job, _ in came], came[0][0].t if came else 0)
+        self._count(why, [job.client for job, _ in came], came[0][0].t)
         return why
 
     def _usual(self, where: str, norms: Norms) -> Norms:
@@ -121,6 +129,16 @@ def readmitted(vectors: Vectors, clients: Iterable[int], t: int) -> dict[str, ND
     rows = vectors[OUT].copy() if OUT in vectors else np.empty((0, 3), np.int64)
     rows[np.isin(rows[:, 0], list(clients)) & (rows[:, 2] < 0), 2] = t
     return {**vectors, OUT: rows}
+
+
+def left(vectors: Vectors) -> set[int]:
+    """The clients that are left out."""
+    return set(vectors[LEFT].tolist()) if LEFT in vectors else set()
+
+
+def without(vectors: Vectors, clients: Iterable[int]) -> dict[str, NDArray[Any]]:
+    """A gauge's arrays with these clients left out."""
+    return {**vectors, LEFT: np.array(sorted({*left(vectors), *clients}), np.int64)}
 
 
 def lengths(value: Vec | Compressed, shapes: Shapes) -> list[float]:

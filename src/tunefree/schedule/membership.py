@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -41,7 +41,7 @@ class Membership(Protocol):
     def facts(self) -> Mapping[str, object]:
         """What has changed since the last call and belongs in the run file."""
 
-    def silence(self, step: Step, steps: int) -> Exception:
+    def silence(self, step: Step, steps: int, called: Callable[[int], str]) -> Exception:
         """Why the run ends after this many steps without a reply."""
 
 
@@ -100,16 +100,16 @@ class Everybody:
     def facts(self) -> Mapping[str, object]:
         return {}
 
-    def silence(self, step: Step, steps: int) -> Exception:
+    def silence(self, step: Step, steps: int, called: Callable[[int], str]) -> Exception:
         if not step.absent:
             return WireError(
-                "all clients are in quarantine because their uploads were too large; readmit those "
+                "all clients are in quarantine because their uploads were refused; readmit those "
                 "that you trust: tunefree run --resume RUN --readmit CLIENT"
             )
         last = step.absent[-1]
         return WireError(
             f"no reply could be used for {steps} steps in a row, the last because client "
-            f"{last.client} at t = {step.t}: {last.reason}; training has diverged"
+            f"{called(last.client)} at t = {step.t}: {last.reason}; training has diverged"
         )
 
 

@@ -57,7 +57,7 @@ class Simulation:
 
     def start(self, stored: Stored) -> Fleet:
         algo, theta0 = self.members.algo, self.clients.objective.theta0
-        states = States(algo.client(theta0), stored)
+        states = States(self.clients.first_state(algo), stored)
         fleet = choice.start(self.fleet, algo, self.clients, self.workers, states)
         return Summed(fleet, algo, theta0) if self.secure else fleet
 

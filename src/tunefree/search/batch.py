@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from tunefree.core import text_of
 from tunefree.errors import ConfigError, FleetError, RecordError, WireError
 from tunefree.fleet.pool import cores
-from tunefree.fleet.process import WorkerProcess
+from tunefree.fleet.process import WorkerProcess, lacking
 from tunefree.record import Facts, Record, Row, is_locked
 from tunefree.run.progress import BatchProgress, sentence
 from tunefree.run.run import Run, prepare, resume_command
@@ -195,6 +195,9 @@ def events(
                 waiting.append(run)
             else:
                 yield result
+        if start is None and (why := lacking()):
+            yield f"{why}: one run after the other"
+            start = from_settings
         if start is None:
             yield from dispatch(waiting, min(workers or cores(), len(waiting)))
         else:

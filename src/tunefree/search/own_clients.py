@@ -16,7 +16,7 @@ from tunefree.methods import registry
 from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.answers import inputs_of
-from tunefree.models.objective import Objective
+from tunefree.models.objective import flat
 from tunefree.models.targets import Loss
 from tunefree.record.provenance import fingerprint, identify_data, numbers_of
 from tunefree.run.assemble import Functions, of_model
@@ -50,7 +50,8 @@ class Workload(NamedTuple):
 
     def mark(self, seed: int) -> str:
         """Identifies this model and these data."""
-        first = fingerprint(Objective(self.module(seed)).theta0.cpu().numpy())
+        trained = [p for p in self.module(seed).parameters() if p.requires_grad]
+        first = fingerprint(flat(trained).cpu().numpy()) if trained else ""
         return repr((sorted(identify_data(self.federation).items()), first, numbers_of(self.loss)))
 
     def start(self, run: PlannedRun, make: Maker | None) -> Run:
@@ -111,7 +112,7 @@ def compare(
     module = model if isinstance(model, nn.Module) else seeded(model, 0)
     federation = federation_from(clients, test, takes=inputs_of(module))
     workload = Workload(model, federation, settings.get("loss"), settings.get("evaluate"))
-    base = settings_of(settings, len(federation))
+    base = settings_of(settings, federation)
     folder = folder_of(out, "compare", chosen, seeds, base, *map(workload.mark, seeds))
     groups = [plan_own(each, workload, base, seeds, folder) for each in chosen]
     makes = {run.path: each.make for each, runs in zip(chosen, groups, strict=True) for run in runs}
