@@ -325,3 +325,11 @@ def test_what_cannot_be_summed_is_refused_first(
     with pytest.raises(ConfigError, match=reason):
         trained(nodes)
     assert not nodes.sent
+
+
+def test_nobody_goes_back_to_a_round_whose_sum_was_opened(tmp_path: Path) -> None:
+    nodes = secured(tmp_path, range(3), algorithm="polarfl", rounds=2)
+    trained(nodes)
+    nodes.run_config |= {"from_round": 1, "rounds": 3}
+    with pytest.raises(ConfigError, match="nodes take part in each round once"):
+        trained(nodes)
