@@ -70,7 +70,7 @@ def test_what_it_refuses(given: dict[str, Any], sentence: str) -> None:
     ("function", "given", "sentence"),
     [
         (tunefree.resume, {"round": 7}, "resume has no argument 'round'; did you mean 'rounds'?"),
-        (tunefree.Run.resume, {"per_round": 3}, "resume has no argument 'per_round'; choose from"),
+        (tunefree.Run.resume, {"per_round": 3}, "resume has no argument 'per_round'"),
         (tunefree.load, {"device": "cpu"}, "load has no argument 'device'; choose from best, cl"),
         (tunefree.partition.iid, {"client": 1}, "iid has no argument 'client'; did you mean 'cl"),
         (tunefree.spread, {"score": "x"}, "score = 'x' is not known; choose from loss"),

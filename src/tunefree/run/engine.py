@@ -22,7 +22,7 @@ from tunefree.errors import ConfigError, RecordError, WireError
 from tunefree.fleet.job import Fleet
 from tunefree.fleet.states import Stored, arrays, field, restore
 from tunefree.models.objective import Objective, one_thread
-from tunefree.models.own import NOBODY, OwnParts
+from tunefree.models.own import NOBODY, OwnParts, first_state
 from tunefree.record import ACK, BEST, GAUGE, SERVER, Line, Record, Row, Rows, this_process
 from tunefree.record.evidence import compared, outliers
 from tunefree.record.file import is_early
@@ -188,11 +188,14 @@ class Training:
         means = about(algo).means  # a deployed server stores its clients' shares, not their states
         zero = {c: 0 * getattr(own(server), c) for c in means}
         nothing = {ACK: np.array((), np.int64)} | {c: np.asarray(v) for c, v in zero.items()}
-        first = nothing if deployed else arrays(algo.client(self.objective.theta0))
+        theta0, own_part = self.objective.theta0, self.objective.own
+        first = nothing if deployed else arrays(first_state(algo, theta0, own_part))
+        within = "" if deployed or own_part is None else "method."
         self.record.acquire()
         for client in sorted(clients - left(gauge)):
             has = self.record.vectors(client) or first
-            share = {c: field(zero[c], c if deployed else means[c], has) for c in means}
+            names = {c: c if deployed else within + means[c] for c in means}
+            share = {c: field(zero[c], names[c], has) for c in means}
             server = algo.with_share(server, client, share, zero, algo.sys.N)
             self.record.replace(client, first)
         self.record.replace(SERVER, arrays(server))
