@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +16,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 import tunefree
 from tests.flower.nodes import Nodes, build_model, config, load_test, samples
 from tunefree.errors import ConfigError, FleetError
+from tunefree.fleet.job import Done, Job
 from tunefree.flower.clientapp import client_app
 from tunefree.flower.federation import Federation
+from tunefree.flower.secure import SecureFleet
 from tunefree.flower.trips import SECURE
 from tunefree.run.engine import Training
 from tunefree.secure.messages import AGREE, OPEN, PREKEYS, SHARES, UPLOAD, Invite
@@ -175,18 +176,23 @@ def test_a_server_that_is_killed_resumes_with_the_same_bits(
     assert run.theta_sha256 == simulated(3, name, rounds=3).theta_sha256
 
 
-def test_a_server_that_is_killed_after_a_sum_was_opened_asks_nobody_again(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_after_a_sum_was_opened_asks_nobody_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum of the last round is on disk, and its step is not."""
     nodes = secured(tmp_path, range(3), algorithm="polarfl", rounds=2)
-    run = federated(nodes)
-    rows = iter(run)
-    next(rows), next(rows)
-    again = tmp_path / "copy"
-    shutil.copytree(tmp_path, again, ignore=shutil.ignore_patterns("store*"))
-    next(rows)  # the sum of round 2 is known, and its step is lost
-    rows.close()
-    for path in again.glob("run.sqlite*"):
-        if ".sum" not in path.name:
-            shutil.copy(path, tmp_path / path.name)
+    work = SecureFleet.work
+
+    def killed(self: SecureFleet, jobs: Sequence[Job]) -> list[Done]:
+        done = work(self, jobs)
+        if jobs[0].t == 1:
+            raise KeyboardInterrupt
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SecureFleet, "work", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(nodes)
     count = len(nodes.sent)
     resumed = trained(nodes)
     assert resumed.theta_sha256 == simulated(3, "polarfl", rounds=2).theta_sha256
@@ -319,3 +325,11 @@ def test_what_cannot_be_summed_is_refused_first(
     with pytest.raises(ConfigError, match=reason):
         trained(nodes)
     assert not nodes.sent
+
+
+def test_nobody_goes_back_to_a_round_whose_sum_was_opened(tmp_path: Path) -> None:
+    nodes = secured(tmp_path, range(3), algorithm="polarfl", rounds=2)
+    trained(nodes)
+    nodes.run_config |= {"from_round": 1, "rounds": 3}
+    with pytest.raises(ConfigError, match="nodes take part in each round once"):
+        trained(nodes)

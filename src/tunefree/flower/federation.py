@@ -108,6 +108,13 @@ class Federation:
         with closing(Record.open(path)) if there else nullcontext() as reader:
             before = reader.facts().from_round if reader else -1
         goes = there and back not in (before, -1)
+        if goes and self._settings.secure:
+            raise ConfigError(
+                "is not possible with secure sums: nodes take part in each round once",
+                "start a new run",
+                setting="from_round",
+                value=back,
+            )
         if goes:
             ready_to_go_back(path, back)
         record = self._plan.open()

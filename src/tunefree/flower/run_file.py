@@ -47,7 +47,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    run = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
+    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
     run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -85,8 +85,7 @@ class Plan(NamedTuple):
         if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
             raise ConfigError(
                 "goes without scores on clients' data or noise, and with a roster",
-                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the file that the "
-                "nodes have too",
+                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the nodes' file",
                 setting="secure",
                 value=True,
             )

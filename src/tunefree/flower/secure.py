@@ -26,6 +26,7 @@ from tunefree.flower.client_work import common
 from tunefree.flower.envelope import Answer, data_in, pack, unpack
 from tunefree.flower.grid import LOST, GridFleet, failed
 from tunefree.flower.nodes import place_of
+from tunefree.flower.pace import Pace
 from tunefree.flower.trips import EXCHANGES, SECURE, bound, number_of, trip, work_hash
 from tunefree.secure.arithmetic import Words
 from tunefree.secure.messages import AGREE, LEAST, OPEN, PREKEYS, SHARES, UPLOAD, Saved, Turn
@@ -61,10 +62,9 @@ class SecureFleet:
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         """The mean of all that can be added up, as the reply of each client in it."""
-        self._fleet.fetch()  # those that were late may be there again
-        self._fleet.overdue()
         if not jobs:
             return []
+        self._wait_for({job.client for job in jobs})
         places = {self._place(job.client): job for job in jobs}
         faults: dict[int, str] = {}  # by place
         for place in places.keys() - self._roster.keys.keys():
@@ -90,6 +90,17 @@ class SecureFleet:
         ]
         self._fleet.require(len(jobs), done, jobs[0].t)
         return done
+
+    def _wait_for(self, clients: set[int]) -> None:
+        """Until so many are not late that there can be a sum; late ones are given up at last."""
+        pace = Pace(longest=1.0)
+        while True:
+            self._fleet.fetch()
+            self._fleet.overdue()
+            late = clients & self._fleet.late.keys()
+            if not late or len(clients) - len(late) >= LEAST:
+                return
+            pace.rest(None)
 
     def _sum(
         self, jobs: Mapping[int, Job], faults: dict[int, str]
