@@ -7,9 +7,10 @@ import math
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
@@ -47,7 +48,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
     run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -55,7 +56,8 @@ def check_settings(
     return settings.rounds
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """A run before its clients are known: its settings, its first model and its method."""
 
     given: RunConfig
@@ -66,7 +68,7 @@ class Plan(NamedTuple):
         """The algorithm for N clients; K counts only with local epochs."""
         return self.given.algorithm(N, K, self.objective.shapes, self.make)
 
-    @property
+    @cached_property
     def smallest(self) -> Algorithm:
         """The algorithm for as few clients as the run may start with."""
         return self.algorithm(max(self.given.own.clients, self.given.per_round))
@@ -168,7 +170,7 @@ class Plan(NamedTuple):
             problem = f"'{path}' cannot be resumed: {'; '.join(found)}"
             raise ConfigError(problem, f"change it back, or {anew}")
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
-        earlier = self._replace(given=self.given._replace(given=before))
+        earlier = replace(self, given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
         self.promised(facts.privacy)
         check_resumable(path, rounds, now, self.server)
