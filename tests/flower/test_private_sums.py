@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Message
 from tests.flower.nodes import Nodes, config
 from tests.flower.test_private import ledger_of
 from tests.flower.test_secure import absences, deaf, federated, quick, secured, step_of, trained
-from tunefree.errors import ConfigError
+from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.client_secure import bounded
 from tunefree.flower.envelope import Answer, unpack
@@ -275,3 +275,12 @@ def test_what_noise_on_a_sum_cannot_keep_is_refused_first(
     with pytest.raises(ConfigError, match=reason):
         trained(nodes)
     assert not nodes.sent
+
+
+def test_a_round_does_not_start_with_fewer_than_a_sum_needs(tmp_path: Path) -> None:
+    nodes = private(tmp_path, places=3, wait=0.5)
+    run = federated(nodes)
+    nodes.places = {1000: 0, 1001: 1}
+    with pytest.raises(FleetError, match=r"fewer than 3 clients were there within 0.5 s"):
+        list(run)
+    assert entered(nodes) == 0
