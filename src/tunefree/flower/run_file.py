@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import Any
 from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
 from tunefree.fleet import summed
+from tunefree.flower.private import LOUDEST
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -25,12 +26,30 @@ from tunefree.privacy.leaves import refuse
 from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import RecordGuarantee, deployed
-from tunefree.privacy.release import in_simulation
+from tunefree.privacy.release import bound_of, in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
+from tunefree.settings import Settings
 
+NOISY_SUMS: tuple[tuple[Callable[[Algorithm, Settings, bool], bool], str, str], ...] = (
+    (
+        lambda algo, given, coins: given.unit == "record",
+        "noise on records needs no server that is trusted, and was not tested with sums",
+        "set {unit} = client, or omit {secure}",
+    ),
+    (
+        lambda algo, given, coins: bound_of(algo, given.clip or None) is None,
+        "which norms were within a threshold is in no sum, so the median norm cannot be followed",
+        "give {clip}, the largest norm, or choose polarfl_stateless, whose uploads have a bound",
+    ),
+    (
+        lambda algo, given, coins: coins,
+        "a sum of too few clients is not opened, and that would tell of the others' coins",
+        "omit {coins}: a client's participations are limited then",
+    ),
+)
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 
 
@@ -83,11 +102,12 @@ class Plan:
         algo = self.smallest
         settings, own = self.given.first(), self.given.own
         check(settings.scheduling, algo)
-        summed.refuse(algo, settings)
-        if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
+        noisy = settings.secure and settings.epsilon > 0
+        summed.refuse(algo, replace(settings, epsilon=0.0) if noisy else settings)
+        if settings.secure and (own.evaluate_on_clients or not own.roster):
             raise ConfigError(
-                "goes without scores on clients' data or noise, and with a roster",
-                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the nodes' file",
+                "goes without scores on clients' data, and with a roster",
+                "omit {evaluate_on_clients}, and give {roster}, the nodes' file",
                 setting="secure",
                 value=True,
             )
@@ -100,8 +120,15 @@ class Plan:
             raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
         if privacy := Privacy.of(settings):
             refuse(algo, settings, own.evaluate_on_clients)
+        for found, problem, remedy in NOISY_SUMS if noisy else ():
+            if found(algo, settings, own.coins):
+                raise no_noise_on_sums(problem, remedy)
         if privacy and self.promise is None:
-            in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
+            guarantee = privacy.deployed(algo.sys, own.coins)
+            in_simulation(guarantee, algo, 0, settings.clip or None)
+            if noisy and guarantee.release.sigma > LOUDEST:
+                coarse = f"nodes refuse a scale so coarse, for noise of over {LOUDEST} uploads"
+                raise no_noise_on_sums(coarse, "raise {epsilon}, or lower {rounds}")
 
     def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
         """The noise that keeps the promise; of a run that was started, its own noise.
@@ -138,7 +165,7 @@ class Plan:
         path = Path(settings.out)
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
         if guarantee := self.promised({}):
-            facts = replace(facts, privacy=guarantee.facts(deployed=True))
+            facts = replace(facts, privacy=guarantee.facts(True, settings.secure))
         if has_started(path):
             self.refuse_another(path)
             return open_record(path, facts, settings.rounds, now, self.server)
@@ -190,6 +217,11 @@ class Plan:
         model = fingerprint(self.objective.initial.numpy())
         noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}
+
+
+def no_noise_on_sums(problem: str, remedy: str) -> ConfigError:
+    problem = f"is not possible with {{epsilon}} here: {problem}"
+    return ConfigError(problem, remedy, setting="secure", value=True)
 
 
 def has_started(path: Path) -> bool:
