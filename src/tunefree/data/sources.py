@@ -17,7 +17,7 @@ from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import offered
 
 DIGITS = tuple("0123456789")
-OWN = "your own: X.csv, leaf:FOLDER, package.module:function"
+OWN = "your own: a file that ends in .csv, leaf:FOLDER, or package.module:function"
 
 
 class Source(NamedTuple):
