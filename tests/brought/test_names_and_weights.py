@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 import tunefree
 from tunefree.cli import main
+from tunefree.cli.show import overview
 from tunefree.data.clients import federation_from
 from tunefree.derive import named_data, settings
 from tunefree.errors import ConfigError, FleetError, WireError
@@ -63,6 +64,7 @@ def test_a_client_in_quarantine_is_readmitted_by_its_name(tmp_path: Path) -> Non
     (bad,) = run.record.quarantined()
     with closing(Record.open(out)) as record:
         assert record.summary().as_dict()["quarantined"] == [f"site {bad}"]
+        assert {each["client"] for each in overview(record)["absent"]} == {f"site {bad}"}
     with pytest.raises(ConfigError, match=f"client moon is not in .*in quarantine now: site {bad}"):
         tunefree.Run.resume(out, model(), clients, rounds=14, readmit=["moon"])
     again = tunefree.Run.resume(out, model(), clients, rounds=14, readmit=[f"site {bad}"])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,24 @@ def test_a_client_that_kills_every_worker_is_named(
     pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
     with pytest.raises(FleetError, match=f"client {client} killed {TRIES} worker processes"):
         run(pool, algo, problem)
+
+
+def test_it_is_named_by_its_name(tmp_path: Path, pools: Callable[..., Pool]) -> None:
+    problem, algo = quadratic(), build("padamfed", SYS)
+    pool = pools(algo, Named(lambda job: Mortal(problem, job, tmp_path, deaths=99, client=1)))
+    with pytest.raises(FleetError, match=f"client site 1 killed {TRIES} worker processes"):
+        run(pool, algo, problem)
+
+
+@dataclass
+class Named:
+    """Oracles of clients that have names."""
+
+    oracle_of: Callable[[Job], Oracle]
+    names: tuple[str, ...] = tuple(f"site {i}" for i in range(SYS.N))
+
+    def __call__(self, job: Job) -> Oracle:
+        return self.oracle_of(job)
 
 
 class Failing(QuadraticOracle):

@@ -71,6 +71,7 @@ class Pool:
                 "must be at least 1, or 0 for one per core", setting="workers", value=workers
             )
         self.states = states or States(algo.client(theta0))
+        self._names: Sequence[str] = getattr(oracle_of, "names", ())
         self._common = Arena.create()
         try:
             self._setup = self._common.pack((algo, oracle_of))
@@ -90,7 +91,7 @@ class Pool:
         return PoolWorker(self._common, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        return distribute(self, jobs, self.states)
+        return distribute(self, jobs, self.states, self._names)
 
     def all(self) -> list[PoolWorker]:
         return list(self._workers)

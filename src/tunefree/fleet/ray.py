@@ -51,6 +51,7 @@ class Ray:
         states: States | None = None,
     ) -> None:
         self.states = states or States(algo.client(theta0))
+        self._names: Sequence[str] = getattr(oracle_of, "names", ())
         self._started = not ray.is_initialized()
         if self._started:
             start(workers)
@@ -64,7 +65,7 @@ class Ray:
         return actor.remote(self._algo, self._setup)
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        return distribute(self, jobs, self.states)
+        return distribute(self, jobs, self.states, self._names)
 
     def all(self) -> list[Any]:
         return list(self._actors)

@@ -20,7 +20,7 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
-from tunefree.privacy.leaves import refuse
+from tunefree.privacy.leaves import SCORES, refuse
 from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import RecordGuarantee, deployed
@@ -97,7 +97,7 @@ class Plan(NamedTuple):
         if own.coins and not settings.epsilon:
             raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
         if privacy := Privacy.of(settings):
-            refuse(algo, settings, own.evaluate_on_clients)
+            refuse(algo, settings, [SCORES] * own.evaluate_on_clients)
         if privacy and self.promise is None:
             in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
 
