@@ -212,6 +212,7 @@ class Federation:
     unused: tuple[str, ...] = ()  # columns that are neither input nor target
     names: tuple[str, ...] = ()  # of the clients, if they have any
     labels: tuple[str, ...] = ()  # the names of the classes, if they have any
+    words: bool = False  # whether the targets were given as these names
     weights: tuple[torch.Tensor, torch.Tensor | None] | None = None  # of training, test samples
     batch_size: int = 0  # of the DataLoaders given; 0 if there is none
     columns: tuple[str, ...] = ()  # of frames, in the order of the inputs

@@ -163,8 +163,8 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
     run, client, N, stage_name, t, exchange, ack, K, clip = envelope
     private = bool(side.settings.epsilon)
     if private:
-        objective, data = side.objective
-        refuse(side.algorithm(N, K), side.settings, brought(objective.loss, data))
+        objective, samples = side.objective
+        refuse(side.algorithm(N, K), side.settings, brought(objective.loss, samples))
     elif side.own_limit:
         raise ConfigError(
             "this client takes part in private runs only: its node's config has participations"
