@@ -206,8 +206,10 @@ def test_show_clients_of_a_run_without_their_data(
     model, path = torch.nn.Linear(2, 2), tmp_path / "own.sqlite"
     clients = [(torch.zeros(4, 2), torch.arange(4) % 2)] * 2
     tunefree.train(model, clients, rounds=1, local_steps=1, progress=False, out=path)
-    assert main(["show", str(path), "--clients"]) == 2
-    assert "does not contain its clients' data" in capsys.readouterr().err
+    text = output(capsys, "show", str(path), "--clients")
+    assert "what each client sent" in text
+    assert "no scores of clients: " in text
+    assert "does not contain its clients' data" in text
     Record.create(tmp_path / "empty.sqlite", Facts()).close()
     assert main(["show", str(tmp_path / "empty.sqlite"), "--clients"]) == 2
     assert "contains no model yet" in capsys.readouterr().err

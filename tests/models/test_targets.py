@@ -110,7 +110,7 @@ def test_booleans_are_labels_of_two_classes() -> None:
 def test_two_classes_with_one_output(model: Callable[[], nn.Module], loss: Any) -> None:
     run = fit(model, BINARY, loss=loss)
     assert run.history[-1]["loss"] < 0.5 * run.history[0]["loss"]
-    assert "accuracy" not in run.history[-1]
+    assert run.history[-1]["accuracy"] > 0.9
 
 
 def squeezed(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

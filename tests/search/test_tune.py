@@ -141,7 +141,7 @@ def test_the_test_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="test sample 0 has label"):
         prepare(settings())
     run = prepare(settings(validation=0.2))
-    federation = run._evaluate._federation  # type: ignore[attr-defined]
+    federation = run._evaluate.federation  # type: ignore[attr-defined]
     aside = federation.test
     assert len(aside) + len(federation.parts.order) == 1438
     assert len(aside) == pytest.approx(0.2 * 1438, abs=6)

@@ -97,6 +97,7 @@ def test_a_file_that_is_no_key_is_not_shown(tmp_path: Path) -> None:
         read_identity(path)
     for content in (b"secret text", b"ab" * 31, b"\xff\xfe"):
         path.write_bytes(content)
+        path.chmod(0o600)
         with pytest.raises(ConfigError, match="is not a node's key") as caught:
             read_identity(path)
         assert content.decode("latin-1") not in str(caught.value)

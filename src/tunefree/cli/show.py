@@ -27,6 +27,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
 
 
 def show_command(args: argparse.Namespace) -> Answer:
+    from tunefree.errors import ConfigError
     from tunefree.record import Record
 
     if args.run.is_dir():
@@ -39,11 +40,16 @@ def show_command(args: argparse.Namespace) -> Answer:
     if args.clients and run.clients:
         shown["evidence"] = [each._asdict() for each in run.clients]
         lines += [*words_on_uploads(run)]
-    if args.clients and (run.facts.by_name or not run.clients):
+    if args.clients:
         from tunefree.run.evaluate import spread
         from tunefree.run.files import client_scores
 
-        rows = client_scores(args.run)
+        try:
+            rows = client_scores(args.run)
+        except ConfigError as error:
+            if not run.clients:
+                raise
+            return Answer(shown, [*lines, f"no scores of clients: {error}"])
         shown |= {"clients": rows, "spread": {name: spread(rows, name) for name in scored(rows)}}
         lines += words_on_clients(rows)
     return Answer(shown, lines)
@@ -113,7 +119,7 @@ def scores(row: Mapping[str, float], measures: Sequence[str]) -> str:
 
 def words_on_uploads(run: Summary) -> Iterator[Line]:
     """What each client sent, those that stand apart first."""
-    yield "what each client sent: how many uploads, how late and how long, and whether they agree:"
+    yield "what each client sent: how much, how late and how long, and whether they agree:"
     head = ("client", "uploads", "refused or missing", "tau", "length", "agreement", "against")
     cells = [
         (*map(str, each[:3]), *(f"{x:.2f}" for x in (each.tau, *each[5:]) if x is not None))

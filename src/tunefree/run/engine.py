@@ -160,7 +160,7 @@ class Training:
         apart = outliers(compared(self._gauge).values())
         new = {client: why for client, why in apart.items() if client not in self._named}
         self._named |= new.keys()
-        called = self.record.facts().called
+        called = self.record.facts().called if new else str
         return [f"client {called(client)} stands apart: {why}" for client, why in new.items()]
 
     def go_back(self, rounds: int) -> None:

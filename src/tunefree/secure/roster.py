@@ -138,7 +138,7 @@ def new_identity(path: Path) -> Identity:
 def read_identity(path: Path) -> Identity:
     """The key that `new_identity` wrote, if nobody else on this machine can read it."""
     try:
-        open_to, text = path.stat().st_mode & 0o077, path.read_text()
+        open_to, text = path.stat().st_mode & 0o077, path.read_text("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"key '{path}' cannot be read ({error.strerror})") from error
     if open_to:
