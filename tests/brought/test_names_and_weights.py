@@ -144,7 +144,8 @@ class Labelled:
     """The interface of a Hugging Face data set whose label is a ClassLabel."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, *names: str) -> None:
-        self.column_names, self.values = ["x", "label"], {"x": x, "label": y.tolist()}
+        self.column_names = ["x", "label"]
+        self.values: dict[str, Any] = {"x": x, "label": y.tolist()}
         self.features = {"x": None, "label": SimpleNamespace(names=list(names))}
 
     def __len__(self) -> int:
