@@ -11,7 +11,7 @@ from torch import nn
 from tunefree.core import System, bind
 from tunefree.errors import ConfigError
 from tunefree.methods.polarfl_stateless import PolarFLStateless
-from tunefree.optim import LocalSteps
+from tunefree.optim import LocalSteps, Server
 
 STEPS = [0.3, 0.1, 0.2, 0.05]
 SIZES = [12, 4, 8, 2]
@@ -185,3 +185,33 @@ def test_what_is_wrong_is_said() -> None:
     optimizer.step()
     with pytest.raises(ConfigError, match=r"'0.weight' are not finite"):
         optimizer.upload()
+
+
+def rounds(server: Server, count: int, summed: bool = False) -> dict[str, torch.Tensor]:
+    for _ in range(count):
+        uploads = []
+        for steps in (2, 3):
+            model = network()
+            model.load_state_dict(server.start())
+            optimizer = LocalSteps(model.named_parameters(), server.config(2), steps)
+            uploads.append(train(model, optimizer, steps))
+        mean = {name: (uploads[0][name] + uploads[1][name]) / 2 for name in uploads[0]}
+        server.step([mean] if summed else uploads)
+    return server.model()
+
+
+def test_the_server_goes_on_and_takes_means() -> None:
+    first, again = Server(network(), 3), Server(network(), 3)
+    rounds(first, 2)
+    again.load_state_dict(first.state_dict())
+    whole = rounds(first, 2)
+    assert first.rounds == 4
+    assert all(torch.equal(whole[name], value) for name, value in rounds(again, 2).items())
+    same(rounds(Server(network(), 3), 4, summed=True), whole)
+    assert not torch.equal(whole["0.weight"], network().state_dict()["0.weight"])
+
+
+def test_the_server_refuses_a_model_as_an_upload() -> None:
+    server = Server(network(), 3)
+    with pytest.raises(ConfigError, match="upload 0 cannot be used: its norm is"):
+        server.step([server.model()])

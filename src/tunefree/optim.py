@@ -1,17 +1,22 @@
-"""PolarFL's local steps in a training loop of your own: an optimizer without a learning rate."""
+"""PolarFL in a federation of your own: the client's steps as an optimizer, and the server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod, sqrt
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.optimizer import ParamsT
 
+from tunefree.core import Reply, System, Vec, bind
 from tunefree.errors import ConfigError
+from tunefree.methods import polarfl_stateless as page
 
-__all__ = ["LocalSteps"]
+__all__ = ["LocalSteps", "Server"]
+
+LONGEST = 1.0 + 1e-3  # of an upload, which is 1 up to rounding
 
 
 class Group(dict[str, Any]):
@@ -136,3 +141,118 @@ def names_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
 
 def shown(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes[:8])) + ", ..." * (len(sizes) > 8)
+
+
+class Server:
+    """The server's part of `polarfl_stateless`, for a federation of any framework.
+
+    It keeps momentum, units, reach and average. Every round, clients get the tensors of `start`
+    and the numbers of `config`, and `step` takes what they upload.
+
+    Args:
+        model: The initial model.
+        local_steps: How many steps a client takes in a round, about.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> server = Server(model, local_steps=1)
+    >>> config, _ = server.config(clients=1), model.load_state_dict(server.start())
+    >>> optimizer = LocalSteps(model.named_parameters(), config)
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    >>> server.step([optimizer.upload()])
+    >>> sorted(server.model()), server.rounds
+    (['bias', 'weight'], 1)
+    """
+
+    def __init__(self, model: nn.Module, local_steps: int) -> None:
+        if local_steps < 1:
+            raise ConfigError("must be at least 1", setting="local_steps", value=local_steps)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not trained:
+            raise ConfigError("the model has no parameter that needs a gradient")
+        if floating := [name for name, b in model.named_buffers() if b.is_floating_point()]:
+            raise ConfigError(
+                f"the model has state that gradients do not train, such as '{floating[0]}'; "
+                "tunefree.models.group_norm(model) puts group norm in place of batch norm"
+            )
+        self._K, self._S = local_steps, 1
+        self._shapes = {name: tuple(p.shape) for name, p in trained.items()}
+        self.reset(model.state_dict())
+
+    def reset(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Begin again with these tensors of the model."""
+        if missing := [name for name in self._shapes if name not in state]:
+            raise ConfigError(
+                f"the initial arrays have no '{missing[0]}'; give those of the same model: "
+                "model.state_dict()"
+            )
+        self._rest = {name: value for name, value in state.items() if name not in self._shapes}
+        self._state = self._bound().server(self._flat(state))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were made."""
+        return self._state.t
+
+    def config(self, clients: int) -> dict[str, Any]:
+        """What `LocalSteps` needs in a round of so many clients."""
+        self._S = clients
+        sizes = [prod(shape) for shape in self._shapes.values()]
+        steps = list(self._bound().broadcast(self._state).steps)
+        return {"steps": steps, "sizes": sizes, "local-steps": self._K}
+
+    def start(self) -> dict[str, torch.Tensor]:
+        """The tensors of the model that clients start from."""
+        return self._tensors(self._state.x)
+
+    def model(self) -> dict[str, torch.Tensor]:
+        """The tensors of the averaged model, the one to evaluate and to use."""
+        return self._tensors(self._state.theta)
+
+    def wrong(self, upload: Mapping[str, torch.Tensor]) -> str:
+        """What is wrong with an upload; nothing, usually."""
+        named = self._named(upload)
+        if {name: tuple(value.shape) for name, value in named.items()} != self._shapes:
+            return "reply with optimizer.upload(), not with a model"
+        length = float(torch.linalg.vector_norm(self._flat(named)))
+        if not length <= LONGEST:  # nan too
+            return f"its norm is {length:.3g}, and LocalSteps uploads at most 1"
+        return ""
+
+    def step(self, uploads: Iterable[Mapping[str, torch.Tensor]]) -> None:
+        """One step along the mean of the uploads; their mean as the only one does as well."""
+        replies = []
+        for i, upload in enumerate(uploads):
+            if wrong := self.wrong(upload):
+                raise ConfigError(f"upload {i} cannot be used: {wrong}")
+            replies.append(Reply(i, n=1, tau=0, up=page.Up(self._flat(self._named(upload)))))
+        if replies:
+            self._state = self._bound().aggregate(self._state, replies)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that `load_state_dict` needs to go on, for `torch.save`."""
+        return {"shapes": self._shapes, "server": self._state._asdict()}
+
+    def load_state_dict(self, stored: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        if stored["shapes"] != self._shapes:
+            raise ConfigError("the stored server is of another model; give another file")
+        self._state = page.Server(**stored["server"])
+
+    def _bound(self) -> page.PolarFLStateless:
+        system = System(N=self._S, S=self._S, K=self._K, T=1)
+        return bind(page.PolarFLStateless(), system, tuple(self._shapes.values()))
+
+    def _named(self, upload: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Of parameters without names, in their order."""
+        numbered = len(upload) == len(self._shapes) and all(name.isdecimal() for name in upload)
+        return dict(zip(self._shapes, upload.values(), strict=True)) if numbered else upload
+
+    def _flat(self, state: Mapping[str, torch.Tensor]) -> Vec:
+        return torch.cat([state[name].detach().float().flatten() for name in self._shapes])
+
+    def _tensors(self, theta: Vec) -> dict[str, torch.Tensor]:
+        """A model's: those of the flat vector, and what is not trained, as at the start."""
+        parts = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
+        trained = zip(self._shapes.items(), parts, strict=True)
+        return {name: part.view(shape).clone() for (name, shape), part in trained} | self._rest

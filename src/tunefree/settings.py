@@ -187,7 +187,8 @@ class Settings:
     )
 
     data: str = setting(
-        "digits", "see `tunefree data list`; or your own: X.csv, package.module:function"
+        "digits",
+        "see `tunefree data list`; or your own: X.csv, leaf:FOLDER, package.module:function",
     )
     partition: str = setting(
         "dirichlet:0.1", "how samples are split across clients: iid, dirichlet:0.1, ..."

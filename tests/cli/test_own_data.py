@@ -181,7 +181,7 @@ def test_a_table_that_cannot_be_used_is_one_sentence(
 
 def test_a_missing_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be read (No such file" in refused(capsys, "run", "--data", "absent.csv")
-    assert "a file that ends in .csv, or package.module:function" in refused(
+    assert "a file that ends in .csv, leaf:FOLDER, or package.module:function" in refused(
         capsys, "run", "--data", "absent.tsv"
     )
 

@@ -336,7 +336,6 @@ def test_a_client_joins_late_with_a_share_of_zero(tmp_path: Path) -> None:
         ({"per_round": 2}, "fewer than 3 uploads hides nobody"),
         ({"roster": ""}, "with a roster"),
         ({"evaluate_on_clients": True}, "without scores on clients' data"),
-        ({"algorithm": "polarfl_stateless", "epsilon": 8.0}, "data or noise, and with a roster"),
     ],
 )
 def test_what_cannot_be_summed_is_refused_first(

@@ -196,6 +196,25 @@ def test_secure_sums_of_five_nodes_have_the_bits_of_the_simulator(tmp_path: Path
 
 
 @slow
+def test_noise_on_secure_sums_of_real_nodes(tmp_path: Path) -> None:
+    """Two runs are paid for to the last round, and differ in nothing but the noise."""
+    pytest.importorskip("dp_accounting")
+    found = []
+    for name in "ab":
+        with started(Federation(tmp_path / name, secure=True)) as federation:
+            federation.local.start()
+            given: dict[str, Any] = {"algorithm": "polarfl_stateless", "epsilon": 50.0, "rounds": 3}
+            federation.run(**given, **federation.sums)
+            found.append(federation.finish())
+    for result in found:
+        assert result["state"] == "done"
+        assert not result["absent"]
+        assert result["history"][-1]["epsilon"] == pytest.approx(50.0)
+        assert result["facts"].privacy["trust"].startswith("the server, which sees sums")
+    assert found[0]["theta"].tobytes() != found[1]["theta"].tobytes()
+
+
+@slow
 def test_secure_sums_survive_the_kill_of_two_of_five_nodes_in_a_round(tmp_path: Path) -> None:
     with started(Federation(tmp_path, nodes=5, secure=True)) as federation:
         federation.local.start()

@@ -7,6 +7,8 @@ import importlib.util
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,38 @@ def test_federation_on_flower(tmp_path: Path) -> None:
     run = flower.simulated(task, nodes=3, rounds=5)
     assert run.algo.sys.S == 3
     assert accuracy(run) > 0.5
+
+
+@pytest.mark.parametrize("folder", ["pfl_app", "nvflare_app"])
+def test_an_app_for_another_framework_is_short_and_listed(folder: str) -> None:
+    files = (EXAMPLES / folder).glob("*.py")
+    assert 50 < sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 120
+    assert f"| `{folder}/` |" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_pfl_research() -> None:
+    pytest.importorskip("pfl")
+    assert example("pfl_app/train").main(rounds=20) > 0.75
+
+
+@pytest.mark.slow
+def test_nvflare(tmp_path: Path) -> None:
+    """In its real simulator, which starts a process for each client."""
+    pytest.importorskip("nvflare")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import job; print('at the end', job.main({str(tmp_path)!r}, 5, 8))",
+        ],
+        cwd=EXAMPLES / "nvflare_app",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert float(done.stdout.rpartition("at the end ")[2].split()[0]) > 0.6
 
 
 @pytest.mark.slow

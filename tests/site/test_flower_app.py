@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -62,3 +64,34 @@ def test_the_converted_app_learns(converted: Path, monkeypatch: pytest.MonkeyPat
     server.main(Answering(client.app, 10, run_config), context)
     scores = found[0].evaluate_metrics_serverapp
     assert scores[12]["accuracy"] > 0.7 > scores[0]["accuracy"]
+
+
+@pytest.mark.slow
+def test_the_page_in_flowers_simulation(converted: Path, tmp_path: Path) -> None:
+    """Real `flwr run`, with Ray; the SuperLink that it leaves is ended by its number."""
+    pytest.importorskip("ray")
+    psutil = pytest.importorskip("psutil")
+    home = {"FLWR_HOME": str(tmp_path / "home"), "FLWR_TELEMETRY_ENABLED": "0"}
+    command = [str(Path(sys.executable).with_name("flwr")), "run", ".", "--stream"]
+    command += ["--federation-config", "num-supernodes=10"]
+    command += ["--run-config", "num-server-rounds=12"]
+    before = set(psutil.pids())
+    try:
+        done = subprocess.run(
+            command,
+            cwd=converted,
+            env=os.environ | home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=True,
+        )
+    finally:
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            words = " ".join(process.info["cmdline"] or ())
+            if process.pid not in before and home["FLWR_HOME"] in words:
+                process.terminate()
+    assert "(10 simulated SuperNodes)" in done.stdout
+    (last,) = re.findall(r"12: \{.*'accuracy': '(\S+?)'", done.stdout)
+    assert float(last) > 0.7

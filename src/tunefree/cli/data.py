@@ -27,7 +27,7 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "what to do; get downloads a data set, show shows it, and --partition too if it is given"
     )
     command.add_argument("what", choices=verbs, help=about)
-    named = "see `tunefree data list`; or your own: X.csv, package.module:function"
+    named = "see `tunefree data list`; or your own: X.csv, leaf:FOLDER, package.module:function"
     flags.add(command, "[NAME]", named)
     flags.add_flags(command, without=FIELDS.keys() - OF_DATA)
     flags.add(command, "--out X", "folder of the pictures (default: this one)", Path, Path())

@@ -17,7 +17,7 @@ from tunefree.errors import ConfigError, unknown_name
 from tunefree.importing import offered
 
 DIGITS = tuple("0123456789")
-OWN = "your own: a file that ends in .csv, or package.module:function"
+OWN = "your own: a file that ends in .csv, leaf:FOLDER, or package.module:function"
 
 
 class Source(NamedTuple):
@@ -164,7 +164,8 @@ def load(name: str, data_dir: str | Path | None = None, **chosen: object) -> Dat
     """The data set of this name, ours or one that a package offers; or a user's own.
 
     Args:
-        name: A name that `tunefree data list` shows, a CSV file, or package.module:function.
+        name: A name that `tunefree data list` shows, a CSV file, leaf:FOLDER, or
+            package.module:function.
         data_dir: The folder of its files, for named data sets that need some.
         chosen: The options of the data set.
 

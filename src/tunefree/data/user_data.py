@@ -1,4 +1,4 @@
-"""A user's own data by name: a CSV table, or a function that returns clients for training."""
+"""A user's own data by name: a CSV table, a folder of LEAF's, or a function."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tunefree.importing import import_name
 
 SHARE = 0.2  # of the samples become the test set, if none is given
 MODEL = "mlp"
+LEAF = "leaf:"
 TASKS = ("classification", "regression")
 WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 
@@ -41,8 +42,8 @@ class Table(NamedTuple):
 def is_own(name: str) -> bool:
     """Whether this names a table or a function rather than a data set.
 
-    >>> is_own("patients.csv"), is_own("mypackage.data:load"), is_own("digits")
-    (True, True, False)
+    >>> is_own("patients.csv"), is_own("leaf:femnist/data"), is_own("mypackage.data:load")
+    (True, True, True)
     """
     return is_table(name) or ":" in name
 
@@ -63,9 +64,12 @@ def load(name: str, **options: Any) -> Dataset:
             setting="data_option.test",
             value=share,
         )
-    data = from_table(name, share, options) if is_table(name) else called(name, share, options)
+    if is_file := is_table(name) or name.startswith(LEAF):
+        data = (from_table if is_table(name) else from_leaf)(name, share, options)
+    else:
+        data = called(name, share, options)
     if wanted and (found := fingerprint(data)) != wanted:
-        same = "" if is_table(name) else ", by a function that returns the same samples every time"
+        same = "" if is_file else ", by a function that returns the same samples every time"
         raise ConfigError(
             f"has changed: its samples had the fingerprint {wanted}, and now it is {found}",
             f"give them as they were{same}, or start a new run",
@@ -198,6 +202,51 @@ def split(n: int, groups: Index | None, share: float) -> tuple[Index, Index]:
             value=share,
         )
     return np.sort(mixed[~aside]), np.sort(mixed[aside])
+
+
+# A folder as the LEAF benchmark writes it
+
+
+def from_leaf(name: str, share: float, options: dict[str, Any]) -> Dataset:
+    """The folder's users as clients; the samples in its test files, if any, are the test set."""
+    for key in options:
+        raise no_argument(f"data = {name!r}", key, ["test"], "option")
+    folder = Path(name.removeprefix(LEAF))
+    if not (trained := files_in(folder / "train")):
+        raise ConfigError(
+            "has no file train/*.json", "give LEAF's folder `data`", setting="data", value=name
+        )
+    users = users_in(trained)
+    tests = list(users_in(files_in(folder / "test")).values())
+    if not tests:
+        return dataset_of(name, users, share)
+    x, y = (np.concatenate(parts) for parts in zip(*tests, strict=True))
+    return dataset_of(name, (users, (x, y)), share)
+
+
+def files_in(folder: Path) -> tuple[tuple[Path, int], ...]:
+    """Its JSON files, and when they changed."""
+    return tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.json")))
+
+
+@lru_cache(maxsize=2)  # one command may ask several times
+def users_in(files: tuple[tuple[Path, int], ...]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """The inputs and the targets of every user with samples."""
+    found: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+    for path, _ in files:
+        try:
+            given = json.loads(path.read_text("utf-8"))
+            for user in given["users"]:
+                own = given["user_data"][user]
+                x, y = np.array(own["x"]), np.array(own["y"])
+                if len(y):
+                    found[user] = (x.astype(np.float32), y)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"'{path}' does not give every one of its users numbers x and y in user_data "
+                f"({failure_of(error)}); for texts, write a function, package.module:function"
+            ) from error
+    return found
 
 
 # A table

@@ -46,14 +46,17 @@ class Arena:
     def _map(self, size: int) -> None:
         self._bytes = torch.frombuffer(mmap.mmap(self.fd, size), dtype=torch.uint8)
 
+    def _grow(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+        self._map(size)
+
     def pack(self, value: Any) -> Parcel:
         """Put the value's arrays here, in place of the previous ones."""
         file = io.BytesIO()
         packer = Packer(file)
         packer.dump(value)
         if packer.size > len(self._bytes):
-            os.ftruncate(self.fd, packer.size)
-            self._map(packer.size)
+            self._grow(packer.size)
         for offset, tensor in packer.tensors:
             self.view(offset, tensor.dtype, tensor.shape).copy_(tensor)
         return Parcel(file.getvalue(), packer.size)

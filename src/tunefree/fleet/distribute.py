@@ -14,14 +14,15 @@ from tunefree.fleet.states import States
 # The results of jobs, an error message if one failed, or None if the worker has died.
 Answer: TypeAlias = list[tuple[Client, Done]] | str | None
 
-AT_ONCE = 4  # jobs sent to a worker at once, at most: each message costs a pipe and a pickle
 TRIES = 3  # a job that has killed so many workers is not tried again
 
 
 class Workers(Protocol):
     """Workers that do jobs; a handle stands for jobs in progress."""
 
-    def all(self) -> list[Any]: ...
+    def all(self) -> list[Any]: ...  # that can work now, at least one
+
+    def share(self, jobs: int, idle: int) -> int: ...  # of the waiting jobs, for one idle worker
 
     def give(self, worker: Any, jobs: Sequence[tuple[Client, Job]]) -> Hashable: ...
 
@@ -29,7 +30,7 @@ class Workers(Protocol):
 
     def answer(self, worker: Any, handle: Any) -> Answer: ...
 
-    def replace(self, dead: Any) -> Any: ...
+    def replace(self, dead: Any) -> Any: ...  # None if the new one is not ready yet
 
 
 def distribute(
@@ -37,13 +38,14 @@ def distribute(
 ) -> list[Done]:
     """Run all jobs; a worker that dies is replaced and its jobs are run again."""
     waiting, idle = deque(jobs), workers.all()
-    count = len(idle)
     busy: dict[Hashable, tuple[Any, list[Job]]] = {}
     done: dict[Key, Done] = {}
     deaths, failure = Counter[Key](), ""
     while busy or (waiting and not failure):
+        idle = idle if idle or busy else workers.all()
         while waiting and idle and not failure:
-            worker, few = idle.pop(), next_jobs(waiting, deaths, count)
+            few = next_jobs(waiting, deaths, workers.share(len(waiting), len(idle)))
+            worker = idle.pop()
             handle = workers.give(worker, [(states[job.client], job) for job in few])
             busy[handle] = worker, few
         for handle in workers.wait(list(busy)):
@@ -65,15 +67,15 @@ def distribute(
                 for state, reply in answer:
                     done[reply.key] = reply
                     states.propose(reply.key, state)
-            idle.append(worker)
+            if worker is not None:
+                idle.append(worker)
     if failure:
         raise FleetError(failure)
     return [done[job.key] for job in jobs]
 
 
-def next_jobs(waiting: deque[Job], deaths: Counter[Key], workers: int) -> list[Job]:
-    """A few jobs for a worker: fewer towards the end; a job that killed a worker goes alone."""
-    count = min(AT_ONCE, -(-len(waiting) // (2 * workers)))
+def next_jobs(waiting: deque[Job], deaths: Counter[Key], count: int) -> list[Job]:
+    """So many jobs for a worker; one that killed a worker goes alone."""
     few = [waiting.popleft()]
     while len(few) < count and not deaths[few[0].key] and not deaths[waiting[0].key]:
         few.append(waiting.popleft())

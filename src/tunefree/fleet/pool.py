@@ -28,6 +28,7 @@ from tunefree.fleet.states import States
 from tunefree.fleet.work import do, keep_memory
 from tunefree.models.objective import one_thread
 
+AT_ONCE = 4  # jobs sent to a worker at once, at most: each message costs a pipe and a pickle
 CPU = torch.device("cpu")
 SEEN = "CUDA_VISIBLE_DEVICES"
 SECONDS_TO_END = 10  # that a worker has to exit by itself
@@ -101,6 +102,10 @@ class Pool:
 
     def all(self) -> list[PoolWorker]:
         return list(self._workers)
+
+    def share(self, jobs: int, idle: int) -> int:
+        """A few, and fewer towards the end."""
+        return min(AT_ONCE, -(-jobs // (2 * len(self._workers))))
 
     def give(self, worker: PoolWorker, jobs: Sequence[tuple[Client, Job]]) -> Connection:
         return worker.give(jobs)

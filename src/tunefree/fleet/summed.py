@@ -35,9 +35,11 @@ class Form(NamedTuple):
     bounds: tuple[float, ...]  # 0 for a field without one
 
     @classmethod
-    def of(cls, algo: Algorithm, job: Job, like: Vec) -> Form:
+    def of(cls, algo: Algorithm, job: Job, like: Vec, bound: float = 0.0) -> Form:
+        """`bound` is that of all fields together, if noise will be added to the sum."""
         Up: Any = exchanges(algo, job.stage, job.t)[job.exchange].Up
-        return cls(Up, like, tuple(float(about(algo).bounds.get(name, 0)) for name in Up._fields))
+        bounds = (float(bound or about(algo).bounds.get(name, 0)) for name in Up._fields)
+        return cls(Up, like, tuple(bounds))
 
     def terms(self, clients: int) -> Terms:
         """What the server invites so many clients to."""

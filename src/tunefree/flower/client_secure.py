@@ -7,19 +7,35 @@ node that has these answers to nothing but secure sums, whatever the server asks
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, RecordDict
+from numpy.typing import NDArray
 
 from tunefree.errors import ConfigError, WireError
 from tunefree.fleet.summed import Form
 from tunefree.flower.client_state import state_path
 from tunefree.flower.client_work import SERVER, ClientSide, common, do_job
 from tunefree.flower.envelope import Envelope, data_in, pack, unpack
+from tunefree.flower.private import fits
 from tunefree.flower.trips import ROSTER, SECURE, bound, number_of, taken, work_hash
-from tunefree.secure.messages import AGREE, LEAST, OPEN, PREKEYS, SHARES, UPLOAD, Invite, Request
+from tunefree.privacy.noise import on_grid
+from tunefree.privacy.release import bound_of
+from tunefree.secure.arithmetic import scale
+from tunefree.secure.messages import (
+    AGREE,
+    LEAST,
+    OPEN,
+    PREKEYS,
+    SHARES,
+    UPLOAD,
+    Invite,
+    Request,
+    Terms,
+)
 from tunefree.secure.messages import decode as read
 from tunefree.secure.node import Node
 from tunefree.secure.roster import read_identity, read_roster
@@ -71,15 +87,34 @@ def join(content: RecordDict, side: ClientSide, node: Node) -> RecordDict:
     words, job, reply = do_job(content, side)
     if words.lost:
         return pack(words, None)
-    form = Form.of(side.algorithm(envelope.N, envelope.K), job, side.objective[0].theta0)
-    if read_invite.terms != form.terms(len(read_invite.cohort)):
+    algo, settings, terms = side.algorithm(envelope.N, envelope.K), side.settings, read_invite.terms
+    bound = (settings.epsilon and bound_of(algo, settings.clip or None)) or 0.0
+    form = Form.of(algo, job, side.objective[0].theta0, bound)
+    plain = form.terms(len(read_invite.cohort))
+    if not (fits(terms, plain) if bound else terms == plain):
         raise WireError("the server's scale is not this method's")
-    form.check(reply.up)
+    if bound:
+        values = bounded(form.values(reply.up), bound, terms)
+    else:
+        form.check(reply.up)
+        values = form.values(reply.up)
     file = io.BytesIO()
-    np.savez(file, *form.values(reply.up))
+    np.savez(file, *values)
     node.keep(turn, work_hash(common(envelope), data_in(content, SERVER)), file.getvalue())
     told = " ".join(map(str, form.exponents(reply.up)))
     return pack(words._replace(n=1, drawn=0, exponents=told), shares)
+
+
+def bounded(
+    values: Sequence[NDArray[np.floating]], bound: float, terms: Terms
+) -> list[NDArray[np.floating]]:
+    """The upload in whole steps of the sum's scale, and no longer than the bound.
+
+    What cannot be used is a zero: whether a sum has enough clients must not depend on their data.
+    """
+    flat, step = np.concatenate(values), 1 / scale(terms, bound)
+    whole = on_grid(flat if np.isfinite(flat).all() else np.zeros_like(flat), step, bound) * step
+    return np.split(whole, np.cumsum(terms.counts)[:-1])
 
 
 def upload(content: RecordDict, node: Node, data: bytes) -> bytes:

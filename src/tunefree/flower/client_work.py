@@ -100,18 +100,18 @@ class ClientSide:
     @cached_property
     def promise(self) -> RecordGuarantee | None:
         """What the run promises for each record here; nothing else is done if there is a limit."""
-        objective, data = self.objective
-        K = self.settings.local_steps or 1
-        found = deployed(self.settings, self.algorithm(self.settings.clients, K), objective.theta0)
-        if found is not None:
+        (objective, data), settings = self.objective, self.settings
+        if settings.epsilon and settings.unit == "record":
+            algo = self.algorithm(settings.clients, settings.local_steps or 1)
             objective.check_alone(data.train)
-        elif math.isfinite(self.limit):
+            return deployed(settings, algo, objective.theta0)
+        if math.isfinite(self.limit):
             raise ConfigError(
                 f"this node's config has limit = {self.limit:g}, and the run does not protect "
                 "records",
                 "set {epsilon} and {unit} = record in the run config",
             )
-        return found
+        return None
 
     @property
     def own_limit(self) -> int:

@@ -85,7 +85,7 @@ class Federation:
         self.nodes = Nodes(transport, facts.names, facts.sizes, need_place=private)
         self._private: Private | None = None
         if guarantee := self._plan.promised(facts.privacy):
-            self._record.note(privacy=guarantee.facts(deployed=True))
+            self._record.note(privacy=guarantee.facts(True, settings.secure))
             promise = guarantee, self._plan.smallest, settings.clip or None
             self._private = Private(self._record, *promise)
         ledger = Ledger(self._algorithm, theta0, self._record.vectors, settings.secure)

@@ -21,6 +21,7 @@ from tunefree.schedule.evidence import forgotten, noted
 from tunefree.schedule.exchange import Absence, Direction, Step, Traffic, refusal, sent
 from tunefree.schedule.gauge import Gauge
 from tunefree.schedule.membership import Odds, cohort, draw, probabilities
+from tunefree.secure.messages import LEAST
 from tunefree.settings import Settings
 
 SHOWN = 5  # reasons, and clients of each, in an error
@@ -60,10 +61,11 @@ class Members:
 
         With privacy nobody is replaced; the server waits until somebody is there who can be asked.
         """
-        if self._fleet.private:
-            return self._private_cohort(t, self._fleet.private)
-        if (begun := self._fleet.begun) is not None and begun[0] == t:
+        begun, private = self._fleet.begun, self._fleet.private
+        if begun and begun[0] == t and not (private and private.released(t)):
             return [i for i, name in enumerate(self._nodes.names) if place_of(name) in begun[1]]
+        if private:
+            return self._private_cohort(t, private)
         out, odds = self.gauge.out(t), self.odds
         there = set(self.idle(out))
         drawn = cohort(self._settings.seed, t, self.algo.sys, odds)
@@ -78,14 +80,18 @@ class Members:
 
     def _private_cohort(self, t: int, private: Private) -> list[int]:
         end, pace = time.monotonic() + self._wait, Pace(longest=1.0)
+        least = LEAST if self._settings.secure else 1
+        few = f"fewer than {least} clients were" if least > 1 else "no client was"
         while not private.released(t):
+            self._fleet.fetch()
+            self._fleet.overdue()
             rng = stream(self._settings.seed, "turn", t)
             chosen = private.cohort(t, self._ledger.N, self.idle(()), rng)
-            if chosen or private.guarantee.release.q < 1:
+            if len(chosen) >= least or private.guarantee.release.q < 1:
                 return chosen
             if time.monotonic() > end:
                 raise FleetError(
-                    f"no client was there within {self._wait:g} s that may take part once more "
+                    f"{few} there within {self._wait:g} s that may take part once more "
                     f"under epsilon = {private.guarantee.epsilon:g}; start the run again when "
                     "others are there, or with a larger epsilon: it resumes after its last step"
                 )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tunefree.core import Algorithm, Server, about, text_of
 from tunefree.errors import ConfigError
 from tunefree.fleet import summed
+from tunefree.flower.private import LOUDEST
 from tunefree.flower.settings import Builder, RunConfig, settings_from
 from tunefree.methods import registry
 from tunefree.methods.own import Maker
@@ -24,12 +26,30 @@ from tunefree.privacy.leaves import SCORES, refuse
 from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import RecordGuarantee, deployed
-from tunefree.privacy.release import in_simulation
+from tunefree.privacy.release import bound_of, in_simulation
 from tunefree.record import Facts, Record, is_locked
 from tunefree.record.provenance import MODEL, SAME, changes, fingerprint
 from tunefree.run.assemble import check_resumable, open_record
 from tunefree.schedule.simulate import check
+from tunefree.settings import Settings
 
+NOISY_SUMS: tuple[tuple[Callable[[Algorithm, Settings, bool], bool], str, str], ...] = (
+    (
+        lambda algo, given, coins: given.unit == "record",
+        "noise on records needs no server that is trusted, and was not tested with sums",
+        "set {unit} = client, or omit {secure}",
+    ),
+    (
+        lambda algo, given, coins: bound_of(algo, given.clip or None) is None,
+        "which norms were within a threshold is in no sum, so the median norm cannot be followed",
+        "give {clip}, the largest norm, or choose polarfl_stateless, whose uploads have a bound",
+    ),
+    (
+        lambda algo, given, coins: coins,
+        "a sum of too few clients is not opened, and that would tell of the others' coins",
+        "omit {coins}: a client's participations are limited then",
+    ),
+)
 log = logging.getLogger("flwr")  # shown by `flwr run --stream`
 
 
@@ -47,7 +67,7 @@ def check_settings(
     given = settings_from(run_config)
     settings = given.first()
     module = seeded(build_model, settings.seed)
-    run = Plan(given, Objective(module, loss or default_loss(0), "cpu", "plain"), make)
+    run = Plan(given, Objective.of(settings, module, loss or default_loss(0)), make)
     run.refuse_impossible()
     path = folder / settings.out
     if has_started(path):
@@ -55,7 +75,8 @@ def check_settings(
     return settings.rounds
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """A run before its clients are known: its settings, its first model and its method."""
 
     given: RunConfig
@@ -66,7 +87,7 @@ class Plan(NamedTuple):
         """The algorithm for N clients; K counts only with local epochs."""
         return self.given.algorithm(N, K, self.objective.shapes, self.make)
 
-    @property
+    @cached_property
     def smallest(self) -> Algorithm:
         """The algorithm for as few clients as the run may start with."""
         return self.algorithm(max(self.given.own.clients, self.given.per_round))
@@ -81,11 +102,12 @@ class Plan(NamedTuple):
         algo = self.smallest
         settings, own = self.given.first(), self.given.own
         check(settings.scheduling, algo)
-        summed.refuse(algo, settings)
-        if settings.secure and (own.evaluate_on_clients or settings.epsilon or not own.roster):
+        noisy = settings.secure and settings.epsilon > 0
+        summed.refuse(algo, replace(settings, epsilon=0.0) if noisy else settings)
+        if settings.secure and (own.evaluate_on_clients or not own.roster):
             raise ConfigError(
-                "goes without scores on clients' data or noise, and with a roster",
-                "omit {evaluate_on_clients} and {epsilon}, and give {roster}, the nodes' file",
+                "goes without scores on clients' data, and with a roster",
+                "omit {evaluate_on_clients}, and give {roster}, the nodes' file",
                 setting="secure",
                 value=True,
             )
@@ -98,8 +120,15 @@ class Plan(NamedTuple):
             raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
         if privacy := Privacy.of(settings):
             refuse(algo, settings, [SCORES] * own.evaluate_on_clients)
+        for found, problem, remedy in NOISY_SUMS if noisy else ():
+            if found(algo, settings, own.coins):
+                raise no_noise_on_sums(problem, remedy)
         if privacy and self.promise is None:
-            in_simulation(privacy.deployed(algo.sys, own.coins), algo, 0, settings.clip or None)
+            guarantee = privacy.deployed(algo.sys, own.coins)
+            in_simulation(guarantee, algo, 0, settings.clip or None)
+            if noisy and guarantee.release.sigma > LOUDEST:
+                coarse = f"nodes refuse a scale so coarse, for noise of over {LOUDEST} uploads"
+                raise no_noise_on_sums(coarse, "raise {epsilon}, or lower {rounds}")
 
     def promised(self, before: Mapping[str, Any]) -> Guarantee | None:
         """The noise that keeps the promise; of a run that was started, its own noise.
@@ -136,7 +165,7 @@ class Plan(NamedTuple):
         path = Path(settings.out)
         facts = Facts(door="flower", fleet="flower", identity=now, federation=secrets.token_hex(8))
         if guarantee := self.promised({}):
-            facts = replace(facts, privacy=guarantee.facts(deployed=True))
+            facts = replace(facts, privacy=guarantee.facts(True, settings.secure))
         if has_started(path):
             self.refuse_another(path)
             return open_record(path, facts, settings.rounds, now, self.server)
@@ -168,7 +197,7 @@ class Plan(NamedTuple):
             problem = f"'{path}' cannot be resumed: {'; '.join(found)}"
             raise ConfigError(problem, f"change it back, or {anew}")
         before = {**self.given.given, "rounds": facts.system.get("T", rounds)}
-        earlier = self._replace(given=self.given._replace(given=before))
+        earlier = replace(self, given=self.given._replace(given=before))
         registry.check_rounds(earlier.smallest, self.smallest)
         self.promised(facts.privacy)
         check_resumable(path, rounds, now, self.server)
@@ -188,6 +217,11 @@ class Plan(NamedTuple):
         model = fingerprint(self.objective.initial.numpy())
         noise = {"noise on each gradient": self.promise.sigma} if self.promise else {}
         return {**chosen, "per_round": self.given.given.get("per_round"), MODEL: model, **noise}
+
+
+def no_noise_on_sums(problem: str, remedy: str) -> ConfigError:
+    problem = f"is not possible with {{epsilon}} here: {problem}"
+    return ConfigError(problem, remedy, setting="secure", value=True)
 
 
 def has_started(path: Path) -> bool:

@@ -107,7 +107,9 @@ class SecureFleet:
     ) -> tuple[Message, Sequence[int], tuple[int, int, int]]:
         """One attempt: the mean, and whose; adds to `faults` who drops out, and why."""
         job = next(iter(jobs.values()))
-        form = Form.of(self.states.algo, job, self._theta0)
+        private = self._fleet.private
+        bound = (private and private.bound) or 0.0
+        form = Form.of(self.states.algo, job, self._theta0, bound)
         turn = Turn(self._run, number_of(job.t, job.exchange), self._next_attempt())
         begun = self._stored(job.exchange)
         if (
@@ -123,8 +125,10 @@ class SecureFleet:
             if len(there) < LEAST:
                 raise FleetError(f"{len(there)} clients have prekeys for a secure sum")
             cohort = self._pool.take(there)
-            attempt = Attempt.of(self._roster, turn, form.terms(len(there)), cohort)
-            exponents = self._masked(attempt, there, faults)
+            terms = form.terms(len(there))
+            terms = private.terms(terms) if private else terms
+            attempt = Attempt.of(self._roster, turn, terms, cohort)
+            exponents = self._masked(attempt, there, faults, form)
             attempt.agree()
             self._store(job.exchange, Sum(exponents, attempt.saved(), False))
         if begun is not None and begun.known:
@@ -135,12 +139,14 @@ class SecureFleet:
             known = saved._replace(words=total.astype("<u4").tobytes())
             self._store(job.exchange, Sum(exponents, written(known), True))
         terms = attempt.cohort.terms
+        if private:
+            private.take(total.astype(np.uint32), terms)
         mean = form.mean(total.astype(np.uint32), exponents, terms, len(attempt.survivors))
         sizes = len(attempt.cohort.nodes), len(attempt.survivors), len(terms.counts)
         return mean, attempt.survivors, beside(*sizes)
 
     def _masked(
-        self, attempt: Attempt, jobs: Mapping[int, Job], faults: dict[int, str]
+        self, attempt: Attempt, jobs: Mapping[int, Job], faults: dict[int, str], form: Form
     ) -> Exponents:
         """3 to 7. Clients share their secrets and work; then they upload, at one scale."""
         exponents: dict[int, Exponents] = {}
@@ -158,10 +164,10 @@ class SecureFleet:
                 self.states.lost.add(jobs[place].client)
                 raise WireError(LOST)
             told = tuple(map(int, answer.exponents.split()))
-            if len(told) != len(attempt.cohort.terms.counts) or not all(
-                abs(e) < 1000 for e in told
+            if len(told) != len(form.bounds) or not all(
+                abs(e) < (1 if bound else 1000) for e, bound in zip(told, form.bounds, strict=True)
             ):
-                raise WireError("its exponents are not one for each field")
+                raise WireError("its exponents are not one for each field without a bound")
             attempt.receive(place, data_in(content, "it"))
             exponents[place] = told
 

@@ -14,11 +14,11 @@ from tunefree.settings import FIELDS, HINTS, Settings, Unit, checked
 
 ADDED = "one client added or removed, the denominator fixed"
 REPLACED = "one client's uploads replaced by zeros, who takes part being public"
-SERVER = "against the server, which sees uploads as they are"
+SERVER = "against the server, which sees {} as they are"
 OTHERS = (
     "; what other runs on the same clients spend, such as other seeds and the trials of a search"
 )
-CENTRAL = "the server, which sees uploads and adds the noise, from the system's entropy"
+CENTRAL = "the server, which sees {} and adds the noise, from the system's entropy"
 WHO_CAME = "; against whoever reads the run file or watches the network, and so sees who takes part"
 
 
@@ -173,9 +173,10 @@ class Guarantee(NamedTuple):
             )
         return self
 
-    def facts(self, deployed: bool = False) -> dict[str, Any]:
+    def facts(self, deployed: bool = False, secure: bool = False) -> dict[str, Any]:
         """What a run file stores, and a report states."""
         sigma, q = self.release
+        seen = "sums of uploads" if secure else "uploads"
         coins = (
             f"each client by a coin of {q:g}" if q < 1 else f"a client {self.limit} times at most"
         )
@@ -184,9 +185,9 @@ class Guarantee(NamedTuple):
             **{"limit": self.limit, "unit": "client", "sampling": coins},
             "adjacency": ADDED if q < 1 else REPLACED,
             "accountant": described(q < 1),
-            "trust": CENTRAL if deployed else "simulated: no guarantee",
+            "trust": CENTRAL.format(seen) if deployed else "simulated: no guarantee",
             "not_covered": "against whoever knows the seed, and " * (not deployed)
-            + SERVER
+            + SERVER.format(seen)
             + OTHERS
             + WHO_CAME * (q < 1),
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +19,15 @@ from tunefree.core import Algorithm, Message, Reply, Vec, about
 from tunefree.privacy.accountant import Gaussian
 from tunefree.privacy.clipping import FIRST, clipped, next_threshold, split_noise
 from tunefree.privacy.ledger import Ledger
-from tunefree.privacy.noise import Words, discrete_gaussian, entropy, grid, on_grid, seeded
+from tunefree.privacy.noise import (
+    Integers,
+    Words,
+    discrete_gaussian,
+    entropy,
+    grid,
+    on_grid,
+    seeded,
+)
 from tunefree.privacy.promise import Guarantee
 from tunefree.wire import Compressed
 from tunefree.wire.compressed import Whole
@@ -41,18 +49,37 @@ def simulated(seed: int, sigma: float) -> Sum:
     return total
 
 
+class Summed(NamedTuple):
+    """The integers of a secure sum, modulo 2^32, each worth so many steps of the noise's grid."""
+
+    words: NDArray[np.int32]
+    steps: int
+
+    def plus(self, noise: Integers) -> Integers:
+        """The noisy sum, modulo the same: what a cheating client makes wrap around stays hidden."""
+        half = self.steps << 31
+        return (self.words.astype(np.int64) * self.steps + noise + half) % (2 * half) - half
+
+
 def key_of(t: int) -> str:
     """The name of a round's release in the ledger."""
     return f"round {t}"
 
 
-def deployed(ledger: Ledger, release: Gaussian, words: Words = entropy) -> Sum:
-    """Noise from the system's entropy, on integers; entered in the ledger before it is returned."""
+def deployed(
+    ledger: Ledger, release: Gaussian, words: Words = entropy, summed: Summed | None = None
+) -> Sum:
+    """Noise from the system's entropy, on integers; entered in the ledger before it is returned.
+
+    With secure sums the integers are `summed` already, and there are no vectors.
+    """
     step = grid(release.sigma, 1.0)
 
     def total(t: int, vectors: Sequence[Vec], size: int, clients: Sequence[int]) -> Floats:
         def drawn() -> bytes:
             noisy = discrete_gaussian(size, words=words)
+            if summed is not None:
+                return summed.plus(noisy).tobytes()
             for v in vectors:
                 noisy += on_grid(v.cpu().numpy(), step, 1.0)
             return noisy.tobytes()

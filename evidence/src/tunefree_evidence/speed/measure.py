@@ -27,7 +27,7 @@ from tunefree_evidence.machine import cores, one_thread
 from tunefree_evidence.speed import bare_loop
 from tunefree_evidence.speed.workloads import IMAGE, Workload, federation
 
-Fleet = Literal["serial", "pool"]
+Fleet = Literal["serial", "pool", "ray"]
 FOREVER = 10**6  # rounds; the measurement stops long before
 
 
