@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.one_process import in_one_process
 from tunefree import derive, search
 from tunefree.cli import main
 from tunefree.record import Record
@@ -29,6 +30,7 @@ NAMES = {"a": 20, "b": 30, "c": 50}  # hospital -> rows
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    in_one_process(monkeypatch)
     rng = np.random.default_rng(0)
     rows = [
         f"{rng.normal():.4f},{rng.integers(2)},{name}"

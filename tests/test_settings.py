@@ -93,6 +93,7 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
 
 
 NEW = [
+    "client_test",
     "records",
     "local",
     "batch_norm",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import tunefree.models
 from tunefree.core import Vec
 from tunefree.data import partition, sources, user_data
-from tunefree.data.samples import Dataset, Federation, check_federation, held_out
+from tunefree.data.samples import Dataset, Federation, check_federation, held_out, with_own_tests
 from tunefree.errors import ConfigError
 from tunefree.methods import registry
 from tunefree.models import weights
@@ -91,7 +91,8 @@ def named_data(chosen: Settings) -> tuple[Dataset, Federation]:
         names=names if len(names) == len(parts) else (),
         labels=dataset.names,
     )
-    return dataset, check_federation(federation)
+    federation = check_federation(federation)
+    return dataset, with_own_tests(federation, chosen.client_test, chosen.seed)
 
 
 def named(chosen: Settings) -> tuple[Settings, Objective, Federation]:

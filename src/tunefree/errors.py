@@ -7,6 +7,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
@@ -22,7 +23,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 NOTHING: Final = ...  # no value is given
-NAMES: set[str] = set()  # of all settings, which sentences may have in braces; `settings` adds them
 Spelling: TypeAlias = Callable[[str, object], str]  # of a setting, and of its value if given
 
 
@@ -70,7 +70,7 @@ class ConfigError(TunefreeError, ValueError):
         '<per_round> exceeds <clients> = 50'
         """
         sentence = f"{self.problem}; {self.remedy}" if self.remedy else self.problem
-        for name in NAMES:
+        for name in import_module("tunefree.settings").NAMES:  # which needs errors itself
             sentence = sentence.replace(f"{{{name}}}", spelled(name, NOTHING))
         return f"{spelled(self.setting, self.value)} {sentence}" if self.setting else sentence
 

@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from tunefree.errors import NAMES, ConfigError, nearest, unknown
+from tunefree.errors import ConfigError, nearest, unknown
 from tunefree.former_names import now_called
 
 if TYPE_CHECKING:
@@ -206,6 +206,12 @@ class Settings:
         0,
         flag=False,
     )
+    client_test: float = setting(
+        0.0,
+        "share of each client's samples that is held out and scored at evaluations",
+        0,
+        below=1,
+    )
     data_fingerprint: str = setting(
         "", "of your own data, to notice when they have changed", flag=False
     )
@@ -365,7 +371,7 @@ def numbers(given: Deployment, name: str) -> list[int]:
 
 
 FIELDS: Mapping[str, Field[Any]] = {f.name: f for f in fields(Settings)}
-NAMES.update(FIELDS, Deployment.__dataclass_fields__)
+NAMES = (*FIELDS, *Deployment.__dataclass_fields__)  # that sentences may have in braces
 HINTS = {each: get_type_hints(each) for each in (Settings, Schedule, Deployment)}
 TABLES = ("option", "data_option", "model_option")  # of the method, the data and the model
 

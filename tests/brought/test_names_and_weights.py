@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch.utils.data import TensorDataset
 
 import tunefree
 from tunefree.cli import main
-from tunefree.data.clients import federation_from
+from tunefree.cli.show import overview
+from tunefree.data.clients import apart, federation_from
 from tunefree.derive import named_data, settings
 from tunefree.errors import ConfigError, FleetError, WireError
 from tunefree.methods import FedAvg
@@ -63,6 +65,7 @@ def test_a_client_in_quarantine_is_readmitted_by_its_name(tmp_path: Path) -> Non
     (bad,) = run.record.quarantined()
     with closing(Record.open(out)) as record:
         assert record.summary().as_dict()["quarantined"] == [f"site {bad}"]
+        assert {each["client"] for each in overview(record)["absent"]} == {f"site {bad}"}
     with pytest.raises(ConfigError, match=f"client moon is not in .*in quarantine now: site {bad}"):
         tunefree.Run.resume(out, model(), clients, rounds=14, readmit=["moon"])
     again = tunefree.Run.resume(out, model(), clients, rounds=14, readmit=[f"site {bad}"])
@@ -135,6 +138,38 @@ def test_classes_that_some_clients_lack_have_the_same_numbers(tmp_path: Path) ->
         ConfigError, match="classes called a, b, c, and now they are called a, c, z"
     ):
         tunefree.resume(out, model(), other, rounds=4)
+
+
+class Labelled:
+    """The interface of a Hugging Face data set whose label is a ClassLabel."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, *names: str) -> None:
+        self.column_names = ["x", "label"]
+        self.values: dict[str, Any] = {"x": x, "label": y.tolist()}
+        self.features = {"x": None, "label": SimpleNamespace(names=list(names))}
+
+    def __len__(self) -> int:
+        return len(self.values["label"])
+
+    def __getitem__(self, key: int | str) -> Any:
+        if isinstance(key, str):
+            return self.values[key]
+        return {name: values[key] for name, values in self.values.items()}
+
+
+def test_class_labels_are_names_and_change_no_number() -> None:
+    names = ("unclear", "benign", "malign")  # in no order
+    clients = [Labelled(x, y, *names) for x, y in PAIRS]
+    federation = federation_from(clients, clients[0])
+    assert federation.labels == names
+    assert federation.train.y.tolist() == torch.cat([y for _, y in PAIRS]).tolist()
+    assert apart(federation) is federation  # deployed clients number them alike
+    run = train(clients)
+    assert run.theta_sha256 == train(PAIRS).theta_sha256
+    assert run.record.facts().classes_named == list(names)
+    assert federation_from(clients, PAIRS[0]).labels == ()  # whose numbers may mean others
+    with pytest.raises(ConfigError, match="different ClassLabels, so one number means several"):
+        federation_from([clients[0], Labelled(*PAIRS[1], *sorted(names))])
 
 
 W = [torch.rand(20, generator=RNG) * (torch.rand(20, generator=RNG) > 0.2) for _ in X]

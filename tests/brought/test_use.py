@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from torch import nn
 from torch.nn import functional as f
 
 import tunefree
+from tunefree.cli import main
 from tunefree.errors import ConfigError
 from tunefree.methods import FedAvg
+from tunefree.record import Record
+from tunefree.run.run import prepare
+from tunefree.settings import load
 
 RNG = torch.Generator().manual_seed(0)
 
@@ -68,8 +73,50 @@ def test_each_clients_held_out_data_are_scored_at_evaluations(tmp_path: Path) ->
     ):
         with pytest.raises(ConfigError, match=message):
             train(dense(), client_test=wrong)
-    with pytest.raises(ConfigError, match="held-out data are not private"):
+    with pytest.raises(ConfigError, match="scores that are computed on clients' own data are not"):
         train(dense(), client_test=HELD_OUT, privacy=tunefree.Privacy(epsilon=8))
+
+
+def test_a_share_of_each_clients_samples_can_be_held_out(tmp_path: Path) -> None:
+    one = (CLIENTS[0][0][:1], CLIENTS[0][1][:1])  # too few to hold out any
+    clients, file = [*CLIENTS, one], tmp_path / "a.sqlite"
+    run = train(dense(), clients, client_test=0.2, eval_every=2, out=file, per_round=3)
+    federation = run._here.federation
+    aside = federation.held_out.parts
+    for given, kept, own in zip(clients, federation.parts, aside, strict=True):
+        n = len(given[1])
+        assert len(own) == min(-(-n // 5), n - 1)
+        assert len({*kept.tolist(), *own.tolist()}) == n == len(kept) + len(own)
+    scores = [scores_of(run.model, *federation.train.batch(index)) for index in aside if len(index)]
+    row = run.history[-1]
+    assert row["client_accuracy"] == pytest.approx(sum(a for a, _ in scores) / 3)
+    assert row["client_loss_worst_tenth"] == pytest.approx(max(loss for _, loss in scores))
+    assert len(run.personalise(steps=2)) == 3
+    again = tunefree.resume(file, dense(), clients, rounds=8, progress=False)
+    whole = train(dense(), clients, client_test=0.2, eval_every=2, rounds=8, per_round=3)
+    assert again.theta_sha256 == whole.theta_sha256
+    assert again.history[-1]["client_loss"] == whole.history[-1]["client_loss"]
+    with pytest.raises(ConfigError, match="client_test = 0.2 holds out nothing"):
+        train(dense(), [one, one], client_test=0.2)
+
+
+def test_a_share_is_held_out_of_data_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--clients", "5", "--rounds", "2", "--per-round", "2", "--local-steps", "1"]
+    file, toml = tmp_path / "a.sqlite", tmp_path / "own.toml"
+    toml.write_text("client_test = 0.2\n")
+    assert main(["run", *small, "--client-test", "0.2", "--out", str(file)]) == 0
+    other = ["--out", str(tmp_path / "b.sqlite")]
+    assert main(["run", str(toml), *small, *other]) == 0
+    with closing(Record.open(file)) as one, closing(Record.open(tmp_path / "b.sqlite")) as two:
+        assert one.facts().identity == two.facts().identity
+        for name in ("accuracy", "loss", "accuracy_worst_tenth", "loss_worst_tenth"):
+            assert f"client_{name}" in one.history()[-1]
+    with pytest.raises(ConfigError, match="scores that are computed on clients' own data are not"):
+        prepare(load(None, {"client_test": 0.2, "epsilon": 8, "rounds": 2, "clients": 10}))
+    assert main(["run", "--client-test", "1"]) == 2
+    assert "--client-test 1.0 is too large; it must be below 1" in capsys.readouterr().err
 
 
 def test_the_worst_tenth_is_the_mean_of_the_worst() -> None:

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +21,7 @@ from tunefree.core import Algorithm, Oracle, System, Vec
 from tunefree.errors import FleetError
 from tunefree.fleet.distribute import TRIES
 from tunefree.fleet.job import Job
-from tunefree.fleet.pool import Pool
+from tunefree.fleet.pool import Pool, PoolWorker
 from tunefree.methods.registry import build
 from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate as steps_of
@@ -91,15 +94,65 @@ def test_a_killed_worker_is_replaced_and_its_job_run_again(
     assert torch.equal(steps[-1].server.theta, simulate(algo, problem).server.theta)
 
 
+@dataclass
+class Named:
+    """Oracles of clients that have names."""
+
+    oracle_of: Callable[[Job], Oracle]
+    names: tuple[str, ...] = tuple(f"site {i}" for i in range(SYS.N))
+
+    def __call__(self, job: Job) -> Oracle:
+        return self.oracle_of(job)
+
+
 @pytest.mark.parametrize("client", [0, 1])  # sent together
 def test_a_client_that_kills_every_worker_is_named(
     client: int, tmp_path: Path, pools: Callable[..., Pool]
 ) -> None:
     """Not the one that was sent together with it."""
     problem, algo = quadratic(), build("padamfed", SYS)
-    pool = pools(algo, lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
-    with pytest.raises(FleetError, match=f"client {client} killed {TRIES} worker processes"):
+    oracles = Named(lambda job: Mortal(problem, job, tmp_path, deaths=99, client=client))
+    pool = pools(algo, oracles)
+    with pytest.raises(FleetError, match=f"client site {client} killed {TRIES} worker processes"):
         run(pool, algo, problem)
+
+
+@dataclass
+class OnGpus:
+    """Oracles of a model that is on the GPUs, as far as the pool can see."""
+
+    oracle_of: Callable[[Job], Oracle]
+    objective: Any = field(default_factory=lambda: SimpleNamespace(device=torch.device("cuda")))
+
+    def __call__(self, job: Job) -> Oracle:
+        return self.oracle_of(job)
+
+
+def told(worker: PoolWorker) -> str:
+    """The GPUs that a worker's process sees."""
+    environ = Path(f"/proc/{worker.process.process.pid}/environ").read_bytes().split(b"\0")
+    return (
+        next(each for each in environ if each.startswith(b"CUDA_VIS")).partition(b"=")[2].decode()
+    )
+
+
+@pytest.mark.parametrize(("given", "seen"), [("", "010"), ("5,7", "575")])
+def test_workers_take_gpus_in_turn(
+    given: str,
+    seen: str,
+    tmp_path: Path,
+    pools: Callable[..., Pool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that replaces another one has its GPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    problem, algo = quadratic(), build("padamfed", SYS)
+    pool = pools(algo, OnGpus(lambda job: Mortal(problem, job, tmp_path, deaths=1)), 3)
+    steps = run(pool, algo, problem)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert "".join(map(told, pool.all())) == seen
+    assert torch.equal(steps[-1].server.theta, simulate(algo, problem).server.theta)
 
 
 class Failing(QuadraticOracle):

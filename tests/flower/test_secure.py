@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +12,10 @@ pytest.importorskip("flwr")
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from torch import nn
 
 import tunefree
-from tests.flower.nodes import Nodes, build_model, config, load_test, samples
+from tests.flower.nodes import Nodes, build_model, config, load_data, load_test, samples
 from tunefree.errors import ConfigError, FleetError
 from tunefree.fleet.job import Done, Job
 from tunefree.flower.clientapp import client_app
@@ -62,12 +63,14 @@ def trained(nodes: Nodes) -> Training:
     return run
 
 
-def simulated(n: int, name: str, rounds: int = 8) -> tunefree.Run:
+def simulated(
+    n: int, name: str, rounds: int = 8, make: Callable[[], nn.Module] = build_model, **more: Any
+) -> tunefree.Run:
     torch.manual_seed(int(tunefree.core.stream(0, "model").integers(2**31)))
     return tunefree.train(
-        build_model(),
+        make(),
         [samples(place) for place in range(n)],
-        samples(99),
+        None if more else samples(99),
         algorithm=name,
         rounds=rounds,
         local_steps=1,
@@ -75,6 +78,7 @@ def simulated(n: int, name: str, rounds: int = 8) -> tunefree.Run:
         eval_every=4,
         secure=True,
         progress=False,
+        **more,
     )
 
 
@@ -85,6 +89,23 @@ def test_the_same_bits_and_traffic_as_the_simulator(name: str, tmp_path: Path) -
     assert run.theta_sha256 == expected.theta_sha256
     for kind in ("bits_up", "bits_down", "accuracy"):
         assert run.record.history()[-1][kind] == expected.history[-1][kind]
+
+
+def with_batch_norm() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("kept", [{"batch_norm": "local"}, {"batch_norm": "local", "local": "2"}])
+def test_parts_that_stay_with_clients_are_in_no_sum(kept: dict[str, Any], tmp_path: Path) -> None:
+    nodes = secured(tmp_path, range(4), algorithm="polarfl", **kept)
+    nodes.app = client_app(with_batch_norm, load_data)
+    run = Federation(cast("Any", nodes), nodes.run_config, with_batch_norm).run()
+    list(run)
+    expected = simulated(4, "polarfl", make=with_batch_norm, **kept)
+    assert run.theta_sha256 == expected.theta_sha256
+    assert run.objective.d == sum(p.numel() for p in with_batch_norm()[0].parameters()) + 18 * (
+        "local" not in kept
+    )
 
 
 def step_of(message: Message) -> int:

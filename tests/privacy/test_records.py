@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import tunefree
 from tunefree import methods
@@ -169,7 +171,8 @@ def private(model: nn.Module | None = None, **more: Any) -> tunefree.Run:
     torch.manual_seed(0)
     usual = {"privacy": RECORDS, "rounds": 6, "per_round": 3, "local_steps": 2, "batch_size": 20}
     settings: Any = {**usual, "eval_every": 3, "fleet": "serial", "progress": False, **more}
-    return tunefree.Run(model or nn.Linear(4, 2), blobs(), blobs()[0], **settings)
+    clients = settings.pop("clients", blobs())
+    return tunefree.Run(model or nn.Linear(4, 2), clients, blobs()[0], **settings)
 
 
 def test_a_run_says_what_it_promises() -> None:
@@ -292,6 +295,18 @@ def test_a_model_without_gradients_of_single_records_is_refused() -> None:
 def test_what_would_leave_is_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         private(**settings)
+
+
+def test_records_that_have_weights_or_an_order_are_refused() -> None:
+    weighted = [(x, y, torch.rand(len(y)) + 0.1) for x, y in blobs()]
+    partial = functools.partial(nn.functional.cross_entropy, weight=torch.ones(2))
+    sampler = WeightedRandomSampler([1.0] * 60, 60)
+    drawn = [DataLoader(TensorDataset(*pair), 20, sampler=sampler) for pair in blobs((60, 60))]
+    for clients, more in ((weighted, {}), (blobs(), {"loss": partial}), (drawn, {"per_round": 2})):
+        with pytest.raises(ConfigError, match=r"cannot be promised: (the gradient|a coin decides)"):
+            private(clients=clients, **more)
+    shuffled = [DataLoader(TensorDataset(*pair), 20, shuffle=True) for pair in blobs()]
+    assert private(clients=shuffled).finish().theta_sha256 == private().finish().theta_sha256
 
 
 def test_what_belongs_to_clients_is_refused() -> None:

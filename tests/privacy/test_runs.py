@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import tunefree
 from tests.problem import simulate
@@ -61,7 +62,8 @@ def private(**more: Any) -> tunefree.Run:
     usual = {"privacy": EPSILON, "rounds": 8, "per_round": 6, "local_steps": 2}
     torch.manual_seed(0)
     settings: Any = {**usual, "eval_every": 4, "fleet": "serial", "progress": False, **more}
-    return tunefree.Run(nn.Linear(4, 2), blobs(), blobs()[0], **settings)
+    clients = settings.pop("clients", blobs())
+    return tunefree.Run(nn.Linear(4, 2), clients, blobs()[0], **settings)
 
 
 FEDAVG = {"algorithm": methods.FedAvg(eta=0.3), "privacy": Privacy(200, participations=4)}
@@ -276,6 +278,26 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         "gradients that are cut or collected",
         {"privacy": Privacy(8, "record"), "accumulate": 2},
         "the gradient of every record is",
+    ),
+    (
+        "weights of records",
+        {
+            "privacy": Privacy(8, "record"),
+            "loss": nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0])),
+        },
+        "the gradient of every record is brought to one length",
+    ),
+    (
+        "the order of a sampler",
+        {
+            "privacy": Privacy(8, "record"),
+            "clients": [
+                DataLoader(TensorDataset(*pair), 4, shuffle=True, drop_last=True)
+                for pair in blobs()
+            ],
+            "batch_size": 4,
+        },
+        "a coin decides which records are in a batch",
     ),
 ]
 

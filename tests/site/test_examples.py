@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import tunefree
+from tests.one_process import in_one_process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -119,7 +120,10 @@ def test_live_logging(tmp_path: Path) -> None:
     assert rows[1]["accuracy"] == ""
 
 
-def test_against_a_tuned_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_against_a_tuned_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_one_process(monkeypatch)
     toy = {"clients": 8, "per_round": 4, "local_steps": 4, "rounds": 6, "workers": 1}
     main = example("against_a_tuned_baseline").main
     ours, tuned = main(tmp_path, grid="eta=0.1", seeds=(0,), **toy)

@@ -11,6 +11,7 @@ import pytest
 
 import tunefree.cli
 import tunefree_evidence.cli
+from tests.one_process import in_one_process
 from tests.site.commands import SHORTER, commands, shorter
 from tests.variants import METHODS
 from tunefree_evidence.challenge import folder, page
@@ -32,6 +33,7 @@ NOT_RUN = "tunefree flower up"
 def test_commands(session: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a block run in one folder: later ones use the files of earlier ones."""
     monkeypatch.chdir(tmp_path)
+    in_one_process(monkeypatch)
     if "tunefree runs" in session:  # it lists the runs of the first block
         assert tunefree.cli.main(["run", *SHORTER["tunefree run"]]) == 0
     for command in session:

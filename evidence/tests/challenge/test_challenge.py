@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.one_process import in_one_process
 from tunefree.data import describe
 from tunefree.errors import ConfigError
 from tunefree.importing import EVIDENCE
@@ -29,6 +30,7 @@ def tunefree(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     monkeypatch.chdir(tmp_path)
+    in_one_process(monkeypatch)
 
     def run(*words: str) -> tuple[int, str, str]:
         where = ("--workers", "1", "--out", str(tmp_path / "out"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evidence.tests.claims.test_claims import FLAT, SMOKE, SPREAD, everywhere, method
+from tests.one_process import in_one_process
 from tunefree.core import System, bind
 from tunefree.data import sources
 from tunefree.derive import named_objective
@@ -102,8 +103,9 @@ def test_a_claim_of_given_steps_alone_has_no_verdict_in_own_units(tmp_path: Path
 
 
 def test_only_a_claim_that_does_not_hold_is_decided_in_own_units(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    in_one_process(monkeypatch)
     asked = [*SMOKE, "20", "24", "--out", str(tmp_path)]
     assert main([*asked, "--own-units"]) == 0
     twentieth, wire = json.loads(capsys.readouterr().out)[::-1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,16 @@ from tunefree_evidence.cli import main
 from tunefree_evidence.speed.workloads import WORKLOADS, federation, workload
 
 
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """One worker in every pool, here and in all processes: each imports torch."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("one_core")
 def test_a_toy_bench_writes_numbers_and_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.one_process import in_one_process
 from tunefree_evidence.cli import main, rates
 
 
 def test_a_picture_and_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    in_one_process(monkeypatch)
     monkeypatch.setattr(rates, "SWEPT", rates.SWEPT[:1])
     monkeypatch.setattr(rates, "RATES", (0.01, 0.3))
     picture = tmp_path / "rates.png"

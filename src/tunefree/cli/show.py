@@ -58,6 +58,7 @@ def show_command(args: argparse.Namespace) -> Answer:
 def overview(record: Record) -> dict[str, Any]:
     run = record.summary()
     scored: Sequence[Mapping[str, float] | None] = run.scored_rows or [None]
+    called = run.facts.called if run.facts.names and not run.facts.deployed else int
     return {
         **run.as_dict(),
         "facts": {
@@ -70,8 +71,8 @@ def overview(record: Record) -> dict[str, Any]:
         "clients_heard": len(run.uploads),
         "absences": run.absences,
         "absent": [
-            dict(zip(("t", "exchange", "client", "reason"), each, strict=True))
-            for each in record.absences()
+            {"t": t, "exchange": exchange, "client": called(client), "reason": why}
+            for t, exchange, client, why in record.absences()
         ],
     }
 

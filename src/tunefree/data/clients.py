@@ -70,6 +70,7 @@ class Pair(NamedTuple):
     random: bool = False  # whether they differ at every reading
     unused: tuple[str, ...] = ()  # columns
     words: tuple[str, ...] = ()  # the names of the classes, if the targets are words
+    classes: tuple[str, ...] = ()  # those of targets that are numbers
     weights: torch.Tensor | None = None  # of the samples
     order: Order | None = None  # in which a DataLoader's sampler draws them
     batch_size: int = 0  # of a DataLoader
@@ -150,6 +151,7 @@ def federation_from(
             unused=first.unused,
             names=names,
             labels=labels,
+            words=any(pair.words for pair in pairs),
             weights=weights_of(pairs, tests),
             batch_size=common_batch_size(pairs, whose),
             columns=first.columns,
@@ -161,7 +163,7 @@ def federation_from(
 def apart(federation: Federation, words: bool = False) -> Federation:
     """The federation given, refused if what it has needs all clients' data in one place."""
     kinds = {
-        "words as targets, which clients must number alike": federation.labels and not words,
+        "words as targets, which clients must number alike": federation.words and not words,
         "weights of samples": federation.weights is not None,
         "DataLoaders": federation.batch_size,
     }
@@ -178,7 +180,15 @@ def with_common_words(
     pairs: Sequence[Pair], whose: Sequence[str]
 ) -> tuple[list[Pair], tuple[str, ...]]:
     """The pairs whose targets are words, as places among the names of all classes, and these."""
+    numbered = {pair.classes for pair in pairs}
+    if len(numbered - {()}) > 1:
+        raise ConfigError(
+            "the data sets have different ClassLabels, so one number means several classes; cast "
+            "all of them to one"
+        )
     words = tuple(sorted({word for pair in pairs for word in pair.words}))
+    if not words and len(numbered) == 1:
+        return list(pairs), numbered.pop()
     place, result = {word: i for i, word in enumerate(words)}, []
     for who, pair in zip(whose, pairs, strict=True):
         if bool(pair.words) != bool(words):
@@ -311,6 +321,7 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
     columns: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     weights: torch.Tensor | None = None
     pictures = False
     x: Inputs
@@ -364,7 +375,7 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
         given = given if isinstance(given, ARRAYS) else list(given)
         y, words = coded(given, which) or (stack(given, which)[0], ())
         weights = tensor_of(data[WEIGHT], who) if chosen.weight else None
-        unused = chosen.unused
+        unused, classes = chosen.unused, class_names(data, chosen.target)
     else:
         return read_items(Items(data, who, tuple(takes)), room)
     for values in tensors_of(x).values():
@@ -376,7 +387,8 @@ def pair_of(data: Data, who: str, takes: Sequence[str] = (), room: int = IN_MEMO
             )
     y = y if y.is_floating_point() else y.long()
     weights = None if weights is None else checked_weights(weights, len(y), who)
-    return Pair(x, y, pictures, columns=columns, unused=unused, words=words, weights=weights)
+    pair = Pair(x, y, pictures, columns=columns, unused=unused, words=words, weights=weights)
+    return pair._replace(classes=classes)
 
 
 def loaded(loader: DataLoader[Any], who: str, takes: Sequence[str], room: int) -> Pair:
@@ -473,6 +485,13 @@ def columns_to_read(
         return None if large else chosen
     except (KeyError, TypeError, IndexError, AttributeError):  # columns but no rows
         return columns_of({name: first_of(data, name) for name in names}, who, takes)
+
+
+def class_names(data: Data, column: str) -> tuple[str, ...]:
+    """What a Hugging Face data set calls the numbers in a column, if it is a ClassLabel."""
+    features = getattr(data, "features", None)
+    label = features.get(column) if isinstance(features, Mapping) else None
+    return tuple(map(str, getattr(label, "names", None) or ()))
 
 
 def first_of(data: Data, name: str) -> Any:

@@ -212,6 +212,7 @@ class Federation:
     unused: tuple[str, ...] = ()  # columns that are neither input nor target
     names: tuple[str, ...] = ()  # of the clients, if they have any
     labels: tuple[str, ...] = ()  # the names of the classes, if they have any
+    words: bool = False  # whether the targets were given as these names
     weights: tuple[torch.Tensor, torch.Tensor | None] | None = None  # of training, test samples
     batch_size: int = 0  # of the DataLoaders given; 0 if there is none
     columns: tuple[str, ...] = ()  # of frames, in the order of the inputs
@@ -304,21 +305,35 @@ def held_out(
         raise ConfigError(
             "must be between 0 and 1", "0.1 is usual", setting="validation", value=share
         )
+    left, aside = divided(parts, share, seed, "validation")
+    return left, train.subset(np.sort(aside.order))
+
+
+def with_own_tests(federation: Federation, share: float, seed: int) -> Federation:
+    """The federation whose clients each hold out a share of their samples to be scored on."""
+    if not share or federation.held_out is not None:
+        return federation
+    left, aside = divided(federation.parts, share, seed, "client_test")
+    own = replace(federation, parts=aside, test=None)
+    return replace(federation, parts=left, held_out=own)
+
+
+def divided(parts: Partition, share: float, seed: int, setting: str) -> tuple[Partition, Partition]:
+    """Each client's remaining samples, and those held out."""
     left, aside = [], []
     for client, part in enumerate(parts):
-        mixed: Index = stream(seed, "validation", client).permutation(part)
+        mixed: Index = stream(seed, setting, client).permutation(part)
         cut = min(int(np.ceil(share * len(part))), len(part) - 1)
         aside.append(mixed[:cut])
         left.append(np.sort(mixed[cut:]))
-    index = np.sort(np.concatenate(aside))
-    if not len(index):
+    if not any(map(len, aside)):
         raise ConfigError(
             "holds out nothing, as every client has a single sample",
             "use fewer clients",
-            setting="validation",
+            setting=setting,
             value=share,
         )
-    return Partition(left), train.subset(index)
+    return Partition(left), Partition(aside)
 
 
 class Heterogeneity(NamedTuple):

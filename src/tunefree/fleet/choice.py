@@ -38,10 +38,8 @@ def choose(name: FleetName, clients: DataClients, sys: System) -> FleetName:
         return "serial"
     if name == "ray":
         ray_fleet()
-    if name != "serial" and device.type != "cpu":
-        raise ConfigError(
-            f"runs on the cpu, not on {device}", "use 'serial'", setting="fleet", value=name
-        )
+    if name != "serial" and str(device) not in ("cpu", *["cuda"] * (name == "pool")):
+        raise ConfigError(f"does not run on {device}", "use 'serial'", setting="fleet", value=name)
     return name
 
 

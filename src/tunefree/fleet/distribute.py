@@ -33,7 +33,9 @@ class Workers(Protocol):
     def replace(self, dead: Any) -> Any: ...  # None if the new one is not ready yet
 
 
-def distribute(workers: Workers, jobs: Sequence[Job], states: States) -> list[Done]:
+def distribute(
+    workers: Workers, jobs: Sequence[Job], states: States, names: Sequence[str] = ()
+) -> list[Done]:
     """Run all jobs; a worker that dies is replaced and its jobs are run again."""
     waiting, idle = deque(jobs), workers.all()
     busy: dict[Hashable, tuple[Any, list[Job]]] = {}
@@ -54,8 +56,9 @@ def distribute(workers: Workers, jobs: Sequence[Job], states: States) -> list[Do
                 waiting.extendleft(reversed(few))
                 deaths.update(job.key for job in few)
                 if deaths[few[0].key] == TRIES:
+                    who = names[few[0].client] if names else few[0].client
                     failure = failure or (
-                        f"client {few[0].client} killed {TRIES} worker processes in {few[0]}, "
+                        f"client {who} killed {TRIES} worker processes in {few[0]}, "
                         "perhaps out of memory; use fewer workers or a smaller model"
                     )
             elif isinstance(answer, str):

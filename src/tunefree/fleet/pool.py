@@ -1,5 +1,7 @@
 """The pool fleet: persistent worker processes, one thread each; the same bits as the serial fleet.
 
+With several GPUs each worker has one of them, in turn, as its device.
+
 Processes, not threads: Python's lock would make small models wait for each other. Workers are
 started as separate commands, so a user's script needs no `if __name__ == "__main__"`. The data
 set and all vectors are in shared memory; only job descriptions go through the pipes.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -27,16 +29,18 @@ from tunefree.fleet.work import do, keep_memory
 from tunefree.models.objective import one_thread
 
 AT_ONCE = 4  # jobs sent to a worker at once, at most: each message costs a pipe and a pickle
+CPU = torch.device("cpu")
+SEEN = "CUDA_VISIBLE_DEVICES"
 SECONDS_TO_END = 10  # that a worker has to exit by itself
 
 
 class PoolWorker:
     """One process with its two areas of shared memory."""
 
-    def __init__(self, common: Arena, setup: Parcel) -> None:
+    def __init__(self, common: Arena, setup: Parcel, gpu: Mapping[str, str]) -> None:
         self.inbox, self.outbox = Arena.create(), Arena.create()
         fds = [common.fd, self.inbox.fd, self.outbox.fd]
-        self.process = WorkerProcess("tunefree.fleet.pool", fds)
+        self.process = WorkerProcess("tunefree.fleet.pool", fds, env=gpu)
         self.process.send(setup)
 
     def give(self, jobs: Sequence[tuple[Client, Job]]) -> Connection:
@@ -72,6 +76,7 @@ class Pool:
                 "must be at least 1, or 0 for one per core", setting="workers", value=workers
             )
         self.states = states or States(algo.client(theta0))
+        self._names: Sequence[str] = getattr(oracle_of, "names", ())
         self._common = Arena.create()
         try:
             self._setup = self._common.pack((algo, oracle_of))
@@ -84,14 +89,16 @@ class Pool:
                 setting="fleet",
                 value="pool",
             ) from error
-        self._workers = [self._start_worker() for _ in range(workers or cores())]
+        self._device = getattr(getattr(oracle_of, "objective", None), "device", CPU)
+        count = cores() if self._device == CPU else torch.cuda.device_count()
+        self._workers = [self._start_worker(i) for i in range(workers or count)]
         keep_memory()
 
-    def _start_worker(self) -> PoolWorker:
-        return PoolWorker(self._common, self._setup)
+    def _start_worker(self, i: int) -> PoolWorker:
+        return PoolWorker(self._common, self._setup, gpu_of(i, self._device))
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
-        return distribute(self, jobs, self.states)
+        return distribute(self, jobs, self.states, self._names)
 
     def all(self) -> list[PoolWorker]:
         return list(self._workers)
@@ -111,8 +118,8 @@ class Pool:
 
     def replace(self, dead: PoolWorker) -> PoolWorker:
         dead.close()
-        worker = self._start_worker()
-        self._workers[self._workers.index(dead)] = worker
+        i = self._workers.index(dead)
+        self._workers[i] = worker = self._start_worker(i)
         return worker
 
     def close(self) -> None:
@@ -121,6 +128,19 @@ class Pool:
             worker.close()
         self._workers = []
         os.close(self._common.fd)
+
+
+def gpu_of(worker: int, device: torch.device) -> dict[str, str]:
+    """What the process of worker i is told: GPU i mod their number is the only one, its "cuda".
+
+    >>> gpu_of(0, CPU)
+    {}
+    """
+    if device.type != "cuda":
+        return {}
+    given = os.environ.get(SEEN) or ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = given.split(",")
+    return {SEEN: gpus[worker % len(gpus)]}
 
 
 def cores() -> int:

@@ -98,6 +98,7 @@ class Ray:
         states: States | None = None,
     ) -> None:
         self.states = states or States(algo.client(theta0))
+        self._names: Sequence[str] = getattr(oracle_of, "names", ())
         self._started = not ray.is_initialized()
         if self._started:
             start(workers)
@@ -117,7 +118,7 @@ class Ray:
 
     def work(self, jobs: Sequence[Job]) -> list[Done]:
         self._downs.clear()
-        return distribute(self, jobs, self.states)
+        return distribute(self, jobs, self.states, self._names)
 
     def all(self) -> list[Any]:
         """The actors that have started; if there is none yet, wait for them."""

@@ -31,7 +31,7 @@ from tunefree.models.oracle import DataOracle, refuse_single_samples
 from tunefree.models.own import first_state
 from tunefree.models.targets import Loss, task_of
 from tunefree.privacy.clipping import cut
-from tunefree.privacy.leaves import refuse
+from tunefree.privacy.leaves import brought, refuse
 from tunefree.privacy.noise import entropy
 from tunefree.privacy.records import PrivateOracles, RecordGuarantee, deployed
 from tunefree.run.evaluate import scores_on
@@ -163,7 +163,8 @@ def do_job(content: RecordDict, side: ClientSide) -> tuple[Answer, Job, Done]:
     run, client, N, stage_name, t, exchange, ack, K, clip = envelope
     private = bool(side.settings.epsilon)
     if private:
-        refuse(side.algorithm(N, K), side.settings)
+        objective, samples = side.objective
+        refuse(side.algorithm(N, K), side.settings, brought(objective.loss, samples))
     elif side.own_limit:
         raise ConfigError(
             "this client takes part in private runs only: its node's config has participations"

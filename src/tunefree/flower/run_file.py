@@ -22,7 +22,7 @@ from tunefree.methods.own import Maker
 from tunefree.models import seeded
 from tunefree.models.objective import Objective
 from tunefree.models.targets import Loss, default_loss
-from tunefree.privacy.leaves import refuse
+from tunefree.privacy.leaves import SCORES, refuse
 from tunefree.privacy.plan import plan
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import RecordGuarantee, deployed
@@ -119,7 +119,7 @@ class Plan:
         if own.coins and not settings.epsilon:
             raise ConfigError("belongs to privacy", "give {epsilon} too", setting="coins")
         if privacy := Privacy.of(settings):
-            refuse(algo, settings, own.evaluate_on_clients)
+            refuse(algo, settings, [SCORES] * own.evaluate_on_clients)
         for found, problem, remedy in NOISY_SUMS if noisy else ():
             if found(algo, settings, own.coins):
                 raise no_noise_on_sums(problem, remedy)

@@ -199,6 +199,15 @@ def bound_in(loss: Loss) -> dict[str, Any]:
     return dict(loss.keywords) if isinstance(loss, partial) else {}
 
 
+def has_weights(loss: Loss, y: torch.Tensor) -> bool:
+    """Whether samples have weights of their own, or their classes if each has one target."""
+    while isinstance(loss, OnOutputs | InDeviations):
+        loss = loss.loss if isinstance(loss, OnOutputs) else loss.given
+    given, one = bound_in(loss), y[0].numel() == 1
+    of_classes = any(given.get(name) is not None for name in ("weight", "pos_weight"))
+    return isinstance(loss, Weighted) or (one and of_classes)
+
+
 @dataclass(frozen=True)
 class InDeviations:
     """A loss of outputs and targets in original units, computed in units of their deviation."""

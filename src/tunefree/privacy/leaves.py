@@ -6,15 +6,17 @@ client's data does not leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from typing import NamedTuple, get_args
 
 import torch
 
 from tunefree.core import Algorithm, about, unwrapped
+from tunefree.data.samples import Federation
 from tunefree.errors import ConfigError
 from tunefree.fleet.job import Stage
+from tunefree.models.targets import Loss, has_weights
 from tunefree.privacy.calls import calls_of
 from tunefree.settings import Settings, Unit
 
@@ -80,6 +82,22 @@ SCORES = Refused(
     "by them",
     "evaluate on a public test set",
     lambda _, given: given.validation > 0 or given.grad_norm,
+)
+WEIGHTS = Refused(
+    "weights of records",
+    "the gradient of every record is brought to one length, so weights of samples or of classes "
+    "would do nothing",
+    "omit them",
+    lambda *_: False,
+    "record",
+)
+ORDERS = Refused(
+    "the order of a sampler",
+    "a coin decides which records are in a batch, and a DataLoader that does not simply shuffle "
+    "all of them has an order of its own",
+    "make it with shuffle=True, without a sampler and drop_last",
+    lambda *_: False,
+    "record",
 )
 REFUSED = (
     Refused(
@@ -179,6 +197,8 @@ REFUSED = (
         lambda _, given: given.accumulate > 1 or given.clip_gradients > 0,
         "record",
     ),
+    WEIGHTS,
+    ORDERS,
 )
 
 
@@ -188,13 +208,23 @@ def loses(method: Algorithm) -> bool:
     return any(c.losses for s in get_args(Stage) for c in calls_of(method, theta0, s))
 
 
-def refuse(algo: Algorithm, settings: Settings, evaluate_on_clients: bool = False) -> None:
-    """Refuse a run from which something would leave that is not private."""
+def brought(loss: Loss, federation: Federation) -> list[Refused]:
+    """What cannot be private in the loss and the data given."""
+    found = {
+        SCORES: federation.held_out is not None,
+        WEIGHTS: has_weights(loss, federation.train.y),
+        ORDERS: any(getattr(federation.train, "orders", ())),
+    }
+    return [each for each, here in found.items() if here]
+
+
+def refuse(algo: Algorithm, settings: Settings, also: Collection[Refused] = ()) -> None:
+    """Refuse a run from which something would leave that is not private; `also` is what would."""
     method = unwrapped(algo)
     for each in REFUSED:
         if each.unit not in (None, settings.unit):
             continue
-        if each.found(method, settings) or (each is SCORES and evaluate_on_clients):
+        if each in also or each.found(method, settings):
             raise ConfigError(
                 f"cannot be promised: {each.reason.replace('{title}', about(method).title)}",
                 each.remedy,

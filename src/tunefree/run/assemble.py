@@ -15,7 +15,7 @@ from torch import nn
 from tunefree.core import Algorithm, Server
 from tunefree.data.clients import federation_from
 from tunefree.data.loaders import check_loaders
-from tunefree.data.samples import Federation, check_federation
+from tunefree.data.samples import Federation, check_federation, with_own_tests
 from tunefree.derive import named, usable
 from tunefree.errors import ConfigError
 from tunefree.fleet import choice, summed
@@ -30,7 +30,7 @@ from tunefree.models.oracle import refuse_single_samples
 from tunefree.models.scaling import note_scale, standardised
 from tunefree.models.targets import Loss, task_of, weighted
 from tunefree.privacy.coins import Coins, Turns
-from tunefree.privacy.leaves import refuse
+from tunefree.privacy.leaves import brought, refuse
 from tunefree.privacy.promise import Guarantee, Privacy
 from tunefree.privacy.records import PrivateOracles, RecordGuarantee
 from tunefree.privacy.records import guarantee as record_guarantee
@@ -84,6 +84,7 @@ def of_model(
             "give your own with its weights and adapters in it, and omit this",
             setting="start" if settings.start else "lora",
         )
+    federation = with_own_tests(federation, settings.client_test, settings.seed)
     task = task_of(model, federation.train, functions.loss)
     federation = check_federation(task.of(federation))
     objective = Objective.of(settings, model, task.loss, usable(settings.device))
@@ -170,14 +171,7 @@ def assemble(
     private, oracles, spent = None, None, None
     before = None if earlier is None else Path(settings.out)
     if privacy is not None:
-        refuse(algo, settings)
-        if federation.held_out is not None:
-            raise ConfigError(
-                "cannot be promised: scores on clients' held-out data are not private",
-                "omit client_test, and evaluate on a public test set",
-                setting="epsilon",
-                value=settings.epsilon,
-            )
+        refuse(algo, settings, brought(objective.loss, federation))
     if privacy is not None and privacy.unit == "record":
         objective.check_alone(federation.train)
         records, theta0 = privacy.records or float(sizes.mean()), objective.theta0

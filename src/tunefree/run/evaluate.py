@@ -158,6 +158,8 @@ def client_scores(
     """A row for each client: its number of samples and the model's scores on them."""
     rows = []
     for client, part in enumerate(federation.parts):
+        if not len(part):  # it has a single sample, and holds out none
+            continue
         objective.put(own(client))
         batches = batches_of(federation, part)
         scores = scores_on(objective, theta, batches, federation.classes)

@@ -54,7 +54,7 @@ def personalised(
     if held_out is None:
         raise ConfigError(
             "scores before and after need data that no client trains on",
-            "give them to the run: client_test=[...]",
+            "give them to the run: client_test=[...], or a share of each client's, client_test=0.2",
         )
     r, shapes = units(objective.theta0, objective.shapes), objective.shapes
     path = max(1.0, (steps / 10) ** 0.5) * steps**0.25 / 10**0.75
@@ -65,6 +65,8 @@ def personalised(
 
     rows = []
     for client, part in enumerate(federation.parts):
+        if not len(held_out.parts[client]):  # of a share of a single sample
+            continue
         rng, x = stream(seed, "personalise", client), theta
         F = DataOracle(objective, federation.train, part, batch_size, rng)
         objective.put(own(client))

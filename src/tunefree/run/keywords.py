@@ -113,7 +113,7 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
     found = {
         key: plain(value)
         for key, value in given.items()
-        if value is not None and key not in NO_SETTINGS
+        if value is not None and (key not in NO_SETTINGS or is_share(key, value))
     }
     if isinstance(schedule := given.get("schedule"), Schedule):
         found |= schedule.as_settings()
@@ -127,6 +127,11 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         found |= privacy.as_settings()
     return found
+
+
+def is_share(key: str, value: object) -> bool:
+    """Whether this is the share of clients' samples to hold out, not held-out data."""
+    return key == "client_test" and isinstance(value, float)
 
 
 def settings_of(given: Mapping[str, Any], federation: Federation) -> Settings:

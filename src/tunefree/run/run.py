@@ -179,7 +179,8 @@ def from_keywords(model: nn.Module, clients: Any, test: Any, given: Keywords) ->
     if given.get("seed", 0) is None:
         given = {**given, "seed": secrets.randbits(31)}
     own = given.get("client_test")
-    federation = federation_from(clients, test, takes=inputs_of(model), client_test=own)
+    apart = None if isinstance(own, float) else own
+    federation = federation_from(clients, test, takes=inputs_of(model), client_test=apart)
     settings = settings_of(given, federation)
     make = None if settings.algorithm else cast("Maker", given["algorithm"])
     functions = Functions(make, given.get("loss"), given.get("evaluate"))
@@ -206,7 +207,7 @@ def train(model: nn.Module, clients: Any, test: Any = None, **settings: Unpack[K
             with a weight for each client.
         batch_size: Samples per mini-batch.
         client_test: Each client's own held-out data, scored with the model at evaluations: a list
-            in the order and form of the clients.
+            in the order and form of the clients, or the share of its samples to hold out: 0.2.
         standardise: Whether inputs and real targets are scaled to mean 0 and deviation 1.
         local: Parts of the model that stay with each client, by the names of parameters or of
             modules: ["head"].
