@@ -20,7 +20,16 @@ from tunefree.run.run import train
 from tunefree.settings import Settings, deployed, load
 
 DATA = (torch.zeros(5, 4), torch.arange(5) % 3)
-NO_DEFAULT = ("model", "clients", "per_round", "local_steps", "local_epochs", "out", "schedule")
+NO_DEFAULT = (
+    "client_test",
+    "model",
+    "clients",
+    "per_round",
+    "local_steps",
+    "local_epochs",
+    "out",
+    "schedule",
+)
 SMALL: dict[str, Any] = {"rounds": 9, "per_round": 3, "local_steps": 2, "seed": 7}
 
 
