@@ -28,9 +28,9 @@ CHANGED = {
     "schedule.name": "schedule",
 }
 ABSENT: Mapping[str, Mapping[str, object]] = {  # from files where they were at their default
-    "system": {"local_epochs": 0, "sampling": "uniform", "attack": ""},
+    "system": {"local_epochs": 0, "sampling": "uniform", "attack": "", "secure": False},
     "algorithm": {"decay": "none", "weighting": "uniform", "robust": "none", "average": "off"},
-    "data": {"data_fingerprint": "", "standardise": False},
+    "data": {"data_fingerprint": "", "standardise": False, "client_test": 0.0},
     "model": {
         "start": "",
         "start_fingerprint": "",

@@ -161,7 +161,7 @@ def test_the_status_of_a_federation_is_on_its_page(runs: Path, tmp_path: Path) -
     run.with_name("a.sqlite.live.json").write_text(json.dumps(page))
     first, *_, last = watched()["health"]
     assert first.startswith(f"{run}: ended, round ")
-    assert last == "client 3, <b>partition 3</b>, node 12: was connected"
+    assert last.startswith("client 3, <b>partition 3</b>, node 12: was connected, 5 uploads, ")
 
 
 @pytest.mark.parametrize("kind", ["runs", "empty"])

@@ -32,6 +32,9 @@ class Rows:
             absent = 2 if t == 2 else 0
             yield {"t": t, "seconds": 100 + 0.5 * t, "clients": 0, "absent": absent, **scores}
 
+    def news(self) -> list[str]:
+        return []
+
 
 def shown(first: int, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     console = Console(file=StringIO(), width=120, force_terminal=terminal)

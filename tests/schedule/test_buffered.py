@@ -23,7 +23,7 @@ from tunefree.methods.fedavg import FedAvg
 from tunefree.methods.fedbuff import FedBuff
 from tunefree.methods.padamfed import PAdaMFed
 from tunefree.schedule.delays import LAWS, Trace
-from tunefree.schedule.exchange import Absence, Step
+from tunefree.schedule.exchange import Step
 from tunefree.schedule.simulate import simulate as play
 from tunefree.settings import Schedule
 from tunefree.testing import Problem, QuadraticOracle, quadratic
@@ -226,16 +226,18 @@ def test_all_clients_can_be_busy(dispatch: Any, most: int) -> None:
         assert trace.steps[-1].t == SYS.T - 1
 
 
-def test_a_reply_that_is_not_finite_is_skipped() -> None:
+def test_a_reply_that_is_not_finite_is_skipped_and_after_three_its_client_too() -> None:
     problem = quadratic(N=SYS.N)
     problem.b[4] = np.nan
+    reasons: list[str] = []
     steps = simulate_buffered(bind(FedBuff(), SYS), problem, 7).steps[1:]
     for step, cohort in zip(steps, cohorts(bind(FedBuff(), SYS)), strict=True):
         assert step.clients == [client for client in cohort if client != 4]
-        refused = [Absence(0, 4, "`delta` is not finite")] if 4 in cohort else []
-        assert list(step.absent) == refused
+        assert {each.client for each in step.absent} <= {4} & set(cohort)
+        reasons += [each.reason for each in step.absent]
         assert torch.isfinite(step.server.theta).all()
-    assert any(step.absent for step in steps)
+    assert reasons[:2] == ["`delta` is not finite"] * 2
+    assert reasons[2].endswith("3 times in a row: quarantined until readmitted")
 
 
 def cohorts(algo: Algorithm) -> list[Sequence[int]]:

@@ -141,6 +141,11 @@ REFUSED = (
         lambda algo, _: any("Compressed" in str(Up.__annotations__) for Up in ups(algo)),
     ),
     Refused(
+        "uploads of {title} contain lists of numbers, and vectors and single numbers are added up",
+        AVERAGE,
+        lambda algo, _: any("Numbers" in str(Up.__annotations__) for Up in ups(algo)),
+    ),
+    Refused(
         "a robust rule compares single uploads, and only their sum is there",
         "set {robust} = none",
         lambda _, given: given.robust != "none",

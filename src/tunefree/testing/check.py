@@ -359,8 +359,9 @@ def check_sums(algo: Method) -> Iterator[str]:
     method = replace(method, **options)
 
     def call(part: Part, *given: Any) -> Any:
-        if part.role == "up" and "Compressed" not in str(type(given[1][0].up).__annotations__):
-            server, replies = given
+        server, replies = given if part.role == "up" else (None, ())
+        kinds = str(type(replies[0].up).__annotations__) if replies else ""
+        if replies and "Compressed" not in kinds and "Numbers" not in kinds:
             fields = zip(*(reply.up for reply in replies), strict=True)
             up = type(replies[0].up)(*(sum(values) / len(values) for values in fields))
             return part.function(server, [reply._replace(n=1, up=up) for reply in replies])
