@@ -170,6 +170,9 @@ def test_a_node_that_is_killed_in_a_round_changes_no_bit(cluster: Any, tmp_path:
     found = train("ray", loss)
     killer.join()
     assert working.stat().st_size == 20
+    end = time.monotonic() + SECONDS
+    while places() > 1 and time.monotonic() < end:  # until Ray has noticed
+        time.sleep(0.1)
     assert places() == 1
     assert found == train("serial")
 
