@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod, sqrt
+from math import prod
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from tunefree.core import Reply, System, Vec, bind
 from tunefree.errors import ConfigError
+from tunefree.geometry import tensor_weights
 from tunefree.methods import polarfl_stateless as page
 
 __all__ = ["LocalSteps", "Server"]
@@ -111,16 +112,16 @@ class LocalSteps(torch.optim.Optimizer):
             raise ConfigError(
                 "no step was made, so there is nothing to upload; leave this client's reply out"
             )
-        roots = {name: sqrt(p.numel()) for name, p in self._names.items()}
-        whole, found = sum(roots.values()) or 1.0, dict[str, torch.Tensor]()
-        for name, total in self._sums.items():
+        weights = tensor_weights([tuple(p.shape) for p in self._names.values()])
+        found: dict[str, torch.Tensor] = {}
+        for w, (name, total) in zip(weights, self._sums.items(), strict=True):
             length = torch.linalg.vector_norm(total)
             if not torch.isfinite(length):
                 raise ConfigError(
                     f"the gradients of '{name}' are not finite numbers; check this client's data "
                     "and loss"
                 )
-            found[name] = sqrt(roots[name] / whole) * total / (length + (length == 0))
+            found[name] = w * total / (length + (length == 0))
         return found
 
 
