@@ -44,7 +44,7 @@ from tunefree.core import (
     share,
 )
 from tunefree.geometry import cut, lengths, rows
-from tunefree.wire import Compressed
+from tunefree.wire import Compressed, dense, is_vector
 from tunefree.wire.compressed import Whole
 
 FEWEST = 3  # uploads
@@ -194,19 +194,10 @@ class Robust(Wrapper):
         return type(ups[0])(*(combined(each, parts) for each in zip(*ups, strict=True)))
 
 
-def is_vector(value: Any) -> bool:
-    return isinstance(value, Vec | Compressed)
-
-
 def with_vectors(up: Message, centre: Message) -> Message:
     """The upload with the centre's vectors in place of its own."""
     pairs = zip(up, centre, strict=True)
     return type(up)(*(theirs if is_vector(theirs) else value for value, theirs in pairs))
-
-
-def dense(value: Any) -> Vec:
-    found: Vec = value.dense() if isinstance(value, Compressed) else value
-    return found
 
 
 def combined(values: tuple[Any, ...], parts: Any) -> Any:

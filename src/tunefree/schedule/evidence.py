@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Vec, about, stream
 from tunefree.fleet.job import Done, Job
-from tunefree.wire import Compressed
+from tunefree.wire import Compressed, dense, is_vector
 
 WIDTH, FEWEST = 256, 3
 MOST = 1000  # clients, beyond which nothing is noted
@@ -64,10 +64,6 @@ def forgotten(vectors: dict[str, NDArray[Any]], client: int) -> dict[str, NDArra
     return {**vectors, SUMS: sums}
 
 
-def is_vector(value: object) -> bool:
-    return isinstance(value, torch.Tensor | Compressed)
-
-
 def grown(table: NDArray[Any] | None, last: int, width: int, kind: Any) -> NDArray[Any]:
     """A copy of a table with rows up to this one."""
     table = np.zeros((0, width), kind) if table is None else table
@@ -76,7 +72,7 @@ def grown(table: NDArray[Any] | None, last: int, width: int, kind: Any) -> NDArr
 
 def sketch(value: Vec | Compressed) -> NDArray[Any]:
     """The sum of a vector's pieces of WIDTH numbers, each piece with a random sign."""
-    v = value.dense() if isinstance(value, Compressed) else value
+    v = dense(value)
     rows = len(v) // WIDTH
     sign, whole = signs(rows + 1).to(v), rows * WIDTH
     total = sign[:rows] @ v[:whole].view(rows, WIDTH)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tunefree.core import Algorithm, Shapes, Vec, Vectors, about, norm, unwrapped
 from tunefree.fleet.job import Done, Job
-from tunefree.wire import Compressed
+from tunefree.wire import Compressed, is_vector
 from tunefree.wire.message import shape as shape_of
 
 Norms: TypeAlias = NDArray[np.float64]  # one column per tensor, then the whole; NaN for zero
@@ -71,7 +71,7 @@ class Gauge:
         bounds, shapes = about(algo).bounds, unwrapped(algo).shapes
         measured: list[tuple[str, Norms]] = []
         for name, value in came[0][1].up._asdict().items() if about(algo).steady else ():
-            if name in bounds or not isinstance(value, torch.Tensor | Compressed):
+            if name in bounds or not is_vector(value):
                 continue
             rows = [lengths(getattr(done.up, name), shapes) for _, done in came]
             where = f"{came[0][0].stage} {came[0][0].exchange} {name}"

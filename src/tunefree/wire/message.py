@@ -41,6 +41,16 @@ def field_bits(value: Vec | Compressed | Numbers | float) -> int:
     return value.bits if isinstance(value, Compressed) else SCALAR_BITS
 
 
+def is_vector(value: object) -> bool:
+    """Whether a field of a message is a vector, compressed or not."""
+    return isinstance(value, torch.Tensor | Compressed)
+
+
+def dense(value: Vec | Compressed) -> Vec:
+    """A vector as it is without compression."""
+    return value.dense() if isinstance(value, Compressed) else value
+
+
 def fault(message: Any, kind: type[Any], like: Vec, bounds: Mapping[str, float] = {}) -> str:
     """Why an upload must not be used; empty if it may.
 
@@ -54,12 +64,12 @@ def fault(message: Any, kind: type[Any], like: Vec, bounds: Mapping[str, float] 
     if type(message) is not kind:
         return f"a message {type(message).__name__!r} came instead of {kind.__name__!r}"
     for name, value in zip(message._fields, message, strict=True):
-        if isinstance(value, torch.Tensor | Compressed) and shape(value) != like.shape:
+        if is_vector(value) and shape(value) != like.shape:
             return f"`{name}` has length {math.prod(shape(value))}, not d = {like.numel()}"
         if not is_finite(value):
             return f"`{name}` is not finite"
         if name in bounds:
-            length = float(norm(value.dense() if isinstance(value, Compressed) else value))
+            length = float(norm(dense(value)))
             if length > bounds[name] * (1 + ROUNDING):
                 return f"`{name}` has norm {length:.4g}; the method gives at most {bounds[name]:g}"
     return ""
